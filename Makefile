@@ -1,0 +1,45 @@
+# Every target does its own set-up: a machine needs Python 3.11 or newer and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench lock schema clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The environment is made anew whenever the lock file or the set-up itself changes.
+$(READY): uv.lock pyproject.toml tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py
+
+demo: $(READY) ## validate the example job and print its plan
+	@$(BIN)/python tools/demo.py
+
+test: $(READY) ## run the tests
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## formatting, lint, types, layers, then the tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory test
+
+format: $(READY) ## format the code and mend what lint can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY) ## run the benchmarks that need no engine
+	@$(BIN)/python -m bench.measures
+	@$(BIN)/python -m bench.sketches
+	@$(BIN)/python -m bench.reader
+
+schema: $(READY) ## write the JSON Schema of a job file anew
+	@$(BIN)/python tools/write_schema.py
+
+lock: $(READY) ## resolve the dependencies anew and write uv.lock
+	@$(BIN)/python tools/lock.py
+
+clean: ## remove the environment and everything that was built
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build

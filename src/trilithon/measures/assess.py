@@ -1,0 +1,97 @@
+"""Owns the whole picture of one window: every measure of every job, operator, edge and machine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trilithon.measures import capacity, queueing, rates, skew, slo
+from trilithon.measures.etp import Rates, etp, etp_sum, projected_etp
+from trilithon.measures.group import max_by_node, sum_by_node
+from trilithon.measures.juice import juice
+from trilithon.model.columns import Floats
+from trilithon.model.series import Window
+from trilithon.model.utility import UTILITIES, Utilities
+
+Bools = npt.NDArray[np.bool_]
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """Arrays over nodes, edges, jobs and machines, in the order of the window's layout."""
+
+    window: Window
+    # nodes
+    input_rate: Floats
+    processing_rate: Floats
+    capacity: Floats
+    cpu_capacity: Floats
+    congested_by_capacity: Bools
+    congested_by_rates: Bools
+    etp: Floats
+    projected_etp: Floats
+    juice: Floats
+    queue: Floats
+    longest_queue: Floats
+    rate_skew: Floats
+    queue_skew: Floats
+    utilisation: Floats
+    service_s: Floats
+    waiting_s: Floats
+    kingman_s: Floats
+    fitted_e: Floats
+    waiting_with_one_more_s: Floats
+    back_pressure_origin: Bools
+    # edges
+    back_pressure: Floats
+    channel_s: Floats
+    # jobs
+    outcome: slo.Outcome
+    # machines
+    etp_sum: Floats
+
+
+def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
+    layout = window.layout
+    parked = rates.back_pressure(window)
+    asked = rates.input_rate(window, parked)
+    done = rates.processing_rate(window)
+    busy = capacity.capacity(window)
+    congested = capacity.congested_by_rates(asked, done)
+    share = etp(layout, done, congested)
+    load = queueing.load(window)
+    e = queueing.fitted_coefficient(load)
+    model = queueing.WaitingModel.fit(load, e)
+    weights = slo.sink_weights(layout, window.jobs)
+    table = slo.IntentTable.build(layout, window.jobs)
+    values = slo.values(window, sorted({*QUANTILES, *table.quantiles}), weights)
+    one_more = (layout.parallelism > 0).astype(np.int64)
+    now = Rates(asked, done, window.edges.emitted / window.span_s, layout.parallelism)
+    return Assessment(
+        window=window,
+        input_rate=asked,
+        processing_rate=done,
+        capacity=busy,
+        cpu_capacity=capacity.cpu_capacity(window),
+        congested_by_capacity=capacity.congested_by_capacity(busy),
+        congested_by_rates=congested,
+        etp=share,
+        projected_etp=projected_etp(layout, now, one_more),
+        juice=juice(window, weights).node,
+        queue=sum_by_node(layout, window.queue),
+        longest_queue=max_by_node(layout, window.queue),
+        rate_skew=skew.imbalance(layout, window.instances.taken),
+        queue_skew=skew.imbalance(layout, window.queue),
+        utilisation=load.utilisation,
+        service_s=load.service_s,
+        waiting_s=load.waiting_s,
+        kingman_s=queueing.kingman(load),
+        fitted_e=e,
+        waiting_with_one_more_s=model.waiting(layout.parallelism + 1),
+        back_pressure_origin=rates.back_pressure_origin(window, parked),
+        back_pressure=parked,
+        channel_s=queueing.channel_latency(window),
+        outcome=table.judge(values, utilities),
+        etp_sum=etp_sum(layout, share, window.instances.machine),
+    )

@@ -1,0 +1,179 @@
+"""Owns waiting: how long records wait for an instance, and how that depends on parallelism.
+
+Latency guarantees in Nephele, section IV-C. Each instance is a GI/G/1 queue; Kingman's formula gives
+
+    W = (ρ/μ) / (1 − ρ) · (c²_A + c²_S) / 2                                            (equation 3)
+
+and e = measured waiting / W fits it to what was measured (equation 4). With p instances now, p* later
+
+    W(p*) = e · λ·S²·p / (p* − λ·S·p) · (c²_A + c²_S) / 2  =  a / (p* − b)             (section IV-C2)
+    a = e · λ·S²·p · (c²_A + c²_S) / 2          b = λ·S·p
+
+The paper's algorithm leaves e out of a; that would minimise something else than what it predicts, so
+it is in. For p* ≤ b there is no steady state and the waiting is infinite.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trilithon.measures.group import ratio, sum_by, sum_by_node
+from trilithon.model.columns import Floats, Ints
+from trilithon.model.series import Window
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """What queueing needs to know of each operator; all but `waiting_s` are per instance."""
+
+    arrival_per_s: Floats
+    service_s: Floats
+    arrival_cv2: Floats
+    service_cv2: Floats
+    waiting_s: Floats
+    parallelism: Floats
+
+    @property
+    def utilisation(self) -> Floats:
+        """ρ = λ·S."""
+        return self.arrival_per_s * self.service_s
+
+
+def load(window: Window) -> Load:
+    """From the measurements of a window, pooled over the instances of each operator."""
+    layout, instances = window.layout, window.instances
+    taken = sum_by_node(layout, instances.taken)
+    service = ratio(sum_by_node(layout, instances.busy_s), taken)
+    service_sq = ratio(sum_by_node(layout, instances.busy_sq_s2), taken)
+    gaps = sum_by_node(layout, instances.gaps)
+    gap = ratio(sum_by_node(layout, instances.gap_s), gaps)
+    gap_sq = ratio(sum_by_node(layout, instances.gap_sq_s2), gaps)
+    return Load(
+        arrival_per_s=ratio(np.ones_like(gap), gap),
+        service_s=service,
+        arrival_cv2=_squared_variation(gap, gap_sq),
+        service_cv2=_squared_variation(service, service_sq),
+        waiting_s=waiting(window),
+        parallelism=layout.parallelism.astype(float),
+    )
+
+
+def _squared_variation(mean: Floats, mean_of_squares: Floats) -> Floats:
+    """c² = Var(X) / mean², from the first two moments."""
+    variance = np.maximum(0.0, mean_of_squares - mean**2)
+    return ratio(variance, mean**2, nothing=0.0)
+
+
+def channel_latency(window: Window) -> Floats:
+    """Mean time from leaving the sender to being taken, per edge."""
+    return ratio(window.edges.channel_s, window.edges.transfers)
+
+
+def waiting(window: Window) -> Floats:
+    """Mean time in the queue per operator: channel latency − batching − idle transport."""
+    layout, edges = window.layout, window.edges
+    nodes = len(layout.node_names)
+    waited = edges.channel_s - edges.batching_s - edges.idle_transport_s * edges.transfers
+    total = sum_by(layout.edge_target, waited, nodes)
+    return np.maximum(0.0, ratio(total, sum_by(layout.edge_target, edges.transfers, nodes)))
+
+
+def kingman(load: Load) -> Floats:
+    """Kingman's waiting in seconds; infinite at a utilisation of 1 or more."""
+    rho = load.utilisation
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steady = rho * load.service_s / (1 - rho) * (load.arrival_cv2 + load.service_cv2) / 2
+    return np.where(rho >= 1, np.inf, steady)
+
+
+def fitted_coefficient(load: Load) -> Floats:
+    """e: measured over predicted. Missing where Kingman predicts nothing or no steady state."""
+    predicted = kingman(load)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        e = load.waiting_s / predicted
+    return np.where((predicted > 0) & np.isfinite(predicted), e, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class WaitingModel:
+    """W(p) = a / (p − b), for operators side by side."""
+
+    a: Floats
+    b: Floats
+
+    @classmethod
+    def fit(cls, load: Load, e: Floats | None = None) -> "WaitingModel":
+        """From measurements, with the coefficient that makes it exact at today's parallelism."""
+        coefficient = fitted_coefficient(load) if e is None else e
+        work = load.utilisation * load.parallelism
+        variation = (load.arrival_cv2 + load.service_cv2) / 2
+        return cls(a=coefficient * work * load.service_s * variation, b=work)
+
+    def waiting(self, parallelism: npt.ArrayLike) -> Floats:
+        """Seconds of waiting in each operator at these numbers of instances."""
+        p = np.asarray(parallelism, float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steady = self.a / (p - self.b)
+        unknown = np.isnan(self.a) | np.isnan(self.b)
+        return np.where(unknown, np.nan, np.where(p > self.b, steady, np.inf))
+
+    def sequence_waiting(self, parallelism: npt.ArrayLike) -> float:
+        """Seconds of waiting in all of them, one after the other (section IV-C2)."""
+        return float(np.sum(self.waiting(parallelism)))
+
+    def parallelism_for(self, waiting_s: npt.ArrayLike) -> Ints:
+        """P_W: the smallest number of instances with at most this waiting (section IV-D).
+
+        0 where it cannot be told, or where no number would do.
+        """
+        wanted = np.asarray(waiting_s, float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exact = np.ceil(self.a / wanted + self.b)
+        possible = np.isfinite(exact) & (wanted >= 0)
+        p = np.where(possible, np.maximum(1, exact), 1)
+        # Rounding may leave the quotient a hair to either side: step to the right whole number.
+        p = np.where(possible & ~(self.waiting(p) <= wanted), p + 1, p)
+        p = np.where(possible & (p > 1) & (self.waiting(p - 1) <= wanted), p - 1, p)
+        return np.where(possible, p, 0).astype(np.int64)
+
+    def step_to(self, gain_s: npt.ArrayLike) -> Ints:
+        """P_Δ: the smallest number of instances from which one more gains no more than `gain_s`.
+
+        W(p) − W(p + 1) = a / ((p − b)·(p + 1 − b)) ≤ g  ⟺  p ≥ b − ½ + √(¼ + a/g)
+        """
+        gain = np.asarray(gain_s, float)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            exact = np.ceil(self.b - 0.5 + np.sqrt(0.25 + self.a / gain))
+        possible = np.isfinite(exact)
+        least = np.floor(np.where(possible, self.b, 0)) + 1
+        p = np.where(possible, np.maximum(least, exact), 1)
+        slack = 1e-9 * np.abs(gain)
+        p = np.where(possible & (self._gain(p) > gain + slack), p + 1, p)
+        p = np.where(possible & (p - 1 >= least) & (self._gain(p - 1) <= gain + slack), p - 1, p)
+        return np.where(possible, p, 0).astype(np.int64)
+
+    def _gain(self, p: Floats) -> Floats:
+        return self.waiting(p) - self.waiting(p + 1)
+
+
+def smallest_parallelism(load: Load, utilisation: float) -> Ints:
+    """The fewest instances with a utilisation of at most this: ⌈λ·S·p / ρ⌉, at least 1.
+
+    0 where it cannot be told.
+    """
+    with np.errstate(invalid="ignore"):
+        exact = load.utilisation * load.parallelism / utilisation
+    # A quotient that is whole but for rounding is whole.
+    needed = np.ceil(exact - 1e-9 * np.maximum(1.0, np.abs(exact)))
+    return np.where(np.isnan(exact), 0, np.maximum(1, needed)).astype(np.int64)
+
+
+def sequence_latency(window: Window, operators: Ints, edges: Ints) -> float:
+    """Mean latency of a sequence in seconds: service times of its operators plus channel latencies
+    of its edges (section II-A4). NaN when a part is missing.
+    """
+    layout = window.layout
+    taken = sum_by_node(layout, window.instances.taken)
+    service = ratio(sum_by_node(layout, window.instances.busy_s), taken)
+    return float(np.sum(service[operators]) + np.sum(channel_latency(window)[edges]))

@@ -1,0 +1,53 @@
+"""Owns what latency histograms say: quantiles and shares, of single sketches or merged ones."""
+
+import numpy as np
+import numpy.typing as npt
+
+from trilithon.model.columns import Floats, Ints
+from trilithon.model.sketches import Sketches, bucket_of, summed, value_of
+
+
+def of_values(values_ms: npt.ArrayLike) -> Sketches:
+    """One sketch of some latencies."""
+    buckets, counts = np.unique(bucket_of(values_ms), return_counts=True)
+    zeros = np.zeros(len(buckets), np.int64)
+    return summed(zeros, buckets, counts.astype(float), np.array([True]))
+
+
+def merge(sketches: Sketches, group: Ints, groups: int, weight: Floats | None = None) -> Sketches:
+    """Sketches of the same group added up, each times its weight.
+
+    A group with a part that nobody measured is not known: its tail might be in that part.
+    """
+    row = sketches.entry_row
+    counts = sketches.counts if weight is None else sketches.counts * weight[row]
+    unknown = np.bincount(group, weights=~sketches.known, minlength=groups) > 0
+    some = np.bincount(group, minlength=groups) > 0
+    return summed(group[row], sketches.buckets, counts, some & ~unknown)
+
+
+def quantile(sketches: Sketches, q: float) -> Floats:
+    """The q-quantile of each row in milliseconds, right within 1 %; missing without latencies."""
+    rows = len(sketches)
+    if not len(sketches.counts):
+        return np.full(rows, np.nan)
+    running = np.cumsum(sketches.counts)
+    before = np.concatenate([[0.0], running])[sketches.offsets[:-1]]
+    total = np.concatenate([[0.0], running])[sketches.offsets[1:]] - before
+    # The record at rank q·(n − 1), as numpy's and DDSketch's "lower" quantile have it: the first
+    # entry of the row whose running count exceeds the rank.
+    rank = before + q * np.maximum(0.0, total - 1)
+    entry = np.searchsorted(running, rank * (1 + 1e-15), side="right")
+    entry = np.clip(entry, sketches.offsets[:-1], np.maximum(sketches.offsets[1:] - 1, 0))
+    entry = np.minimum(entry, len(running) - 1)
+    return np.where(sketches.known & (total > 0), value_of(sketches.buckets[entry]), np.nan)
+
+
+def share_below(sketches: Sketches, bound_ms: float) -> Floats:
+    """The share of the latencies of each row that are at most `bound_ms`."""
+    row = sketches.entry_row
+    total = np.bincount(row, weights=sketches.counts, minlength=len(sketches))
+    inside = sketches.counts * (sketches.buckets <= bucket_of(bound_ms))
+    below = np.bincount(row, weights=inside, minlength=len(sketches))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(sketches.known & (total > 0), below / total, np.nan)

@@ -1,0 +1,188 @@
+"""Owns what measurements are worth: each job's utility, and how well intents were kept over time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from trilithon.measures import sketch
+from trilithon.measures.group import ratio, sum_by
+from trilithon.measures.juice import juice
+from trilithon.model.columns import Floats
+from trilithon.model.intent import Threshold
+from trilithon.model.job import Job
+from trilithon.model.layout import Layout
+from trilithon.model.series import Window
+from trilithon.model.sketches import Sketches
+from trilithon.model.utility import UTILITIES, Utilities
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """How each job did in a window: the values its intent is about, their utility, and whether
+    every threshold was met (NaN where it cannot be told).
+    """
+
+    values: Mapping[str, Floats]
+    utility: Floats
+    max_utility: Floats
+    met: Floats
+
+    @property
+    def satisfaction(self) -> Floats:
+        """Utility over maximum utility, per job: the papers' SLO satisfaction."""
+        return self.utility / self.max_utility
+
+    @property
+    def cluster_satisfaction(self) -> float:
+        """Total utility over the total of the maxima, of the jobs whose utility is known."""
+        known = ~np.isnan(self.utility)
+        return float(ratio(self.utility[known].sum(), self.max_utility[known].sum()))
+
+
+def sink_weights(layout: Layout, jobs: Mapping[str, Job]) -> Floats:
+    """The weight of each sink, 1 for those of jobs whose file is not known."""
+    weights = np.ones(len(layout.sink_nodes))
+    for job in jobs.values():
+        for sink in job.sinks:
+            if sink.weight != 1.0 and (row := layout.sink_row.get((job.id, sink.name))) is not None:
+                weights[row] = sink.weight
+    return weights
+
+
+def job_latencies(window: Window, weights: Floats | None = None) -> Sketches:
+    """One histogram per job, over all its sinks."""
+    layout = window.layout
+    return sketch.merge(
+        window.latencies, layout.node_job[layout.sink_nodes], len(layout.jobs), weights
+    )
+
+
+def mean_latency_ms(window: Window, weights: Floats | None = None) -> Floats:
+    layout = window.layout
+    weight = np.ones(len(layout.sink_nodes)) if weights is None else weights
+    job = layout.node_job[layout.sink_nodes]
+    jobs = len(layout.jobs)
+    total = sum_by(job, weight * window.sinks.latency_s, jobs)
+    return 1000 * ratio(total, sum_by(job, weight * window.sinks.latencies, jobs))
+
+
+def throughput(window: Window) -> Floats:
+    """Records per second written by all sinks of each job."""
+    layout = window.layout
+    job = layout.node_job[layout.sink_nodes]
+    return sum_by(job, window.sinks.written, len(layout.jobs)) / window.span_s
+
+
+def values(
+    window: Window, quantiles: Iterable[float], weights: Floats | None = None
+) -> dict[str, Floats]:
+    """Everything that a threshold can be about, per job."""
+    merged = job_latencies(window, weights)
+    found = {
+        "latency.mean": mean_latency_ms(window, weights),
+        "juice": juice(window, weights).job,
+        "throughput": throughput(window),
+    }
+    for q in quantiles:
+        found[f"latency.p{q * 100:g}"] = sketch.quantile(merged, q)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class IntentTable:
+    """The thresholds of all jobs in columns, in groups that one call of a function serves."""
+
+    groups: tuple[tuple[Threshold, npt.NDArray[np.int64], Floats], ...]
+    quantiles: tuple[float, ...]
+    max_utility: Floats
+    thresholds: npt.NDArray[np.int64]
+
+    @classmethod
+    def build(cls, layout: Layout, jobs: Mapping[str, Job]) -> "IntentTable":
+        max_utility = np.full(len(layout.jobs), np.nan)
+        rows: dict[tuple[object, ...], tuple[Threshold, list[int], list[float]]] = {}
+        quantiles: set[float] = set()
+        for row, name in enumerate(layout.jobs):
+            if (job := jobs.get(name)) is None:
+                continue
+            max_utility[row] = job.intent.max_utility
+            for threshold in job.intent.thresholds:
+                # Groups have one metric and one function with one set of parameters.
+                params = tuple(sorted(threshold.utility.params.items()))
+                key = (threshold.key, threshold.utility.function, params)
+                group = rows.setdefault(key, (threshold, [], []))
+                group[1].append(row)
+                group[2].append(threshold.value)
+                if (q := threshold.quantile) is not None:
+                    quantiles.add(q)
+        groups = tuple(
+            (like, np.array(members, dtype=np.int64), np.array(bounds))
+            for like, members, bounds in rows.values()
+        )
+        count = np.zeros(len(layout.jobs), dtype=np.int64)
+        for _, members, _ in groups:
+            np.add.at(count, members, 1)
+        return cls(groups, tuple(sorted(quantiles)), max_utility, count)
+
+    def judge(self, values: Mapping[str, Floats], utilities: Utilities = UTILITIES) -> Outcome:
+        """Utility = maximum · average over the thresholds (a hybrid SLO, Henge section 8.1.1)."""
+        jobs = len(self.max_utility)
+        fractions, missed, unknown = np.zeros(jobs), np.zeros(jobs), np.zeros(jobs)
+        for like, members, bounds in self.groups:
+            value = values[like.key][members]
+            np.add.at(
+                fractions, members, utilities.fraction(like.utility, value, bounds, like.sense)
+            )
+            met = value <= bounds if like.sense == "at_most" else value >= bounds
+            np.add.at(missed, members, ~met & ~np.isnan(value))
+            np.add.at(unknown, members, np.isnan(value))
+        asked = self.thresholds > 0
+        return Outcome(
+            values=values,
+            utility=np.where(asked, fractions / np.maximum(1, self.thresholds), np.nan)
+            * self.max_utility,
+            max_utility=self.max_utility,
+            met=np.where(missed > 0, 0.0, np.where((unknown > 0) | ~asked, np.nan, 1.0)),
+        )
+
+
+def outcome(window: Window, utilities: Utilities = UTILITIES) -> Outcome:
+    """How the jobs of a window did, by the intents in their files."""
+    table = IntentTable.build(window.layout, window.jobs)
+    weights = sink_weights(window.layout, window.jobs)
+    return table.judge(values(window, table.quantiles, weights), utilities)
+
+
+@dataclass(frozen=True, slots=True)
+class Satisfaction:
+    """SLO satisfaction over time, as the papers print it."""
+
+    average: float
+    percentiles: Mapping[float, float]
+
+
+def satisfaction_over_time(
+    satisfaction: Sequence[float] | Floats,
+    seconds: Sequence[float] | Floats,
+    percentiles: Sequence[float] = (15, 50, 90),
+) -> Satisfaction | None:
+    """The average weighted by time, and below which satisfaction was in a given share of the time.
+
+    What is missing is left out; None when nothing is left.
+    """
+    value, weight = np.asarray(satisfaction, float), np.asarray(seconds, float)
+    known = ~np.isnan(value) & (weight > 0)
+    value, weight = value[known], weight[known]
+    if not len(value):
+        return None
+    order = np.argsort(value, kind="stable")
+    value, weight = value[order], weight[order]
+    running = np.cumsum(weight) / weight.sum()
+    place = np.searchsorted(running, np.asarray(percentiles, float) / 100 - 1e-12)
+    found = value[np.minimum(place, len(value) - 1)]
+    return Satisfaction(
+        average=float(np.average(value, weights=weight)),
+        percentiles=dict(zip(percentiles, map(float, found), strict=True)),
+    )

@@ -1,0 +1,1 @@
+"""What jobs, intents and measurements are. Pure: no clock, no randomness, no files."""

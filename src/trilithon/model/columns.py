@@ -1,0 +1,185 @@
+"""Owns the columns that measurements come in: which there are, their units, and what is missing.
+
+A column is an array of float64 in which NaN is the mask: a number that is missing is missing in
+every sum it would be part of, without anybody having to remember it. Counts are whole numbers and
+exact up to 2⁵³, which a million records per second reach after 285 years.
+
+A counter only grows while its incarnation stays the same; a gauge is what holds at the moment.
+"""
+
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+C = TypeVar("C", bound="Columns")
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a column holds."""
+
+    name: str
+    unit: str
+    meaning: str
+    counter: bool
+
+
+def counter(unit: str, meaning: str) -> Any:
+    return field(metadata={"unit": unit, "meaning": meaning, "counter": True})
+
+
+def gauge(unit: str, meaning: str) -> Any:
+    return field(metadata={"unit": unit, "meaning": meaning, "counter": False})
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns of one length. Subclasses name them."""
+
+    @classmethod
+    @cache
+    def describe(cls) -> tuple[Column, ...]:
+        return tuple(
+            Column(f.name, f.metadata["unit"], f.metadata["meaning"], f.metadata["counter"])
+            for f in fields(cls)
+        )
+
+    @classmethod
+    @cache
+    def names(cls) -> tuple[str, ...]:
+        return tuple(column.name for column in cls.describe())
+
+    @classmethod
+    def missing(cls, rows: int) -> Self:
+        return cls(*(np.full(rows, np.nan) for _ in cls.names()))
+
+    @classmethod
+    def of(cls, rows: int, **known: npt.ArrayLike) -> Self:
+        """Columns of which some are known; the others are missing."""
+        unknown = np.full(rows, np.nan)
+        return cls(*(known.get(name, unknown) for name in cls.names()))
+
+    def __post_init__(self) -> None:
+        length = None
+        for name in self.names():
+            values = np.array(getattr(self, name), dtype=np.float64, ndmin=1)
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
+            length = len(values) if length is None else length
+            if values.ndim != 1 or len(values) != length:
+                raise ValueError(f"column {name} has shape {values.shape}, expected ({length},)")
+            if np.isinf(values).any():
+                raise ValueError(f"column {name} holds an infinite number")
+
+    def __len__(self) -> int:
+        return len(self.column(self.names()[0]))
+
+    def column(self, name: str) -> Floats:
+        return cast("Floats", getattr(self, name))
+
+    def take(self, rows: Ints) -> Self:
+        """Other rows of the same columns; a row of −1 is missing."""
+        absent = rows < 0
+        return type(self)(
+            *(np.where(absent, np.nan, self.column(name)[rows]) for name in self.names())
+        )
+
+    def equals(self, other: "Columns") -> bool:
+        """The same columns with the same numbers, missing ones in the same places."""
+        return type(self) is type(other) and all(
+            np.array_equal(self.column(name), other.column(name), equal_nan=True)
+            for name in self.names()
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Instances(Columns):
+    """One row per instance of an operator."""
+
+    incarnation: Floats = gauge("1", "how often the instance began anew; its counters began at 0")
+    machine: Floats = gauge("row", "the row of the machine it runs on")
+    weight: Floats = gauge("1", "its share of the records, relative to its peers")
+    sent: Floats = counter("records", "sent to it by all senders")
+    taken: Floats = counter("records", "taken by it from its queue")
+    emitted: Floats = counter("records", "sent on by it over all edges")
+    failed: Floats = counter("records", "failed in an expression and put aside")
+    busy_s: Floats = counter("s", "service time: from taking a record to the end of its work")
+    busy_sq_s2: Floats = counter("s²", "the squares of the service times")
+    cpu_s: Floats = counter("s", "CPU time of its thread")
+    gaps: Floats = counter("1", "times between arrivals that were measured, by the senders' stamps")
+    gap_s: Floats = counter("s", "those times")
+    gap_sq_s2: Floats = counter("s²", "the squares of those times")
+
+
+@dataclass(frozen=True, eq=False)
+class Edges(Columns):
+    """One row per edge of a job."""
+
+    incarnation: Floats = gauge("1", "how often the edge began anew; its counters began at 0")
+    senders: Floats = gauge("1", "instances that send over it")
+    idle_transport_s: Floats = gauge("s", "how long a record travels when nothing waits")
+    emitted: Floats = counter("records", "sent over it")
+    taken: Floats = counter("records", "of those, taken by the receivers")
+    parked_s: Floats = counter("s", "time that senders were held back, over all senders")
+    transfers: Floats = counter("1", "records whose time in the channel was measured")
+    channel_s: Floats = counter("s", "from leaving the sender to being taken, of those records")
+    batching_s: Floats = counter("s", "waiting at the sender for others, of those records")
+
+
+@dataclass(frozen=True, eq=False)
+class Sources(Columns):
+    """One row per source of a job."""
+
+    incarnation: Floats = gauge("1", "how often the source began anew; its counters began at 0")
+    partitions: Floats = gauge("1", "partitions of its topics: an upper bound for its readers")
+    arrived: Floats = counter("records", "that came into the log: growth of the end offsets")
+    taken: Floats = counter("records", "read from the log")
+
+
+@dataclass(frozen=True, eq=False)
+class Sinks(Columns):
+    """One row per sink of a job."""
+
+    incarnation: Floats = gauge("1", "how often the sink began anew; its counters began at 0")
+    written: Floats = counter("records", "given to the sink")
+    latencies: Floats = counter("1", "records whose end-to-end latency was measured")
+    latency_s: Floats = counter("s", "those latencies, from the latest input that had influence")
+
+
+@dataclass(frozen=True, eq=False)
+class Machines(Columns):
+    """One row per machine."""
+
+    cores: Floats = gauge("1", "cores")
+    load: Floats = gauge("1", "threads that run or could run")
+    memory_bytes: Floats = gauge("bytes", "memory")
+    memory_used_bytes: Floats = gauge("bytes", "memory in use")
+
+
+TABLES: tuple[type[Columns], ...] = (Instances, Edges, Sources, Sinks, Machines)
+
+
+def difference(before: C, after: C) -> C:
+    """Counters as their growth, gauges as they are now.
+
+    A counter of a new incarnation began at 0, so what it shows now is its growth. One that fell
+    without a new incarnation is broken, and missing.
+    """
+    result = {}
+    anew: npt.NDArray[np.bool_] = np.zeros(len(after), dtype=bool)
+    if "incarnation" in after.names():
+        anew = after.column("incarnation") > before.column("incarnation")
+    for column in after.describe():
+        now = after.column(column.name)
+        if column.counter:
+            growth = np.where(anew, now, now - before.column(column.name))
+            result[column.name] = np.where(growth < 0, np.nan, growth)
+        else:
+            result[column.name] = now
+    return type(after)(**result)

@@ -1,0 +1,237 @@
+"""Owns what a job is: a graph from sources over operators to sinks, its intent and its bounds.
+
+A job is plain data. Expressions are kept as text; what they may say is checked where specs are
+read. Nothing here knows how a job runs.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from trilithon.model.intent import EdgeName, Intent
+from trilithon.model.profile import Profile
+
+DEFAULT_TASKS = 8
+DEFAULT_BATCH_S = 300.0
+
+
+class Grouping(StrEnum):
+    """How the records of an edge are divided among the instances that receive them."""
+
+    SHUFFLE = "shuffle"
+    BY_KEY = "by_key"
+    BROADCAST = "broadcast"
+
+
+class Kind(StrEnum):
+    SOURCE = "source"
+    OPERATOR = "operator"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column with its Spark type, as in `user STRING`."""
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A Kafka topic whose values are JSON of a schema."""
+
+    name: str
+    schema: tuple[Field, ...]
+    options: tuple[tuple[str, str], ...]
+    partitions: int | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        subscribed = dict(self.options).get("subscribe", "")
+        return tuple(topic.strip() for topic in subscribed.split(",") if topic.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A Kafka topic that gets the rows as JSON."""
+
+    name: str
+    options: tuple[tuple[str, str], ...]
+    weight: float = 1.0
+
+    @property
+    def topic(self) -> str:
+        return dict(self.options).get("topic", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A small table that is read once and joined with: rows in the file, or a file by name."""
+
+    name: str
+    schema: tuple[Field, ...]
+    rows: tuple[tuple[object, ...], ...] | None = None
+    path: str | None = None
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    table: str
+    on: tuple[str, ...]
+    how: str = "inner"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    event_time: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    time_column: str
+    duration_s: float
+    slide_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an operator does to its rows. The parts apply in the order in which they stand here."""
+
+    watermark: Watermark | None = None
+    join: Join | None = None
+    where: str | None = None
+    explode: tuple[tuple[str, str], ...] = ()
+    select: tuple[str, ...] = ()
+    deduplicate: tuple[str, ...] = ()
+    group_by: tuple[str, ...] = ()
+    window: TimeWindow | None = None
+    aggregate: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stateful(self) -> bool:
+        return bool(self.aggregate or self.deduplicate)
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How many instances an operator starts with, and between which bounds it may be moved."""
+
+    initial: int = 1
+    min: int = 1
+    max: int = DEFAULT_TASKS
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    name: str
+    work: Work = field(default_factory=Work)
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The stream from one node to the next."""
+
+    source: str
+    target: str
+    grouping: Grouping = Grouping.SHUFFLE
+    key: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> EdgeName:
+        return EdgeName(self.source, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the whole job may use, and how it may be moved."""
+
+    max_instances: int | None = None
+    preserve_order: bool = False
+    fixed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A tenant's stream processing job, complete."""
+
+    tenant: str
+    name: str
+    sources: tuple[Source, ...]
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+    sinks: tuple[Sink, ...]
+    intent: Intent = field(default_factory=Intent)
+    bounds: Bounds = field(default_factory=Bounds)
+    tables: tuple[Table, ...] = ()
+    batch_s: float = DEFAULT_BATCH_S
+    dead_letter_topic: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Unique over all tenants: `tenant/name`."""
+        return f"{self.tenant}/{self.name}"
+
+    def nodes(self) -> Iterator[tuple[str, Kind]]:
+        """Every node by name, in the order of the file."""
+        yield from ((source.name, Kind.SOURCE) for source in self.sources)
+        yield from ((operator.name, Kind.OPERATOR) for operator in self.operators)
+        yield from ((sink.name, Kind.SINK) for sink in self.sinks)
+
+    @cached_property
+    def parents(self) -> dict[str, tuple[Edge, ...]]:
+        """The edges into each node, in the order of the file."""
+        into: dict[str, list[Edge]] = {name: [] for name, _ in self.nodes()}
+        for edge in self.edges:
+            into.setdefault(edge.target, []).append(edge)
+        return {name: tuple(edges) for name, edges in into.items()}
+
+    @cached_property
+    def children(self) -> dict[str, tuple[Edge, ...]]:
+        """The edges out of each node, in the order of the file."""
+        out: dict[str, list[Edge]] = {name: [] for name, _ in self.nodes()}
+        for edge in self.edges:
+            out.setdefault(edge.source, []).append(edge)
+        return {name: tuple(edges) for name, edges in out.items()}
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The nodes so that every edge points forwards. Nodes on a cycle are left out."""
+        known = dict(self.nodes())
+        waiting = {name: sum(edge.source in known for edge in self.parents[name]) for name in known}
+        ready = [name for name, count in waiting.items() if count == 0]
+        order: list[str] = []
+        while ready:
+            name = ready.pop(0)
+            order.append(name)
+            for edge in self.children[name]:
+                if edge.target not in waiting:
+                    continue
+                waiting[edge.target] -= 1
+                if waiting[edge.target] == 0:
+                    ready.append(edge.target)
+        return tuple(order)
+
+    def operator(self, name: str) -> Operator:
+        return next(operator for operator in self.operators if operator.name == name)
+
+    @property
+    def instances(self) -> int:
+        """The slots that the job asks for at its start."""
+        return sum(operator.parallelism.initial for operator in self.operators)
+
+    @property
+    def tasks(self) -> int:
+        """The Spark tasks that the job holds while it runs: for each operator as many as it may
+        ever use, and a reader per partition of each source (one where the file does not say).
+        """
+        readers = sum(source.partitions or 1 for source in self.sources)
+        return readers + sum(operator.parallelism.max for operator in self.operators)

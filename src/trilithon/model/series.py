@@ -1,0 +1,168 @@
+"""Owns the snapshots that a policy may look back on, and the windows between two of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from trilithon.errors import InvalidRecording
+from trilithon.model import columns, sketches
+from trilithon.model.columns import Edges, Instances, Ints, Machines, Sinks, Sources
+from trilithon.model.job import Job
+from trilithon.model.layout import Layout
+from trilithon.model.sketches import Sketches
+from trilithon.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """What happened between two snapshots: counters as their growth, gauges as of its end."""
+
+    start_s: float
+    end_s: float
+    layout: Layout
+    instances: Instances
+    edges: Edges
+    sources: Sources
+    sinks: Sinks
+    latencies: Sketches
+    machines: Machines
+    jobs: Mapping[str, Job]
+    queue: npt.NDArray[np.float64]
+
+    @property
+    def span_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Snapshots in the order of time, no more than `limit_s` seconds of them."""
+
+    snapshots: tuple[Snapshot, ...]
+    limit_s: float = float("inf")
+
+    def __post_init__(self) -> None:
+        times = [snapshot.time_s for snapshot in self.snapshots]
+        if any(after <= before for before, after in pairwise(times)):
+            raise InvalidRecording("The snapshots of a series must follow each other in time.")
+
+    @classmethod
+    def of(cls, snapshots: Iterable[Snapshot], limit_s: float = float("inf")) -> "Series":
+        return cls((), limit_s).extended(snapshots)
+
+    def extended(self, snapshots: Iterable[Snapshot]) -> "Series":
+        """A series with more at its end; what is older than the limit falls out at its beginning.
+
+        One snapshot at or before the limit is kept: a window that long needs both of its ends.
+        """
+        kept = (*self.snapshots, *snapshots)
+        if kept and np.isfinite(self.limit_s):
+            horizon = kept[-1].time_s - self.limit_s
+            old = sum(snapshot.time_s <= horizon for snapshot in kept)
+            kept = kept[max(0, old - 1) :]
+        return replace(self, snapshots=kept)
+
+    def __len__(self) -> int:
+        return len(self.snapshots)
+
+    @property
+    def last(self) -> Snapshot:
+        return self.snapshots[-1]
+
+    def window(self, span_s: float | None = None) -> Window | None:
+        """The window that ends now and is as long as asked, or as long as the series is.
+
+        Its beginning is the youngest snapshot that is old enough. None without two ends: a single
+        snapshot has a window only if it says since when its counters run.
+        """
+        if not self.snapshots:
+            return None
+        last = self.last
+        before: Sequence[Snapshot] = self.snapshots[:-1]
+        if not before:
+            return None if last.since_s is None else _between(_zero(last, last.since_s), last)
+        if span_s is None:
+            return _between(before[0], last)
+        old = [s for s in before if s.time_s <= last.time_s - span_s * (1 - 1e-9)]
+        return _between(old[-1] if old else before[0], last)
+
+    def windows(self) -> tuple[Window, ...]:
+        """The windows between each snapshot and the next."""
+        if len(self.snapshots) == 1:
+            only = self.window()
+            return () if only is None else (only,)
+        return tuple(_between(before, after) for before, after in pairwise(self.snapshots))
+
+
+def _zero(snapshot: Snapshot, since_s: float) -> Snapshot:
+    """The moment at which the counters of a snapshot were 0."""
+    zeroed = {}
+    for name in ("instances", "edges", "sources", "sinks"):
+        table = getattr(snapshot, name)
+        zeroed[name] = type(table)(
+            **{
+                column.name: (0.0 if column.counter else 1.0) * table.column(column.name)
+                for column in table.describe()
+            }
+        )
+    nothing = Sketches.of({} if known else None for known in snapshot.latencies.known)
+    return replace(snapshot, time_s=since_s, latencies=nothing, **zeroed)
+
+
+def _between(before: Snapshot, after: Snapshot) -> Window:
+    same = before.layout is after.layout
+    aligned = before if same else _aligned(before, after.layout)
+    anew = aligned.sinks.incarnation < after.sinks.incarnation
+    return Window(
+        start_s=before.time_s,
+        end_s=after.time_s,
+        layout=after.layout,
+        instances=columns.difference(aligned.instances, after.instances),
+        edges=columns.difference(aligned.edges, after.edges),
+        sources=columns.difference(aligned.sources, after.sources),
+        sinks=columns.difference(aligned.sinks, after.sinks),
+        latencies=sketches.difference(aligned.latencies, after.latencies, anew),
+        machines=after.machines,
+        jobs=after.jobs,
+        # Sent to an instance and not taken by it, at the end of the window.
+        queue=np.maximum(0.0, after.instances.sent - after.instances.taken),
+    )
+
+
+def _aligned(snapshot: Snapshot, layout: Layout) -> Snapshot:
+    """The rows of a snapshot in the order of another layout.
+
+    A row that was not there began at 0 in between: its counters are 0, not missing.
+    """
+    old = snapshot.layout
+    instances = _rows(old.instance_row, layout.instance_row)
+    edges = _rows(old.edge_row, layout.edge_row)
+    sources = _rows(old.source_row, layout.source_row)
+    sinks = _rows(old.sink_row, layout.sink_row)
+    found = snapshot.latencies.take(sinks)
+    return replace(
+        snapshot,
+        layout=layout,
+        instances=_began(snapshot.instances.take(instances), instances),
+        edges=_began(snapshot.edges.take(edges), edges),
+        sources=_began(snapshot.sources.take(sources), sources),
+        sinks=_began(snapshot.sinks.take(sinks), sinks),
+        latencies=replace(found, known=found.known | (sinks < 0)),
+        machines=snapshot.machines.take(_rows(old.machine_row, layout.machine_row)),
+    )
+
+
+def _rows(old: Mapping[columns.Key, int], new: Mapping[columns.Key, int]) -> Ints:
+    return np.fromiter((old.get(key, -1) for key in new), dtype=np.int64, count=len(new))
+
+
+def _began(table: columns.C, rows: Ints) -> columns.C:
+    return type(table)(
+        **{
+            column.name: np.where(rows < 0, 0.0, table.column(column.name))
+            for column in table.describe()
+        }
+    )

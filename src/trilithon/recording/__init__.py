@@ -1,0 +1,1 @@
+"""Snapshots and series on disk: JSON for people, Parquet for everything else."""

@@ -1,0 +1,52 @@
+"""Owns opening a recording, whatever form it has."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from trilithon.errors import FileUnreadable, InvalidRecording
+from trilithon.model.series import Series
+from trilithon.recording import parquet
+from trilithon.recording.forms import SERIES
+from trilithon.recording.snapshots import from_json, to_json
+
+
+def load(path: Path) -> Series:
+    """A recording: Parquet, or the JSON of a snapshot or of a series of them."""
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(4)
+    except OSError as error:
+        raise FileUnreadable(
+            f"{path} cannot be read: {error.strerror}.", "Check the name and the permissions."
+        ) from error
+    return parquet.read(path) if magic == b"PAR1" else loads(path.read_bytes(), str(path))
+
+
+def loads(text: str | bytes, name: str = "the recording") -> Series:
+    """A series from JSON text."""
+    try:
+        data = json.loads(text, parse_constant=_no_constants)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecording(
+            f"{name} is neither Parquet nor JSON: {error}.", "Give a recording or a snapshot."
+        ) from error
+    if isinstance(data, dict) and data.get("format") == SERIES:
+        snapshots = data.get("snapshots")
+        if not isinstance(snapshots, list) or set(data) - {"format", "snapshots"}:
+            raise InvalidRecording(f"{name}: a series has `format` and `snapshots`, a list.", "")
+        return Series(tuple(from_json(one) for one in snapshots))
+    return Series((from_json(data),))
+
+
+def dumps(series: Series) -> str:
+    """The JSON of a series; of the snapshot itself if there is only one."""
+    snapshots = [to_json(snapshot) for snapshot in series.snapshots]
+    data: dict[str, Any] = (
+        snapshots[0] if len(snapshots) == 1 else {"format": SERIES, "snapshots": snapshots}
+    )
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _no_constants(name: str) -> float:
+    raise ValueError(f"{name} is not a number in JSON")

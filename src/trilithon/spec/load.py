@@ -1,0 +1,32 @@
+"""Owns the way from a file or a text to a job, with every problem at its line."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trilithon.errors import InvalidJob
+from trilithon.model.job import Job
+from trilithon.model.utility import UTILITIES, Utilities
+from trilithon.spec.build import build
+from trilithon.spec.reader import Document, read, read_file
+
+
+def load(path: Path, utilities: Utilities = UTILITIES) -> Job:
+    """The job that a YAML file describes."""
+    return _build(read_file(path), utilities)
+
+
+def loads(text: str | bytes, utilities: Utilities = UTILITIES) -> Job:
+    """The job that a YAML text describes."""
+    return _build(read(text), utilities)
+
+
+def _build(document: Document, utilities: Utilities) -> Job:
+    data: Mapping[str, Any] = document.data
+    try:
+        return build(data, utilities)
+    except InvalidJob as error:
+        located = [document.locate(problem) for problem in error.problems]
+        # In the order of the file, so that one can mend from top to bottom.
+        located.sort(key=lambda problem: problem.line or 0)
+        raise InvalidJob(located, document.file or str(data.get("name", "the job"))) from None

@@ -1,0 +1,34 @@
+"""Owns the Kafka options that a job may set. Connection and security belong to the engine.
+
+A job that could name brokers, login modules or classes could reach other tenants' data, or run code.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from trilithon.errors import Problem
+
+SOURCE: Final = frozenset(
+    """subscribe startingOffsets startingTimestamp startingOffsetsByTimestamp
+    startingOffsetsByTimestampStrategy failOnDataLoss includeHeaders minPartitions
+    kafka.fetch.min.bytes kafka.fetch.max.wait.ms kafka.fetch.max.bytes
+    kafka.max.partition.fetch.bytes kafka.max.poll.records kafka.isolation.level""".split()
+)
+SINK: Final = frozenset(
+    """topic kafka.linger.ms kafka.batch.size kafka.acks kafka.compression.type
+    kafka.max.request.size kafka.delivery.timeout.ms kafka.request.timeout.ms""".split()
+)
+
+
+def check(options: Mapping[str, object], allowed: frozenset[str], path: str) -> Iterator[Problem]:
+    for name in options:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1)
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            yield Problem(
+                "OPTION_NOT_ALLOWED",
+                f"{path}.{name}",
+                f"The option {name!r} is not one that a job may set.",
+                f"{hint}Brokers and security are set where the engine is started.",
+            )

@@ -1,0 +1,121 @@
+"""Makes the environment in `.venv` from the lock file and finds a JDK: all that a fresh machine lacks.
+
+Needs Python 3.11 or newer and nothing else. Packages come from whatever index pip is set up for;
+`uv.lock` names versions and hashes, and no registry.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+
+sys.path.insert(0, str(ROOT / "src"))
+
+
+def main() -> None:
+    if sys.version_info < (3, 11):
+        stop(f"Trilithon needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
+    ensure_jdk()
+    ensure_venv()
+    uv = ensure_uv()
+    install(uv)
+    (VENV / ".ready").touch()
+
+
+def ensure_jdk() -> None:
+    from trilithon.engines.spark.jdk import MISSING, find_jdk  # noqa: PLC0415 - after sys.path
+
+    if find_jdk() is None:
+        apt_install("openjdk-17-jdk-headless", otherwise=MISSING)
+        if find_jdk() is None:
+            stop(MISSING)
+
+
+def ensure_venv() -> None:
+    if importlib.util.find_spec("ensurepip") is None:
+        apt_install(
+            "python3-venv",
+            otherwise="This Python cannot make environments: install its venv package "
+            "(on Debian: apt-get install python3-venv).",
+        )
+    if not PYTHON.exists():
+        say("making .venv")
+        run(sys.executable, "-m", "venv", "--clear", VENV)
+
+
+def ensure_uv() -> Path:
+    """The installer in the version and with the hashes of the lock file."""
+    uv = VENV / "bin" / "uv"
+    locked = next(p for p in lock()["package"] if p["name"] == "uv")
+    if uv.exists() and locked["version"] in run(uv, "--version", quiet=True):
+        return uv
+    say(f"installing uv {locked['version']}")
+    hashes = " ".join(f"--hash={wheel['hash']}" for wheel in locked["wheels"])
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirement:
+        requirement.write(f"uv=={locked['version']} {hashes}\n")
+        requirement.flush()
+        run(PYTHON, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", requirement.name)
+    return uv
+
+
+def install(uv: Path) -> None:
+    """The locked packages, checked by their hashes, and this project on top of them."""
+    say("installing the locked packages")
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = Path(folder) / "requirements.txt"
+        export = ("export", "--frozen", "--quiet", "--no-emit-project", "--no-header")
+        run(uv, *export, "--output-file", wanted, quiet=True)
+        run(uv, "pip", "sync", "--quiet", "--require-hashes", "--python", PYTHON, wanted)
+    project = ("install", "--quiet", "--no-deps", "--python", PYTHON, "--editable", ROOT)
+    run(uv, "pip", *project)
+
+
+def lock() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "uv.lock").read_text())
+
+
+def apt_install(package: str, otherwise: str) -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        stop(otherwise)
+    say(f"installing {package}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run("apt-get", "update", "-qq", env=environment, quiet=True)
+    run("apt-get", "install", "-y", "-qq", package, env=environment, quiet=True)
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None, quiet: bool = False) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=ROOT,
+        env=env,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE if quiet else sys.stderr,
+        stderr=subprocess.STDOUT if quiet else None,
+    )
+    if done.returncode != 0:
+        if quiet:
+            print(done.stdout, file=sys.stderr)
+        stop(f"Set-up stopped: `{' '.join(map(str, command))}` ended with {done.returncode}.")
+    return done.stdout or ""
+
+
+def say(message: str) -> None:
+    print(f"set-up: {message}", file=sys.stderr, flush=True)
+
+
+def stop(message: str) -> NoReturn:
+    sys.exit(message)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@
     ├── InvalidIntent       a utility or threshold that cannot be meant
     ├── InvalidRecording    a snapshot or series that cannot be read or contradicts itself
     ├── FileUnreadable      a file that is missing, too large or not what it claims to be
+    ├── FileUnwritable      a file that cannot be written
     ├── FileExists          a file that would be overwritten
     └── NotFound            a name that nothing answers to: a job, a policy, a utility function
 
@@ -81,6 +82,11 @@ class FileUnreadable(TrilithonError):
     exit_code = 4
 
 
+class FileUnwritable(TrilithonError):
+    code = "FILE_UNWRITABLE"
+    exit_code = 4
+
+
 class FileExists(TrilithonError):
     code = "FILE_EXISTS"
     exit_code = 6
@@ -96,7 +102,7 @@ EXIT_CODES: dict[int, str] = {
     1: "something went wrong that Trilithon has no name for",
     2: "the command line itself is wrong",
     InvalidJob.exit_code: "a job or an intent breaks rules",
-    FileUnreadable.exit_code: "a file is missing, too large or cannot be read",
+    FileUnreadable.exit_code: "a file is missing, or cannot be read or written",
     InvalidRecording.exit_code: "a recording cannot be read or contradicts itself",
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",

@@ -129,8 +129,8 @@ class Rows:
 
     def window(
         self,
-        timeColumn: str,
-        windowDuration: str,
+        timeColumn: str,  # noqa: N803
+        windowDuration: str,  # noqa: N803
         slideDuration: str | None = None,  # noqa: N803
     ) -> "Rows":
         written = {"timeColumn": timeColumn, "windowDuration": windowDuration}

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trilithon.measures import capacity, queueing, rates, skew, slo
-from trilithon.measures.etp import Rates, etp, etp_sum, projected_etp
+from trilithon.measures.etp import Rates, etp, etp_sum, next_target, projected_etp
 from trilithon.measures.group import max_by_node, sum_by_node
 from trilithon.measures.juice import juice
-from trilithon.model.columns import Floats
+from trilithon.model.columns import Floats, Ints
 from trilithon.model.series import Window
 from trilithon.model.utility import UTILITIES, Utilities
 
@@ -46,7 +46,8 @@ class Assessment:
     # edges
     back_pressure: Floats
     channel_s: Floats
-    # jobs
+    # jobs; `projected_etp` above is after each of these nodes got one more instance
+    next_target: Ints
     outcome: slo.Outcome
     # machines
     etp_sum: Floats
@@ -59,6 +60,7 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
     done = rates.processing_rate(window)
     busy = capacity.capacity(window)
     congested = capacity.congested_by_rates(asked, done)
+    congested[layout.sink_nodes] = False
     share = etp(layout, done, congested)
     load = queueing.load(window)
     e = queueing.fitted_coefficient(load)
@@ -66,7 +68,9 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
     weights = slo.sink_weights(layout, window.jobs)
     table = slo.IntentTable.build(layout, window.jobs)
     values = slo.values(window, sorted({*QUANTILES, *table.quantiles}), weights)
-    one_more = (layout.parallelism > 0).astype(np.int64)
+    target = next_target(layout, share, congested)
+    extra = np.zeros(len(layout.node_names), dtype=np.int64)
+    extra[target[target >= 0]] = 1
     now = Rates(asked, done, window.edges.emitted / window.span_s, layout.parallelism)
     return Assessment(
         window=window,
@@ -77,7 +81,8 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
         congested_by_capacity=capacity.congested_by_capacity(busy),
         congested_by_rates=congested,
         etp=share,
-        projected_etp=projected_etp(layout, now, one_more),
+        projected_etp=projected_etp(layout, now, extra),
+        next_target=target,
         juice=juice(window, weights).node,
         queue=sum_by_node(layout, window.queue),
         longest_queue=max_by_node(layout, window.queue),

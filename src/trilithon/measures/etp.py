@@ -8,9 +8,12 @@ paths lead to it; the algorithm that the paper prints has no set of visited sink
 diamond's sink once per path. Both are here; the definition is the one to use.
 
 Projection (section II-E): one more instance for an operator that has k makes its rates (k + 1)/k of
-what they were; its children's input grows with it, and nothing else changes.
+what they were; its children's input grows with it, and nothing else changes. In the paper a sink is an
+operator. Here it is only where records leave: it has no instances, is never congested, and its rate
+follows its input.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,56 +38,84 @@ class Rates:
 
 
 def etp(layout: Layout, processing: Floats, congested: Bools) -> Floats:
-    """ETP of every node, 0…1, by the definition."""
-    reached = _reached_sinks(layout, congested)
-    sinks = layout.sink_nodes
-    jobs = len(layout.jobs)
-    total = sum_by(layout.node_job[sinks], processing[sinks], jobs)
-    place = _place_in_job(layout)
-    # The throughput of a job's k-th sink, looked up for each of its nodes.
-    width = int(place.max(initial=-1)) + 1
-    throughput = np.zeros((jobs, width))
-    throughput[layout.node_job[sinks], place] = processing[sinks]
+    """ETP of every node, 0…1, by the definition. Missing in a job with a sink nobody measured."""
     reachable = np.zeros(len(layout.node_names))
-    for k in range(width):
-        bit = (reached[:, k // 64] >> np.uint64(k % 64)) & np.uint64(1)
-        # A sink that nobody measured is only missing to those who reach it.
-        reachable += np.where(bit == 1, throughput[layout.node_job, k], 0.0)
-    return ratio(reachable, total[layout.node_job], nothing=0.0)
+    for part in _parts(layout):
+        reachable += part.throughput(part.reached(congested), processing)
+    return ratio(reachable, _total(layout, processing)[layout.node_job], nothing=0.0)
 
 
-def _place_in_job(layout: Layout) -> Ints:
-    """Which sink of its job each sink is: 0, 1, 2 …"""
-    job = layout.node_job[layout.sink_nodes]
-    return np.arange(len(job)) - np.searchsorted(job, job)
-
-
-def _reached_sinks(layout: Layout, congested: Bools) -> npt.NDArray[np.uint64]:
-    """The sinks of its job that each node reaches, as bits, 64 to a word."""
-    place = _place_in_job(layout)
-    words = int(place.max(initial=0)) // 64 + 1
-    reached = np.zeros((len(layout.node_names), words), dtype=np.uint64)
+def _total(layout: Layout, processing: Floats) -> Floats:
     sinks = layout.sink_nodes
-    reached[sinks, place // 64] = np.left_shift(np.uint64(1), (place % 64).astype(np.uint64))
-    for edges in reversed(layout.edges_by_depth):
-        source, target = layout.edge_source[edges], layout.edge_target[edges]
-        through = np.where(congested[target][:, None], np.uint64(0), reached[target])
-        np.bitwise_or.at(reached, source, through)
-    return reached
+    return sum_by(layout.node_job[sinks], processing[sinks], len(layout.jobs))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Up to 64 sinks of every job that has so many, each of them a bit."""
+
+    layout: Layout
+    sinks: Ints  # the nodes of these sinks
+    bit: Ints  # which bit each of them is
+    nodes: Bools  # the nodes of the jobs that have them
+
+    def reached(self, congested: Bools) -> npt.NDArray[np.uint64]:
+        """The sinks that each node reaches over paths without a congested operator."""
+        layout = self.layout
+        shut = _shut(layout, congested)
+        reached = np.zeros(len(layout.node_names), dtype=np.uint64)
+        reached[self.sinks] = np.left_shift(np.uint64(1), self.bit.astype(np.uint64))
+        for edges in reversed(layout.edges_by_depth):
+            mine = edges[self.nodes[layout.edge_source[edges]]]
+            source, target = layout.edge_source[mine], layout.edge_target[mine]
+            through = np.where(shut[target], np.uint64(0), reached[target])
+            np.bitwise_or.at(reached, source, through)
+        return reached
+
+    def throughput(self, reached: npt.NDArray[np.uint64], processing: Floats) -> Floats:
+        """The throughput of the sinks that each node reaches, added up."""
+        layout = self.layout
+        found = np.zeros(len(layout.node_names))
+        for k in range(int(self.bit.max(initial=-1)) + 1):
+            # The k-th of these sinks in each job that has one, looked up for the job's nodes.
+            sinks = self.sinks[self.bit == k]
+            rate = np.full(len(layout.jobs), np.nan)
+            rate[layout.node_job[sinks]] = processing[sinks]
+            nodes = np.flatnonzero((reached >> np.uint64(k)) & np.uint64(1))
+            found[nodes] += rate[layout.node_job[nodes]]
+        return found
+
+
+def _parts(layout: Layout) -> Iterator[_Part]:
+    sinks = layout.sink_nodes
+    job = layout.node_job[sinks]
+    place = np.arange(len(job)) - np.searchsorted(job, job)
+    for word in range(int(place.max(initial=-1)) // 64 + 1):
+        mine = place // 64 == word
+        has = np.zeros(len(layout.jobs), dtype=bool)
+        has[job[mine]] = True
+        yield _Part(layout, sinks[mine], place[mine] % 64, has[layout.node_job])
+
+
+def _shut(layout: Layout, congested: Bools) -> Bools:
+    """The nodes through which no path leads."""
+    shut = congested.copy()
+    shut[layout.sink_nodes] = False
+    return shut
 
 
 def etp_as_printed(layout: Layout, processing: Floats, congested: Bools) -> Floats:
     """Algorithm 1 to the letter: a sink counts once per uncongested path to it."""
     nodes = len(layout.node_names)
     sinks = layout.sink_nodes
-    total = sum_by(layout.node_job[sinks], processing[sinks], len(layout.jobs))
     reachable = np.zeros(nodes)
     reachable[sinks] = processing[sinks]
+    shut = _shut(layout, congested)
     for edges in reversed(layout.edges_by_depth):
         source, target = layout.edge_source[edges], layout.edge_target[edges]
-        through = np.where(congested[target], 0.0, reachable[target])
+        through = np.where(shut[target], 0.0, reachable[target])
         reachable += np.bincount(source, weights=through, minlength=nodes)
-    return ratio(reachable, total[layout.node_job], nothing=0.0)
+    return ratio(reachable, _total(layout, processing)[layout.node_job], nothing=0.0)
 
 
 def project(layout: Layout, rates: Rates, extra: Ints) -> Rates:
@@ -94,8 +125,11 @@ def project(layout: Layout, rates: Rates, extra: Ints) -> Rates:
     edge = rates.edge * growth[layout.edge_source]
     nodes = len(layout.node_names)
     more = np.bincount(layout.edge_target, weights=edge - rates.edge, minlength=nodes)
+    asked = rates.input + more
+    sinks = layout.sink_nodes
+    growth[sinks] = ratio(asked[sinks], rates.input[sinks], nothing=1.0)
     return Rates(
-        input=rates.input + more,
+        input=asked,
         processing=rates.processing * growth,
         edge=edge,
         parallelism=rates.parallelism + extra,
@@ -111,13 +145,34 @@ def projected_etp(
     return etp(layout, after.processing, congested)
 
 
+def next_target(layout: Layout, etp: Floats, congested: Bools) -> Ints:
+    """The node of each job that the next instance should go to: its congested operator with the
+    highest ETP (section II-E). Where none is congested the paper takes a source; what it does to a
+    source happens here to the first operator, so it is one that reads a source. −1 without any.
+    """
+    operators = layout.operator_nodes
+    first = np.zeros(len(layout.node_names), dtype=bool)
+    from_source = np.isin(layout.edge_source, layout.source_nodes)
+    first[layout.edge_target[from_source]] = True
+    # Congested ones before those that read a source, the higher ETP before the lower.
+    rank = np.where(congested[operators], 0, np.where(first[operators], 1, 2))
+    order = np.lexsort((-np.nan_to_num(etp[operators]), rank, layout.node_job[operators]))
+    ranked = operators[order]
+    jobs, best = np.unique(layout.node_job[ranked], return_index=True)
+    target = np.full(len(layout.jobs), -1, dtype=np.int64)
+    useful = rank[order][best] < 2
+    target[jobs[useful]] = ranked[best[useful]]
+    return target
+
+
 def etp_sum(layout: Layout, etp: Floats, instance_machine: Floats) -> Floats:
     """Per machine, the ETP of the operator of each instance on it, added up (section II-F).
 
-    Over all jobs. An instance whose machine is missing counts nowhere.
+    Over all jobs. While it is not known where an instance is, no machine's sum is known.
     """
-    placed = ~np.isnan(instance_machine)
-    machine = instance_machine[placed].astype(np.int64)
-    of_instance = etp[layout.instance_node][placed]
-    sums = np.bincount(machine, weights=of_instance, minlength=len(layout.machines))
-    return sums.astype(np.float64)  # of integers when no instance is placed
+    machines = len(layout.machines)
+    if np.isnan(instance_machine).any():
+        return np.full(machines, np.nan)
+    of_instance = etp[layout.instance_node]
+    sums = np.bincount(instance_machine.astype(np.int64), weights=of_instance, minlength=machines)
+    return sums.astype(np.float64)  # of integers when there are no instances

@@ -35,6 +35,11 @@ def mean_by_node(layout: Layout, values: Floats) -> Floats:
     return sum_by_node(layout, values) / np.maximum(1, layout.parallelism)
 
 
+def weighted(weight: Floats, values: Floats) -> Floats:
+    """Weight times value; what weighs nothing is 0 even if it is missing."""
+    return np.where(weight == 0, 0.0, weight * values)
+
+
 def ratio(part: Floats, whole: Floats, nothing: float = np.nan) -> Floats:
     """part / whole, and `nothing` where the whole is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):

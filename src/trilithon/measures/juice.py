@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trilithon.measures.group import ratio, sum_by
+from trilithon.measures.group import ratio, sum_by, weighted
 from trilithon.model.columns import Floats
 from trilithon.model.series import Window
 
@@ -65,7 +65,8 @@ def juice(window: Window, sink_weight: Floats | None = None) -> Juice:
     return Juice(
         node=actual,
         job=ratio(
-            sum_by(job, weight * actual[sinks], jobs), sum_by(job, weight * ideal[sinks], jobs)
+            sum_by(job, weighted(weight, actual[sinks]), jobs),
+            sum_by(job, weighted(weight, ideal[sinks]), jobs),
         ),
     )
 
@@ -75,11 +76,14 @@ def _share(part: Floats, whole: Floats, even: Floats) -> Floats:
         return np.where((whole == 0) & ~np.isnan(part), even, part / whole)
 
 
-def juice_over(windows: Sequence[Window], sink_weight: Floats | None = None) -> Floats:
-    """The mean of the juice in sub-windows of the same layout, per job.
+def juice_over(windows: Sequence[Window]) -> Floats:
+    """The mean of the juice in sub-windows, per job of the last one.
 
     The paper looks at a minute in parts of ten seconds, so that a short burst weighs no more than
-    the part it falls into.
+    the part it falls into. Parts in which a job was not there are left out.
     """
-    parts = [juice(window, sink_weight).job for window in windows]
-    return np.mean(parts, axis=0) if parts else np.zeros(0)
+    found: dict[str, list[float]] = {}
+    for window in windows:
+        for job, value in zip(window.layout.jobs, juice(window).job, strict=True):
+            found.setdefault(job, []).append(float(value))
+    return np.array([np.mean(found[job]) for job in windows[-1].layout.jobs] if windows else [])

@@ -14,6 +14,7 @@ it is in. For p* ≤ b there is no steady state and the waiting is infinite.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ import numpy.typing as npt
 from trilithon.measures.group import ratio, sum_by, sum_by_node
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.series import Window
+
+# More than any cluster has: what would need more cannot be had.
+MOST_INSTANCES: Final = 2.0**31
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +92,14 @@ def kingman(load: Load) -> Floats:
 
 
 def fitted_coefficient(load: Load) -> Floats:
-    """e: measured over predicted. Missing where Kingman predicts nothing or no steady state."""
+    """e: measured over predicted. 1 where nothing was predicted and nobody waited; missing where
+    somebody did all the same, and where Kingman knows no steady state.
+    """
     predicted = kingman(load)
     with np.errstate(divide="ignore", invalid="ignore"):
         e = load.waiting_s / predicted
-    return np.where((predicted > 0) & np.isfinite(predicted), e, np.nan)
+    idle = (predicted == 0) & (load.waiting_s == 0)
+    return np.where((predicted > 0) & np.isfinite(predicted), e, np.where(idle, 1.0, np.nan))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +120,7 @@ class WaitingModel:
     def waiting(self, parallelism: npt.ArrayLike) -> Floats:
         """Seconds of waiting in each operator at these numbers of instances."""
         p = np.asarray(parallelism, float)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             steady = self.a / (p - self.b)
         unknown = np.isnan(self.a) | np.isnan(self.b)
         return np.where(unknown, np.nan, np.where(p > self.b, steady, np.inf))
@@ -128,9 +135,11 @@ class WaitingModel:
         0 where it cannot be told, or where no number would do.
         """
         wanted = np.asarray(waiting_s, float)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            exact = np.ceil(self.a / wanted + self.b)
-        possible = np.isfinite(exact) & (wanted >= 0)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # Without variation nobody waits, as soon as there are enough.
+            needed = np.where(self.a == 0, 0.0, self.a / wanted)
+            exact = np.ceil(needed + self.b)
+        possible = (exact < MOST_INSTANCES) & (wanted >= 0)
         p = np.where(possible, np.maximum(1, exact), 1)
         # Rounding may leave the quotient a hair to either side: step to the right whole number.
         p = np.where(possible & ~(self.waiting(p) <= wanted), p + 1, p)
@@ -141,11 +150,13 @@ class WaitingModel:
         """P_Δ: the smallest number of instances from which one more gains no more than `gain_s`.
 
         W(p) − W(p + 1) = a / ((p − b)·(p + 1 − b)) ≤ g  ⟺  p ≥ b − ½ + √(¼ + a/g)
+
+        0 where it cannot be told, or where no number would do.
         """
         gain = np.asarray(gain_s, float)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             exact = np.ceil(self.b - 0.5 + np.sqrt(0.25 + self.a / gain))
-        possible = np.isfinite(exact)
+        possible = (exact < MOST_INSTANCES) & (gain > 0)
         least = np.floor(np.where(possible, self.b, 0)) + 1
         p = np.where(possible, np.maximum(least, exact), 1)
         slack = 1e-9 * np.abs(gain)
@@ -160,13 +171,13 @@ class WaitingModel:
 def smallest_parallelism(load: Load, utilisation: float) -> Ints:
     """The fewest instances with a utilisation of at most this: ⌈λ·S·p / ρ⌉, at least 1.
 
-    0 where it cannot be told.
+    0 where it cannot be told, or where no number would do.
     """
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         exact = load.utilisation * load.parallelism / utilisation
     # A quotient that is whole but for rounding is whole.
     needed = np.ceil(exact - 1e-9 * np.maximum(1.0, np.abs(exact)))
-    return np.where(np.isnan(exact), 0, np.maximum(1, needed)).astype(np.int64)
+    return np.where(exact < MOST_INSTANCES, np.maximum(1, needed), 0).astype(np.int64)
 
 
 def sequence_latency(window: Window, operators: Ints, edges: Ints) -> float:

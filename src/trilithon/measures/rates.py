@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from trilithon.measures.group import ratio, sum_by, sum_by_node
+from trilithon.measures.group import ratio, sum_by
 from trilithon.model.columns import Floats
 from trilithon.model.series import Window
 
@@ -24,7 +24,7 @@ BLOCKED: Final = 0.05
 def processing_rate(window: Window) -> Floats:
     """Records per second that each node took: from the log, from its queue, or to write them."""
     layout = window.layout
-    rate = sum_by_node(layout, window.instances.taken) / window.span_s
+    rate = sum_by(layout.edge_target, window.edges.taken, len(layout.node_names)) / window.span_s
     rate[layout.source_nodes] = window.sources.taken / window.span_s
     rate[layout.sink_nodes] = window.sinks.written / window.span_s
     return rate

@@ -3,13 +3,15 @@
 import numpy as np
 import numpy.typing as npt
 
+from trilithon.measures.group import ratio, sum_by
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.sketches import Sketches, bucket_of, summed, value_of
 
 
 def of_values(values_ms: npt.ArrayLike) -> Sketches:
     """One sketch of some latencies."""
-    buckets, counts = np.unique(bucket_of(values_ms), return_counts=True)
+    values = np.asarray(values_ms, float)
+    buckets, counts = np.unique(bucket_of(values[~np.isnan(values)]), return_counts=True)
     zeros = np.zeros(len(buckets), np.int64)
     return summed(zeros, buckets, counts.astype(float), np.array([True]))
 
@@ -17,11 +19,17 @@ def of_values(values_ms: npt.ArrayLike) -> Sketches:
 def merge(sketches: Sketches, group: Ints, groups: int, weight: Floats | None = None) -> Sketches:
     """Sketches of the same group added up, each times its weight.
 
-    A group with a part that nobody measured is not known: its tail might be in that part.
+    Weights shift the balance between the parts, not the number of records. A group with a part that
+    nobody measured is not known: its tail might be in that part, unless that part weighs nothing.
     """
     row = sketches.entry_row
-    counts = sketches.counts if weight is None else sketches.counts * weight[row]
-    unknown = np.bincount(group, weights=~sketches.known, minlength=groups) > 0
+    counts, needed = sketches.counts, np.ones(len(sketches), bool)
+    if weight is not None:
+        needed = weight > 0
+        raw = sum_by(group[row], counts, groups)
+        counts = counts * weight[row]
+        counts = counts * ratio(raw, sum_by(group[row], counts, groups), nothing=0.0)[group[row]]
+    unknown = np.bincount(group, weights=needed & ~sketches.known, minlength=groups) > 0
     some = np.bincount(group, minlength=groups) > 0
     return summed(group[row], sketches.buckets, counts, some & ~unknown)
 

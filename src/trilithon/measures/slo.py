@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trilithon.measures import sketch
-from trilithon.measures.group import ratio, sum_by
+from trilithon.measures.group import ratio, sum_by, weighted
 from trilithon.measures.juice import juice
 from trilithon.model.columns import Floats
-from trilithon.model.intent import Threshold
+from trilithon.model.intent import Threshold, latency_key
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
 from trilithon.model.series import Window
@@ -64,8 +64,8 @@ def mean_latency_ms(window: Window, weights: Floats | None = None) -> Floats:
     weight = np.ones(len(layout.sink_nodes)) if weights is None else weights
     job = layout.node_job[layout.sink_nodes]
     jobs = len(layout.jobs)
-    total = sum_by(job, weight * window.sinks.latency_s, jobs)
-    return 1000 * ratio(total, sum_by(job, weight * window.sinks.latencies, jobs))
+    total = sum_by(job, weighted(weight, window.sinks.latency_s), jobs)
+    return 1000 * ratio(total, sum_by(job, weighted(weight, window.sinks.latencies), jobs))
 
 
 def throughput(window: Window) -> Floats:
@@ -86,7 +86,7 @@ def values(
         "throughput": throughput(window),
     }
     for q in quantiles:
-        found[f"latency.p{q * 100:g}"] = sketch.quantile(merged, q)
+        found[latency_key(q)] = sketch.quantile(merged, q)
     return found
 
 

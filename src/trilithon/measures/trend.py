@@ -10,6 +10,8 @@ def slope(times_s: Floats, values: Floats) -> Floats:
 
     What is missing is left out; with fewer than two times left the slope is missing.
     """
+    if not len(times_s):
+        return np.full(values.shape[1], np.nan)
     present = ~np.isnan(values)
     count = present.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):

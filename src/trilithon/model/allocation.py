@@ -1,5 +1,6 @@
 """Owns the wanted state of a job: parallelism, weights, placement and batching, with a generation."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -35,13 +36,13 @@ class Allocation:
                 raise InvalidAllocation(f"{operator!r} cannot have {count} instances: at least 1.")
         for operator, weights in self.weights.items():
             self._one_per_instance(operator, len(weights), "weights")
-            if min(weights, default=0.0) < 0 or sum(weights) <= 0:
+            if not (min(weights, default=0.0) >= 0 and 0 < sum(weights) < math.inf):
                 raise InvalidAllocation(
                     f"The weights of {operator!r} must be 0 or more, and one of them above 0."
                 )
         for operator, machines in self.placement.items():
             self._one_per_instance(operator, len(machines), "machines")
-        if any(wait < 0 for wait in self.batching_ms.values()):
+        if not all(0 <= wait < math.inf for wait in self.batching_ms.values()):
             raise InvalidAllocation("A record cannot wait less than 0 ms at its sender.")
 
     def _one_per_instance(self, operator: str, count: int, what: str) -> None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 C = TypeVar("C", bound="Columns")
 Key = TypeVar("Key")
 
@@ -62,6 +63,8 @@ class Columns:
     @classmethod
     def of(cls, rows: int, **known: npt.ArrayLike) -> Self:
         """Columns of which some are known; the others are missing."""
+        if strange := set(known) - set(cls.names()):
+            raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(strange))}")
         unknown = np.full(rows, np.nan)
         return cls(*(known.get(name, unknown) for name in cls.names()))
 
@@ -85,6 +88,8 @@ class Columns:
 
     def take(self, rows: Ints) -> Self:
         """Other rows of the same columns; a row of −1 is missing."""
+        if not len(self):
+            return self.missing(len(rows))
         absent = rows < 0
         return type(self)(
             *(np.where(absent, np.nan, self.column(name)[rows]) for name in self.names())
@@ -102,7 +107,9 @@ class Columns:
 class Instances(Columns):
     """One row per instance of an operator."""
 
-    incarnation: Floats = gauge("1", "how often the instance began anew; its counters began at 0")
+    incarnation: Floats = gauge(
+        "1", "how often it began anew or came back; its counters then began at 0"
+    )
     machine: Floats = gauge("row", "the row of the machine it runs on")
     weight: Floats = gauge("1", "its share of the records, relative to its peers")
     sent: Floats = counter("records", "sent to it by all senders")
@@ -165,21 +172,28 @@ class Machines(Columns):
 TABLES: tuple[type[Columns], ...] = (Instances, Edges, Sources, Sinks, Machines)
 
 
+def incarnations(before: Columns, after: Columns) -> tuple[Bools, Bools]:
+    """Which rows began anew in between, and of which that cannot be told."""
+    old, new = before.column("incarnation"), after.column("incarnation")
+    return new > old, (new < old) | (np.isnan(new) != np.isnan(old))
+
+
 def difference(before: C, after: C) -> C:
     """Counters as their growth, gauges as they are now.
 
     A counter of a new incarnation began at 0, so what it shows now is its growth. One that fell
-    without a new incarnation is broken, and missing.
+    without a new incarnation is broken, and missing; so is one whose incarnation fell, or is known
+    at one end only: nobody can say what lies between.
     """
     result = {}
-    anew: npt.NDArray[np.bool_] = np.zeros(len(after), dtype=bool)
+    anew = broken = np.zeros(len(after), dtype=bool)
     if "incarnation" in after.names():
-        anew = after.column("incarnation") > before.column("incarnation")
+        anew, broken = incarnations(before, after)
     for column in after.describe():
         now = after.column(column.name)
         if column.counter:
             growth = np.where(anew, now, now - before.column(column.name))
-            result[column.name] = np.where(growth < 0, np.nan, growth)
+            result[column.name] = np.where(broken | (growth < 0), np.nan, growth)
         else:
             result[column.name] = now
     return type(after)(**result)

@@ -11,7 +11,7 @@ import numpy as np
 from trilithon.errors import InvalidIntent
 from trilithon.model.utility import UTILITIES, Sense, Utilities, Utility
 
-_PERCENTILE: Final = re.compile(r"p(\d{2}(?:\.\d)?)")
+_PERCENTILE: Final = re.compile(r"p([0-9]{2}(?:\.[0-9])?)")
 
 
 class Metric(StrEnum):
@@ -43,12 +43,10 @@ class Threshold:
     @property
     def key(self) -> str:
         """Under which name measures give the value: `latency.p95`, `latency.mean`, `juice` …"""
-        if self.metric is Metric.LATENCY:
-            return f"latency.{self.statistic or 'mean'}"
-        return str(self.metric)
+        return latency_key(self.quantile) if self.metric is Metric.LATENCY else str(self.metric)
 
     def met(self, value: float | None) -> bool | None:
-        if value is None:
+        if value is None or np.isnan(value):
             return None
         return value <= self.value if self.sense is Sense.AT_MOST else value >= self.value
 
@@ -131,6 +129,11 @@ class Intent:
         if False in verdicts:
             return False
         return None if None in verdicts or not verdicts else True
+
+
+def latency_key(quantile: float | None) -> str:
+    """The name of a latency among measured values: `latency.p95`, or `latency.mean`."""
+    return "latency.mean" if quantile is None else f"latency.p{quantile * 100:g}"
 
 
 def quantile_of(statistic: str) -> float | None:

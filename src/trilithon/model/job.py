@@ -4,6 +4,7 @@ A job is plain data. Expressions are kept as text; what they may say is checked 
 read. Nothing here knows how a job runs.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -207,10 +208,10 @@ class Job:
         """The nodes so that every edge points forwards. Nodes on a cycle are left out."""
         known = dict(self.nodes())
         waiting = {name: sum(edge.source in known for edge in self.parents[name]) for name in known}
-        ready = [name for name, count in waiting.items() if count == 0]
+        ready = deque(name for name, count in waiting.items() if count == 0)
         order: list[str] = []
         while ready:
-            name = ready.pop(0)
+            name = ready.popleft()
             order.append(name)
             for edge in self.children[name]:
                 if edge.target not in waiting:

@@ -156,6 +156,7 @@ class Layout:
 class _Builder:
     def __init__(self) -> None:
         self.jobs: list[str] = []
+        self.known: set[str] = set()
         self.names: list[str] = []
         self.node_job: list[int] = []
         self.kinds: list[int] = []
@@ -163,7 +164,7 @@ class _Builder:
         self.instances: list[tuple[int, int]] = []
 
     def add(self, job: Job, instances: Mapping[str, int | Sequence[int]] | None) -> None:
-        if job.id in self.jobs[-1:] or job.id in set(self.jobs):
+        if job.id in self.known:
             raise InvalidRecording(f"The job {job.id!r} is there twice.", "Name each job once.")
         kinds = dict(job.nodes())
         if len(job.order) != len(kinds):
@@ -177,11 +178,16 @@ class _Builder:
             self.kinds.append(KINDS.index(kinds[name]))
         self.edges += [(row[e.source], row[e.target], e.grouping) for e in _sorted(job, row)]
         wanted = {o.name: o.parallelism.initial for o in job.operators} | dict(instances or {})
+        if strange := set(wanted) - set(row):
+            raise InvalidRecording(f"{job.id} has no operator {min(strange)!r}.")
         for name in job.order:
             which = wanted.get(name, 0)
-            indices = range(which) if isinstance(which, int) else sorted(which)
+            indices = range(which) if isinstance(which, int | np.integer) else sorted(which)
+            if len(set(indices)) != len(indices) or min(indices, default=0) < 0:
+                raise InvalidRecording(f"{job.id}: {name!r} has an instance twice, or below 0.")
             self.instances += [(row[name], index) for index in indices]
         self.jobs.append(job.id)
+        self.known.add(job.id)
 
     def build(self, machines: tuple[str, ...]) -> Layout:
         edges = np.array([(s, t) for s, t, _ in self.edges], dtype=np.int64).reshape(-1, 2)

@@ -18,7 +18,11 @@ from trilithon.model.snapshot import Snapshot
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """What happened between two snapshots: counters as their growth, gauges as of its end."""
+    """What happened between two snapshots: counters as their growth, gauges as of its end.
+
+    Its rows are those of its end. What an instance did that has gone since is not in them; the
+    counters of its edges have it.
+    """
 
     start_s: float
     end_s: float
@@ -48,6 +52,10 @@ class Series:
         times = [snapshot.time_s for snapshot in self.snapshots]
         if any(after <= before for before, after in pairwise(times)):
             raise InvalidRecording("The snapshots of a series must follow each other in time.")
+        if self.snapshots and np.isfinite(self.limit_s):
+            horizon = times[-1] - self.limit_s
+            old = sum(time_s <= horizon for time_s in times)
+            object.__setattr__(self, "snapshots", self.snapshots[max(0, old - 1) :])
 
     @classmethod
     def of(cls, snapshots: Iterable[Snapshot], limit_s: float = float("inf")) -> "Series":
@@ -58,12 +66,7 @@ class Series:
 
         One snapshot at or before the limit is kept: a window that long needs both of its ends.
         """
-        kept = (*self.snapshots, *snapshots)
-        if kept and np.isfinite(self.limit_s):
-            horizon = kept[-1].time_s - self.limit_s
-            old = sum(snapshot.time_s <= horizon for snapshot in kept)
-            kept = kept[max(0, old - 1) :]
-        return replace(self, snapshots=kept)
+        return replace(self, snapshots=(*self.snapshots, *snapshots))
 
     def __len__(self) -> int:
         return len(self.snapshots)
@@ -109,13 +112,13 @@ def _zero(snapshot: Snapshot, since_s: float) -> Snapshot:
             }
         )
     nothing = Sketches.of({} if known else None for known in snapshot.latencies.known)
-    return replace(snapshot, time_s=since_s, latencies=nothing, **zeroed)
+    return replace(snapshot, time_s=since_s, since_s=None, latencies=nothing, **zeroed)
 
 
 def _between(before: Snapshot, after: Snapshot) -> Window:
     same = before.layout is after.layout
-    aligned = before if same else _aligned(before, after.layout)
-    anew = aligned.sinks.incarnation < after.sinks.incarnation
+    aligned = before if same else _aligned(before, after)
+    anew, broken = columns.incarnations(aligned.sinks, after.sinks)
     return Window(
         start_s=before.time_s,
         end_s=after.time_s,
@@ -124,7 +127,7 @@ def _between(before: Snapshot, after: Snapshot) -> Window:
         edges=columns.difference(aligned.edges, after.edges),
         sources=columns.difference(aligned.sources, after.sources),
         sinks=columns.difference(aligned.sinks, after.sinks),
-        latencies=sketches.difference(aligned.latencies, after.latencies, anew),
+        latencies=sketches.difference(aligned.latencies, after.latencies, anew, broken),
         machines=after.machines,
         jobs=after.jobs,
         # Sent to an instance and not taken by it, at the end of the window.
@@ -132,12 +135,12 @@ def _between(before: Snapshot, after: Snapshot) -> Window:
     )
 
 
-def _aligned(snapshot: Snapshot, layout: Layout) -> Snapshot:
-    """The rows of a snapshot in the order of another layout.
+def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
+    """The rows of a snapshot in the order of those of a later one.
 
     A row that was not there began at 0 in between: its counters are 0, not missing.
     """
-    old = snapshot.layout
+    old, layout = snapshot.layout, after.layout
     instances = _rows(old.instance_row, layout.instance_row)
     edges = _rows(old.edge_row, layout.edge_row)
     sources = _rows(old.source_row, layout.source_row)
@@ -146,10 +149,10 @@ def _aligned(snapshot: Snapshot, layout: Layout) -> Snapshot:
     return replace(
         snapshot,
         layout=layout,
-        instances=_began(snapshot.instances.take(instances), instances),
-        edges=_began(snapshot.edges.take(edges), edges),
-        sources=_began(snapshot.sources.take(sources), sources),
-        sinks=_began(snapshot.sinks.take(sinks), sinks),
+        instances=_began(snapshot.instances, after.instances, instances),
+        edges=_began(snapshot.edges, after.edges, edges),
+        sources=_began(snapshot.sources, after.sources, sources),
+        sinks=_began(snapshot.sinks, after.sinks, sinks),
         latencies=replace(found, known=found.known | (sinks < 0)),
         machines=snapshot.machines.take(_rows(old.machine_row, layout.machine_row)),
     )
@@ -159,10 +162,15 @@ def _rows(old: Mapping[columns.Key, int], new: Mapping[columns.Key, int]) -> Int
     return np.fromiter((old.get(key, -1) for key in new), dtype=np.int64, count=len(new))
 
 
-def _began(table: columns.C, rows: Ints) -> columns.C:
-    return type(table)(
+def _began(before: columns.C, after: columns.C, rows: Ints) -> columns.C:
+    found = before.take(rows)
+    return type(before)(
         **{
-            column.name: np.where(rows < 0, 0.0, table.column(column.name))
-            for column in table.describe()
+            column.name: np.where(
+                rows < 0,
+                0.0 if column.counter else after.column(column.name),
+                found.column(column.name),
+            )
+            for column in before.describe()
         }
     )

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from trilithon.model.columns import Floats, Ints
+from trilithon.model.columns import Bools, Floats, Ints
 
 ALPHA: Final = 0.01
 GAMMA: Final = (1 + ALPHA) / (1 - ALPHA)
@@ -25,8 +25,11 @@ LARGEST_MS: Final = 1e9
 
 
 def bucket_of(values_ms: npt.ArrayLike) -> Ints:
-    """The bucket of each value."""
-    clipped = np.clip(np.asarray(values_ms, float), SMALLEST_MS, LARGEST_MS)
+    """The bucket of each value. A value that is missing has none: ValueError."""
+    values = np.asarray(values_ms, float)
+    if np.isnan(values).any():
+        raise ValueError("a missing latency has no bucket")
+    clipped = np.clip(values, SMALLEST_MS, LARGEST_MS)
     buckets: Ints = np.ceil(np.log(clipped) / LOG_GAMMA).astype(np.int64)
     return buckets
 
@@ -46,7 +49,7 @@ class Sketches:
     offsets: Ints
     buckets: Ints
     counts: Floats
-    known: npt.NDArray[np.bool_]
+    known: Bools
 
     @classmethod
     def missing(cls, rows: int) -> "Sketches":
@@ -66,6 +69,8 @@ class Sketches:
             for bucket, count in (row or {}).items()
         ]
         columns = np.array(entries, dtype=float).reshape(-1, 3)
+        if not (columns[:, 2] >= 0).all():
+            raise ValueError("a histogram counts from 0 upwards")
         return summed(
             columns[:, 0].astype(np.int64), columns[:, 1].astype(np.int64), columns[:, 2], known
         )
@@ -104,31 +109,41 @@ class Sketches:
         )
 
 
-def summed(row: Ints, bucket: Ints, count: Floats, known: npt.NDArray[np.bool_]) -> Sketches:
+def summed(row: Ints, bucket: Ints, count: Floats, known: Bools) -> Sketches:
     """Sketches from loose entries: those of one row and bucket are added, empty ones dropped."""
+    return _compressed(*_added(row, bucket, count), known)
+
+
+def _added(row: Ints, bucket: Ints, count: Floats) -> tuple[Ints, Ints, Floats]:
     order = np.lexsort((bucket, row))
     row, bucket, count = row[order], bucket[order], count[order]
-    if len(row):
-        first = np.concatenate([[True], (np.diff(row) != 0) | (np.diff(bucket) != 0)])
-        starts = np.flatnonzero(first)
-        row, bucket, count = row[starts], bucket[starts], np.add.reduceat(count, starts)
-        keep = count > 0
-        row, bucket, count = row[keep], bucket[keep], count[keep]
+    if not len(row):
+        return row, bucket, count
+    first = np.concatenate([[True], (np.diff(row) != 0) | (np.diff(bucket) != 0)])
+    starts = np.flatnonzero(first)
+    return row[starts], bucket[starts], np.add.reduceat(count, starts)
+
+
+def _compressed(row: Ints, bucket: Ints, count: Floats, known: Bools) -> Sketches:
+    keep = (count > 0) & known[row]
+    row, bucket, count = row[keep], bucket[keep], count[keep]
     offsets = np.searchsorted(row, np.arange(len(known) + 1)).astype(np.int64)
     return Sketches(offsets, bucket, count, known)
 
 
-def difference(before: Sketches, after: Sketches, anew: npt.NDArray[np.bool_]) -> Sketches:
+def difference(before: Sketches, after: Sketches, anew: Bools, broken: Bools) -> Sketches:
     """What came in between two states of the same cumulative histograms.
 
-    Rows that began anew count from zero. A row that was not known before is not known.
+    Rows that began anew count from zero. Not known is a row that was not known before, one of which
+    it cannot be told whether it began anew, and one in which a bucket fell.
     """
     old = before.entry_row
-    kept = ~anew[old] if len(old) else np.zeros(0, bool)
-    known = after.known & (before.known | anew)
-    return summed(
+    kept = ~anew[old]
+    row, bucket, count = _added(
         np.concatenate([after.entry_row, old[kept]]),
         np.concatenate([after.buckets, before.buckets[kept]]),
         np.concatenate([after.counts, -before.counts[kept]]),
-        known,
     )
+    fell = np.bincount(row[count < 0], minlength=len(after)) > 0
+    known = after.known & (before.known | anew) & ~broken & ~fell
+    return _compressed(row, bucket, count, known)

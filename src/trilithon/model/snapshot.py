@@ -34,6 +34,13 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         layout = self.layout
+        if not np.isfinite(self.time_s):
+            raise InvalidRecording("A snapshot needs a time.")
+        if self.since_s is not None and not self.since_s < self.time_s:
+            raise InvalidRecording(
+                f"The counters run since {self.since_s:g} s, but it is only {self.time_s:g} s.",
+                "`since_s` lies before `time_s`.",
+            )
         for name, found, expected in (
             ("instances", self.instances, len(layout.instance_node)),
             ("edges", self.edges, len(layout.edge_source)),
@@ -46,6 +53,9 @@ class Snapshot:
                 raise InvalidRecording(
                     f"{len(found)} rows of {name}, but the layout has {expected}."
                 )
+        machine = self.instances.machine
+        if ((machine < 0) | (machine >= len(layout.machines))).any():
+            raise InvalidRecording("An instance is on a machine that the snapshot does not have.")
 
     @classmethod
     def empty(

@@ -42,10 +42,10 @@ class Utility:
 
 def _goodness(value: Floats, threshold: Floats | float, sense: Sense) -> Floats:
     """How well the threshold is met, as a ratio: 1 or more where it is, 0 in the worst case."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = threshold / value if sense is Sense.AT_MOST else value / threshold
-    # A latency of exactly 0 meets every threshold; so does 0/0.
-    good: Floats = np.where(np.isnan(ratio) & ~np.isnan(value), np.inf, ratio)
+    # A latency of 0, or below it by the error of clocks, meets every threshold.
+    good: Floats = np.where((value <= 0) & (sense is Sense.AT_MOST), np.inf, ratio)
     return good
 
 
@@ -76,7 +76,9 @@ def step(value: Floats, threshold: Floats | float, sense: Sense, params: Params)
 
 
 def piecewise(value: Floats, threshold: Floats | float, sense: Sense, params: Params) -> Floats:
-    """Straight lines between `points` of (value, fraction), flat beyond the first and the last."""
+    """Straight lines between `points` of (value, fraction), flat beyond the first and the last; 1 at
+    the threshold.
+    """
     del threshold, sense
     points = np.asarray(params["points"], dtype=float)
     fraction: Floats = np.interp(value, points[:, 0], points[:, 1])
@@ -129,7 +131,9 @@ class Utilities:
                 f"There is no utility function named {utility.function!r}.",
                 f"Use one of: {', '.join(self._functions)}.",
             )
-        return np.clip(function(np.asarray(value, float), threshold, sense, utility.params), 0, 1)
+        found = np.asarray(value, float)
+        fraction = np.clip(function(found, threshold, sense, utility.params), 0, 1)
+        return np.where(np.isnan(found), np.nan, fraction)
 
     def check(self, utility: Utility, threshold: float, sense: Sense) -> None:
         """Refuses parameters with which the function would not be monotone."""
@@ -140,6 +144,9 @@ class Utilities:
                 f"{', '.join(sorted(map(repr, unknown)))}.",
                 f"It takes: {', '.join(sorted(allowed)) or 'none'}.",
             )
+        for name, given in utility.params.items():
+            if not isinstance(given, tuple) and not np.isfinite(given):
+                raise InvalidIntent(f"The parameter {name!r} must be a finite number.")
         if utility.function == "linear":
             _check_zero_at(utility.params, threshold, sense)
         elif utility.function == "step" and not 0 <= _number(utility.params, "otherwise", 0) <= 1:
@@ -147,7 +154,7 @@ class Utilities:
         elif utility.function == "lognormal" and _number(utility.params, "spread", 1) <= 0:
             raise InvalidIntent("`spread` of a lognormal must be above 0.")
         elif utility.function == "piecewise":
-            _check_points(utility.params, sense)
+            _check_points(utility.params, threshold, sense)
         self.fraction(utility, np.array([threshold]), threshold, sense)
 
 
@@ -165,9 +172,9 @@ def _check_zero_at(params: Params, threshold: float, sense: Sense) -> None:
         )
 
 
-def _check_points(params: Params, sense: Sense) -> None:
+def _check_points(params: Params, threshold: float, sense: Sense) -> None:
     points = params.get("points")
-    if not isinstance(points, tuple) or len(points) < 2:
+    if not isinstance(points, tuple) or len(points) < 2 or any(len(point) != 2 for point in points):
         raise InvalidIntent("A piecewise utility needs `points`: two or more of [value, fraction].")
     values = np.array([point[0] for point in points], float)
     fractions = np.array([point[1] for point in points], float)
@@ -181,15 +188,27 @@ def _check_points(params: Params, sense: Sense) -> None:
     if (steps < 0).any():
         way = "rise" if sense is Sense.AT_LEAST else "fall"
         raise InvalidIntent(f"The fractions of `points` may only {way} for this threshold.")
+    if np.interp(threshold, values, fractions) != 1:
+        raise InvalidIntent(
+            f"At the threshold ({threshold:g}) the fraction of `points` must be 1.",
+            "Meeting the threshold is worth everything.",
+        )
 
 
 def _try(name: str, function: Function, sense: Sense) -> None:
     threshold = 100.0
     grid = np.concatenate([[0.0], np.geomspace(1e-3, 1e6, 400), [threshold]])
     grid.sort()
-    values = np.clip(function(grid, threshold, sense, {}), 0, 1)
-    worse = np.diff(values) * (1 if sense is Sense.AT_MOST else -1)
-    if values.shape != grid.shape or np.isnan(values).any() or (worse > 1e-12).any():
+    try:
+        values = np.asarray(function(grid, np.full(len(grid), threshold), sense, {}), float)
+    except (TypeError, ValueError) as error:
+        raise InvalidIntent(
+            f"The utility function {name!r} does not take arrays: {error}.",
+            "Values and thresholds come as arrays of the same length.",
+        ) from error
+    fits = values.shape == grid.shape and not np.isnan(values).any()
+    worse = np.diff(np.clip(values, 0, 1)) * (1 if sense is Sense.AT_MOST else -1)
+    if not fits or (worse > 1e-12).any():
         raise InvalidIntent(
             f"The utility function {name!r} is not monotone for {sense.value!r}.",
             "It may never rise as the value gets worse, and needs a value for every input.",

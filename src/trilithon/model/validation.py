@@ -1,5 +1,6 @@
 """Owns the rules of a well-formed job. All broken ones are told at once, each with its place."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from typing import Final
 
 from trilithon.errors import InvalidIntent, NotFound, Problem
 from trilithon.model.intent import Constraint, EdgeName, Metric, Threshold
-from trilithon.model.job import Edge, Grouping, Job, Kind, Operator, Work
+from trilithon.model.job import Grouping, Job, Kind, Operator, Work
 from trilithon.model.utility import UTILITIES, Utilities
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -38,6 +39,7 @@ CODES: Final[dict[str, str]] = {
     "UNKNOWN_INPUT": "an input that is neither a source nor an operator",
     "UNKNOWN_OPERATOR": "an operator that the job does not have",
     "UNKNOWN_TABLE": "a join with a table that the job does not define",
+    "UNKNOWN_TARGET": "an edge into something that is neither an operator nor a sink",
     "UNKNOWN_UTILITY": "a utility function that nobody registered",
     "UTILITY_PARAMETERS": "a utility function whose parameters make no sense",
 }
@@ -61,21 +63,22 @@ def _names(job: Job) -> Iterator[Problem]:
         position[kind] += 1
         named.append((path, name))
         seen[name] += 1
-        if seen[name] == 2:
+        if seen[name] > 1:
             yield Problem(
                 "DUPLICATE_NAME",
                 path,
                 f"The name {name!r} is taken.",
                 "Sources, operators and sinks share one set of names: choose another.",
             )
-    tables = Counter(table.name for table in job.tables)
+    tables: set[str] = set()
     for i, table in enumerate(job.tables):
         named.append((f"tables[{i}].name", table.name))
-        if tables.pop(table.name, 0) > 1:
+        if table.name in tables:
             yield Problem(
                 "DUPLICATE_NAME", f"tables[{i}].name", f"The name {table.name!r} is taken.",
                 "Give each table a name of its own.",
             )  # fmt: skip
+        tables.add(table.name)
     for path, name in named:
         if not NAME.fullmatch(name):
             yield Problem(
@@ -97,8 +100,15 @@ def _edges(job: Job) -> Iterator[Problem]:
     kinds = dict(job.nodes())
     inputs = sorted(name for name, kind in kinds.items() if kind is not Kind.SINK)
     seen: set[EdgeName] = set()
-    for edge in job.edges:
-        path = edge_path(job, edge)
+    for edge, path in zip(job.edges, edge_paths(job), strict=True):
+        if kinds.get(edge.target, Kind.SOURCE) is Kind.SOURCE:
+            what = "a source" if edge.target in kinds else "nothing in this job"
+            yield Problem(
+                "UNKNOWN_TARGET",
+                path,
+                f"{edge.source!r} is read by {edge.target!r}, which is {what}.",
+                "Only operators and sinks read.",
+            )
         if edge.source not in kinds or kinds[edge.source] is Kind.SINK:
             what = "a sink" if edge.source in kinds else "nothing in this job"
             yield Problem(
@@ -139,7 +149,8 @@ def _shape(job: Job) -> Iterator[Problem]:
     for i, sink in enumerate(job.sinks):
         if not job.parents[sink.name]:
             yield _no_input(f"sinks[{i}]", sink.name)
-    stuck = [name for name in kinds if name not in job.order]
+    ordered = set(job.order)
+    stuck = [name for name in kinds if name not in ordered]
     if stuck:
         cycle = _cycle(job, stuck)
         yield Problem(
@@ -148,15 +159,16 @@ def _shape(job: Job) -> Iterator[Problem]:
             f"Records would go round: {' -> '.join(cycle)}.",
             "Remove one of these inputs.",
         )
-    useful = {sink.name for sink in job.sinks}
-    for name in reversed(job.order):
-        if any(edge.target in useful for edge in job.children[name]):
-            useful.add(name)
+    useful: set[str] = set()
+    ahead = [sink.name for sink in job.sinks]
+    while ahead:
+        useful.add(name := ahead.pop())
+        ahead += [edge.source for edge in job.parents.get(name, ()) if edge.source not in useful]
     position: Counter[Kind] = Counter()
     for name, kind in job.nodes():
         path = f"{SECTIONS[kind]}[{position[kind]}]"
         position[kind] += 1
-        if name not in useful and name in job.order:
+        if name not in useful and name in ordered:
             yield Problem(
                 "DEAD_END",
                 path,
@@ -201,7 +213,7 @@ def _operators(job: Job) -> Iterator[Problem]:
                 f"The job has no operator {name!r}.",
                 f"It has: {', '.join(sorted(names)) or 'none'}.",
             )
-    if job.batch_s < MIN_BATCH_S:
+    if not MIN_BATCH_S <= job.batch_s < math.inf:
         yield Problem(
             "BATCH_TOO_SHORT",
             "trigger.realTime",
@@ -280,7 +292,7 @@ def _profile(operator: Operator, path: str) -> Iterator[Problem]:
         return
     for name in ("service_ms", "service_cv", "selectivity", "zipf", "state_bytes_per_key"):
         value = getattr(profile, name)
-        if value is not None and value < 0:
+        if value is not None and not 0 <= value < math.inf:
             yield Problem(
                 "OUT_OF_RANGE", f"{path}.{name}", f"{value:g} is below 0.", "Use 0 or more."
             )
@@ -346,7 +358,7 @@ def _topics(job: Job) -> Iterator[Problem]:
                 "Write to another topic: its own output would come back for ever.",
             )
     for i, sink in enumerate(job.sinks):
-        if sink.weight < 0:
+        if not 0 <= sink.weight < math.inf:
             yield Problem("OUT_OF_RANGE", f"sinks[{i}].weight", "A weight is 0 or more.", "Use 1.")
 
 
@@ -360,7 +372,7 @@ def _bad_topic(path: str, topic: str) -> Problem:
 
 
 def _intent(job: Job, utilities: Utilities) -> Iterator[Problem]:
-    if not job.intent.priority > 0:
+    if not 0 < job.intent.priority < math.inf:
         yield Problem(
             "OUT_OF_RANGE", "intent.priority", f"{job.intent.priority:g} is not a priority.",
             "Use a number above 0; 1 is usual, 7 matters seven times more.",
@@ -372,7 +384,7 @@ def _intent(job: Job, utilities: Utilities) -> Iterator[Problem]:
 
 
 def _threshold(threshold: Threshold, path: str, utilities: Utilities) -> Iterator[Problem]:
-    if not threshold.value > 0:
+    if not 0 < threshold.value < math.inf:
         yield Problem(
             "OUT_OF_RANGE", path, f"A threshold of {threshold.value:g} asks nothing.",
             "Use a number above 0.",
@@ -401,7 +413,7 @@ def _threshold(threshold: Threshold, path: str, utilities: Utilities) -> Iterato
 
 
 def _constraint(job: Job, constraint: Constraint, path: str) -> Iterator[Problem]:
-    if not (constraint.mean_latency_ms > 0 and constraint.over_s > 0):
+    if not (0 < constraint.mean_latency_ms < math.inf and 0 < constraint.over_s < math.inf):
         yield Problem(
             "OUT_OF_RANGE", path, "A constraint needs a latency and a span of time.",
             "Use numbers above 0.",
@@ -437,13 +449,14 @@ def _constraint(job: Job, constraint: Constraint, path: str) -> Iterator[Problem
         )  # fmt: skip
 
 
-def edge_path(job: Job, edge: Edge) -> str:
-    """Where an edge stands in the file: below the node that reads it."""
-    section, nodes = ("operators", [o.name for o in job.operators])
-    if edge.target not in nodes:
-        section, nodes = ("sinks", [s.name for s in job.sinks])
-    if edge.target not in nodes:
-        return "edges"
-    into = job.parents[edge.target]
-    one = f"{section}[{nodes.index(edge.target)}].inputs"
-    return f"{one}[{next(i for i, other in enumerate(into) if other is edge)}]"
+def edge_paths(job: Job) -> list[str]:
+    """Where each edge stands in the file: below the node that reads it."""
+    place = {sink.name: f"sinks[{i}]" for i, sink in enumerate(job.sinks)}
+    place |= {operator.name: f"operators[{i}]" for i, operator in enumerate(job.operators)}
+    count: Counter[str] = Counter()
+    paths = []
+    for edge in job.edges:
+        where = place.get(edge.target)
+        paths.append("edges" if where is None else f"{where}.inputs[{count[edge.target]}]")
+        count[edge.target] += 1
+    return paths

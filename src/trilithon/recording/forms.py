@@ -16,6 +16,8 @@ SERIES = "trilithon-series/1"
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
+Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 class Form(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True, strict=True)
@@ -69,7 +71,7 @@ class SinkForm(Measured):
     latencies_ms: list[Finite] | None = Field(
         None, description="Latencies one by one, in place of the histogram."
     )
-    latency_buckets: dict[str, Finite] | None = Field(
+    latency_buckets: dict[str, Count] | None = Field(
         None, description="A histogram: bucket k counts latencies in (γᵏ⁻¹, γᵏ] ms, γ = 1.01/0.99."
     )
 

@@ -203,6 +203,7 @@ class _Reader:
         """The layout of the rows: the one before, if nothing came, went or moved."""
         measured = rows.filter(pa.array(kinds != "job"))
         keys = measured.select(["kind", "job", "node", "target", "index"])
+        keys = keys.set_column(0, "kind", keys["kind"].cast(pa.string())).combine_chunks()
         if self.layout is not None and not parts["job"].num_rows and keys.equals(self.keys):
             return self.layout
         present = dict.fromkeys(parts["source"]["job"].to_pylist())

@@ -29,7 +29,7 @@ from trilithon.model.profile import Distribution, Profile
 from trilithon.model.utility import UTILITIES, Utilities, Utility
 from trilithon.model.validation import validate
 from trilithon.spec import options
-from trilithon.spec.durations import seconds
+from trilithon.spec.durations import milliseconds, seconds
 from trilithon.spec.fields import (
     MAPPING,
     PLAIN,
@@ -64,6 +64,7 @@ CODES: Final[dict[str, str]] = {
     "NOT_A_JOB": "a file that does not describe a job",
     "NOT_YAML": "a file that is not YAML in UTF-8",
     "OPTION_NOT_ALLOWED": "an option that is not for a job to set",
+    "PYTHON_FAILED": "a job file in Python that ended with an exception",
     "SEVERAL_DOCUMENTS": "more than one YAML document in a file",
     "TAG": "a YAML tag",
     "TOO_DEEP": "more than 32 levels",
@@ -206,14 +207,14 @@ def intent_of(form: IntentForm) -> Intent:
         thresholds=tuple(_threshold(threshold) for threshold in form.slo),
         priority=form.priority,
         constraints=tuple(
-            Constraint(sequence_of(c.sequence), seconds(c.at_most) * 1000, seconds(c.over))
+            Constraint(sequence_of(c.sequence), milliseconds(c.at_most), seconds(c.over))
             for c in form.constraints
         ),
     )
 
 
 def _threshold(form: ThresholdForm) -> Threshold:
-    value = seconds(form.at_most) * 1000 if form.at_most is not None else form.at_least
+    value = milliseconds(form.at_most) if form.at_most is not None else form.at_least
     return Threshold(Metric(form.metric), float(value or 0), form.statistic, _utility(form))
 
 

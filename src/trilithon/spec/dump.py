@@ -115,7 +115,8 @@ def _operator(job: Job, operator: Operator) -> dict[str, Any]:
             "aggregate": dict(work.aggregate),
             "parallelism": asdict(operator.parallelism),
             "profile": profile,
-        }
+        },
+        keep=set() if profile is None else {"profile"},
     )
 
 

@@ -24,6 +24,11 @@ def seconds(text: str) -> float:
     return round(float(found.group(1)) * unit, 9)
 
 
+def milliseconds(text: str) -> float:
+    """The span in milliseconds, without the rounding of a detour over seconds."""
+    return round(seconds(text) * 1000, 6)
+
+
 def text(span_s: float) -> str:
     """A span as Spark would write it, in the largest unit in which it is a whole number."""
     for unit, length in (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from trilithon.errors import Problem
 from trilithon.model.job import Job, Operator, Work
-from trilithon.model.validation import edge_path
+from trilithon.model.validation import edge_paths
 from trilithon.spec.expressions import Complaint, Parsed, parse, unknown_columns
 
 Columns = tuple[str, ...]
@@ -28,9 +28,11 @@ class _Flow:
             source.name: tuple(field.name for field in source.schema) for source in job.sources
         }
         self.found: list[Problem] = []
+        self.path = {edge.name: path for edge, path in zip(job.edges, edge_paths(job), strict=True)}
 
     def problems(self) -> Iterator[Problem]:
         place = {operator.name: i for i, operator in enumerate(self.job.operators)}
+        ordered = set(self.job.order)
         for name in self.job.order:
             if name in place:
                 before = len(self.found)
@@ -39,7 +41,7 @@ class _Flow:
                 self.columns[name] = None if broken else columns
         # Operators on a cycle have no place in the order; their expressions are checked alone.
         for name, i in place.items():
-            if name not in self.job.order:
+            if name not in ordered:
                 self._work(self.job.operator(name).work, f"operators[{i}]", None)
         for sink in self.job.sinks:
             self._inputs(sink.name)
@@ -54,9 +56,7 @@ class _Flow:
         each = [self.columns.get(edge.source) for edge in edges]
         for edge, columns in zip(edges, each, strict=True):
             if columns is not None:
-                self._complain(
-                    f"{edge_path(self.job, edge)}.key", unknown_columns(edge.key, columns)
-                )
+                self._complain(f"{self.path[edge.name]}.key", unknown_columns(edge.key, columns))
         known = [columns for columns in each if columns is not None]
         if len(known) < len(each) or not known:
             return None
@@ -66,7 +66,7 @@ class _Flow:
                 self.found.append(
                     Problem(
                         "COLUMNS_DIFFER",
-                        edge_path(self.job, edge),
+                        self.path[edge.name],
                         f"{edge.source!r} and {edges[0].source!r} do not have the same columns: "
                         f"{', '.join(differing)}.",
                         "Let both select the same columns before they meet.",

@@ -168,7 +168,7 @@ class _Composer:
     def _scalar(self, event: Any) -> Any:
         """YAML 1.2's core schema: only what is not quoted can be anything but text."""
         text = str(event.value)
-        if not event.implicit[0] or event.style is not None:
+        if not event.implicit[0] or event.style not in {None, ""}:
             return text
         if text in {"", "~", "null", "Null", "NULL"}:
             return None

@@ -1,0 +1,240 @@
+"""Owns what `advise` says of a recording: every measure, in words that the papers use."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from trilithon.cli.output import table
+from trilithon.measures import slo
+from trilithon.measures.assess import Assessment, assess
+from trilithon.measures.queueing import sequence_latency
+from trilithon.measures.trend import slope
+from trilithon.model.job import Job, Kind
+from trilithon.model.layout import KINDS, Layout
+from trilithon.model.series import Series
+
+
+def advice(series: Series) -> dict[str, Any]:
+    """The measures of a series over all of its time, as data. What is missing is None."""
+    window = series.window()
+    if window is None:
+        return {"window_s": None, "snapshots": len(series), "jobs": [], "machines": []}
+    found = assess(window)
+    layout = window.layout
+    growth = _queue_growth(series)
+    return {
+        "window_s": window.span_s,
+        "from_s": window.start_s,
+        "to_s": window.end_s,
+        "snapshots": len(series),
+        "jobs": [_job(found, row, growth) for row in range(len(layout.jobs))],
+        "machines": [
+            {
+                "machine": name,
+                "cores": _plain(window.machines.cores[row]),
+                "load": _plain(window.machines.load[row]),
+                "etp_sum": _plain(found.etp_sum[row]),
+            }
+            for row, name in enumerate(layout.machines)
+        ],
+        "satisfaction": _satisfaction(series),
+    }
+
+
+def _plain(value: Any) -> float | None:
+    number = float(value)
+    return number if np.isfinite(number) else None
+
+
+def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+    layout, outcome = found.window.layout, found.outcome
+    name = layout.jobs[row]
+    values = {key: _plain(value[row]) for key, value in outcome.values.items()}
+    met = _plain(outcome.met[row])
+    job = found.window.jobs.get(name)
+    return {
+        "job": name,
+        **values,
+        "utility": _plain(outcome.utility[row]),
+        "max_utility": _plain(outcome.max_utility[row]),
+        "met": None if met is None else bool(met),
+        "next_instance": _name(layout, found.next_target[row]),
+        "thresholds": [
+            {"threshold": str(t), "value": values.get(t.key), "met": t.met(values.get(t.key))}
+            for t in (job.intent.thresholds if job else ())
+        ],
+        "constraints": [] if job is None else _constraints(found, job),
+        "operators": [
+            _operator(found, node, growth)
+            for node in layout.job_nodes(name)
+            if KINDS[layout.node_kind[node]] is Kind.OPERATOR
+        ],
+        "edges": [
+            {
+                "edge": f"{layout.node_names[layout.edge_source[e]]}->"
+                f"{layout.node_names[layout.edge_target[e]]}",
+                "back_pressure": _plain(found.back_pressure[e]),
+                "channel_ms": _ms(found.channel_s[e]),
+            }
+            for e in np.flatnonzero(layout.node_job[layout.edge_source] == row)
+        ],
+    }
+
+
+def _operator(
+    found: Assessment, node: int, growth: Mapping[tuple[str, str], float]
+) -> dict[str, Any]:
+    layout = found.window.layout
+    key = (layout.jobs[layout.node_job[node]], layout.node_names[node])
+    return {
+        "operator": layout.node_names[node],
+        "parallelism": int(layout.parallelism[node]),
+        "input_per_s": _plain(found.input_rate[node]),
+        "processed_per_s": _plain(found.processing_rate[node]),
+        "capacity": _plain(found.capacity[node]),
+        "cpu_capacity": _plain(found.cpu_capacity[node]),
+        "service_ms": _ms(found.service_s[node]),
+        "waiting_ms": _ms(found.waiting_s[node]),
+        "kingman_ms": _ms(found.kingman_s[node]),
+        "fitted_e": _plain(found.fitted_e[node]),
+        "waiting_with_one_more_ms": _ms(found.waiting_with_one_more_s[node]),
+        "queue": _plain(found.queue[node]),
+        "queue_growth_per_s": _plain(growth.get(key, np.nan)),
+        "rate_skew": _plain(found.rate_skew[node]),
+        "queue_skew": _plain(found.queue_skew[node]),
+        "juice": _plain(found.juice[node]),
+        "etp": _plain(found.etp[node]),
+        "projected_etp": _plain(found.projected_etp[node]),
+        "congested_by_capacity": bool(found.congested_by_capacity[node]),
+        "congested_by_rates": bool(found.congested_by_rates[node]),
+        "back_pressure_origin": bool(found.back_pressure_origin[node]),
+    }
+
+
+def _name(layout: Layout, node: int) -> str | None:
+    return None if node < 0 else layout.node_names[node]
+
+
+def _ms(seconds: Any) -> float | None:
+    found = _plain(seconds)
+    return None if found is None else found * 1000
+
+
+def _constraints(found: Assessment, job: Job) -> list[dict[str, Any]]:
+    layout = found.window.layout
+    rows = []
+    for constraint in job.intent.constraints:
+        nodes = np.array([layout.node_row[job.id, o] for o in constraint.operators], dtype=int)
+        edges = [layout.edge_row[job.id, e.source, e.target] for e in constraint.edges]
+        mean = _ms(sequence_latency(found.window, nodes, np.array(edges, dtype=int)))
+        rows.append(
+            {
+                "sequence": [str(part) for part in constraint.sequence],
+                "mean_ms": mean,
+                "at_most_ms": constraint.mean_latency_ms,
+                "met": None if mean is None else mean <= constraint.mean_latency_ms,
+            }
+        )
+    return rows
+
+
+def _queue_growth(series: Series) -> dict[tuple[str, str], float]:
+    """The slope of each operator's queue in records per second, where the shape stayed the same."""
+    layout: Layout = series.last.layout
+    same = [s for s in series.snapshots if s.layout is layout or s.layout.same_shape(layout)]
+    if len(same) < 2:
+        return {}
+    times = np.array([snapshot.time_s for snapshot in same])
+    queues = np.array([s.instances.sent - s.instances.taken for s in same])
+    per_node = np.array(
+        [
+            np.bincount(layout.instance_node, weights=q, minlength=len(layout.node_names))
+            for q in queues
+        ]
+    )
+    slopes = slope(times, per_node)
+    return {key: float(slopes[row]) for key, row in layout.node_row.items()}
+
+
+def _satisfaction(series: Series) -> dict[str, Any] | None:
+    windows = series.windows()
+    found = slo.satisfaction_over_time(
+        [slo.outcome(window).cluster_satisfaction for window in windows],
+        [window.span_s for window in windows],
+    )
+    if found is None:
+        return None
+    return {"average": found.average, **{f"p{p:g}": v for p, v in found.percentiles.items()}}
+
+
+def draw_advice(data: Mapping[str, Any], console: Console) -> None:
+    if data["window_s"] is None:
+        console.print(
+            "One snapshot has no window: its counters run since a time that it does not tell.\n"
+            "Add `since_s` to it, or give a series."
+        )
+        return
+    console.print(
+        f"{data['snapshots']} snapshot{'s' if data['snapshots'] != 1 else ''}, "
+        f"{data['window_s']:g} s up to {data['to_s']:g} s"
+    )
+    console.print()
+    console.print(table(None, ("job", "juice", "mean ms", "p50", "p95", "p99", "out/s", "utility", "of", "intent"),
+                        [_job_row(job) for job in data["jobs"]]))  # fmt: skip
+    for job in data["jobs"]:
+        _draw_job(job, console)
+    if data["machines"]:
+        console.print()
+        console.print(table("machines", ("machine", "cores", "load", "ETP sum"),
+                            [tuple(machine.values()) for machine in data["machines"]]))  # fmt: skip
+    if (over_time := data["satisfaction"]) is not None:
+        console.print()
+        shares = ", ".join(f"{name} {value:.1%}" for name, value in over_time.items())
+        console.print(f"SLO satisfaction over time: {shares}")
+
+
+def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
+    verdict = {True: Text("met", "green"), False: Text("missed", "red"), None: None}[job["met"]]
+    latency = (job[f"latency.{name}"] for name in ("mean", "p50", "p95", "p99"))
+    return (job["job"], job["juice"], *latency, job["throughput"], job["utility"],
+            job["max_utility"], verdict)  # fmt: skip
+
+
+def _draw_job(job: Mapping[str, Any], console: Console) -> None:
+    console.print()
+    columns = ("operator", "p", "in/s", "done/s", "capacity", "cpu", "service ms", "waiting ms",
+               "Kingman ms", "e", "queue", "growth/s", "skew", "ETP", "")  # fmt: skip
+    console.print(table(job["job"], columns, [_operator_row(o) for o in job["operators"]]))
+    if any(operator["congested_by_rates"] for operator in job["operators"]):
+        console.print(f"  one more instance would help most at {job['next_instance']}")
+    for edge in job["edges"]:
+        if (edge["back_pressure"] or 0) > 0.05:
+            console.print(
+                f"  {edge['edge']}: senders were held back for {edge['back_pressure']:.0%} of the time"
+            )
+    for constraint in job["constraints"]:
+        mean = (
+            "not measured" if constraint["mean_ms"] is None else f"{constraint['mean_ms']:.1f} ms"
+        )
+        verdict = {True: "kept", False: "broken", None: ""}[constraint["met"]]
+        console.print(f"  {', '.join(constraint['sequence'])}: mean {mean}, at most "
+                      f"{constraint['at_most_ms']:g} ms {verdict}", soft_wrap=True)  # fmt: skip
+
+
+def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = ("operator", "parallelism", "input_per_s", "processed_per_s", "capacity", "cpu_capacity",
+             "service_ms", "waiting_ms", "kingman_ms", "fitted_e", "queue", "queue_growth_per_s",
+             "rate_skew", "etp")  # fmt: skip
+    flags = [
+        word
+        for key, word in (
+            ("congested_by_capacity", "busy"),
+            ("congested_by_rates", "congested"),
+            ("back_pressure_origin", "holds others back"),
+        )
+        if operator[key]
+    ]
+    return (*(operator[name] for name in names), ", ".join(flags))

@@ -1,0 +1,54 @@
+"""Owns finding the jobs in a file: YAML is read, Python is run as its owner would run it."""
+
+import runpy
+import traceback
+from pathlib import Path
+
+from trilithon import pipelines
+from trilithon.errors import FileUnreadable, InvalidJob, Problem, TrilithonError
+from trilithon.model.job import Job
+from trilithon.spec.load import load
+
+
+def jobs_in(path: Path) -> list[Job]:
+    """The jobs that a file describes. Python runs here, on the user's own machine, never in a
+    daemon: what is handed on is data.
+    """
+    if path.suffix != ".py":
+        return [load(path)]
+    if not path.is_file():
+        raise FileUnreadable(f"{path} cannot be read: no such file.", "Check the name.")
+    with pipelines.definitions():
+        try:
+            found = runpy.run_path(str(path))
+        except TrilithonError:
+            raise
+        except (Exception, SystemExit) as error:  # the user's own code may fail in any way
+            raise InvalidJob([_failed(path, error)], str(path)) from error
+    jobs = [value for value in found.values() if isinstance(value, Job)]
+    if not jobs:
+        raise InvalidJob(
+            [
+                Problem(
+                    "NOT_A_JOB",
+                    "",
+                    "The file makes no job.",
+                    "End it with job = tp.job(…).",
+                    str(path),
+                    1,
+                )
+            ],
+            str(path),
+        )
+    return jobs
+
+
+def _failed(path: Path, error: BaseException) -> Problem:
+    """The last line of the user's file that was running."""
+    if isinstance(error, SyntaxError):
+        line = error.lineno
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = next((f.lineno for f in reversed(frames) if Path(f.filename) == path), None)
+    message = f"The file failed: {type(error).__name__}: {error}."
+    return Problem("PYTHON_FAILED", "", message, "Run it with Python to see more.", str(path), line)

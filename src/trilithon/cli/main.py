@@ -1,0 +1,156 @@
+"""Owns the commands: what each takes, what it prints, how it ends."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+import trilithon
+from trilithon.cli.advice import advice, draw_advice
+from trilithon.cli.jobs import jobs_in
+from trilithon.cli.output import Format, Output, answer, complain, message_console, problem_text
+from trilithon.cli.plan import draw_plan, plan
+from trilithon.errors import FileExists, FileUnwritable, InvalidJob, NotFound, TrilithonError
+from trilithon.recording.files import load as load_recording
+
+app = typer.Typer(
+    name="trilithon",
+    help="Intent-driven stream processing on Apache Spark.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+Files = Annotated[
+    list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"trilithon {trilithon.__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Intent-driven stream processing on Apache Spark."""
+    del version
+
+
+@app.command("init")
+def init_command(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("job.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write an example job: YAML, or Python if the name ends in .py."""
+    template = "job.py.txt" if path.suffix == ".py" else "job.yaml"
+    content = (resources.files("trilithon.cli") / "templates" / template).read_text(
+        encoding="utf-8"
+    )
+    if path.exists() and not force:
+        raise FileExists(f"{path} exists.", "Choose another name, or overwrite it with --force.")
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise FileUnwritable(
+            f"{path} cannot be written: {error.strerror}.", "Choose another place."
+        ) from error
+    answer(output, {"written": str(path)}, lambda console: console.print(str(path), soft_wrap=True))
+    message_console().print(
+        Text(f"Next: trilithon validate {path}, then trilithon plan {path}", "dim")
+    )
+
+
+@app.command()
+def validate(files: Files, output: Output = Format.TABLE) -> None:
+    """Check job files and tell every problem, with its line and how to mend it."""
+    results, worst = [], 0
+    for path in files:
+        try:
+            results += [_valid(path, job.id) for job in jobs_in(path)]
+        except InvalidJob as error:
+            results.append(_invalid(path, [asdict(p) for p in error.problems], error))
+            worst = max(worst, error.exit_code)
+        except TrilithonError as error:
+            results.append(_invalid(path, [], error))
+            worst = max(worst, error.exit_code)
+    shown = [{k: v for k, v in result.items() if k != "error"} for result in results]
+    answer(output, shown, lambda console: _draw_validation(results, console))
+    raise typer.Exit(worst)
+
+
+def _valid(path: Path, job: str) -> dict[str, Any]:
+    return {"file": str(path), "job": job, "valid": True, "problems": []}
+
+
+def _invalid(path: Path, problems: list[dict[str, Any]], error: TrilithonError) -> dict[str, Any]:
+    return {"file": str(path), "valid": False, "code": error.code, "message": error.message,
+            "problems": problems, "error": error}  # fmt: skip
+
+
+def _draw_validation(results: Sequence[dict[str, Any]], console: Console) -> None:
+    for result in results:
+        if result["valid"]:
+            console.print(
+                Text.assemble(("ok  ", "green"), result["file"], (f"  {result['job']}", "dim"))
+            )
+            continue
+        error = result["error"]
+        console.print(Text.assemble(("bad ", "red"), result["file"], f"  {error.message}"))
+        for problem in error.problems if isinstance(error, InvalidJob) else ():
+            console.print(problem_text(problem), soft_wrap=True)
+
+
+@app.command("plan")
+def plan_command(
+    file: Annotated[Path, typer.Argument(help="A job file.", show_default=False)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Draw a job and tell what it needs: instances at the start, and the tasks it holds."""
+    jobs = jobs_in(file)
+
+    def draw(console: Console) -> None:
+        for job in jobs:
+            draw_plan(job, console)
+
+    plans = [plan(job) for job in jobs]
+    answer(output, plans[0] if len(plans) == 1 else plans, draw)
+
+
+@app.command()
+def advise(
+    recording: Annotated[Path, typer.Argument(help="Parquet or JSON.", show_default=False)],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="What this policy would do, and why.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print every measure of a recorded snapshot or series."""
+    if policy is not None:
+        raise NotFound(
+            f"There is no policy named {policy!r}.",
+            "This version has measures and no policies yet.",
+        )
+    data = advice(load_recording(recording))
+    answer(output, data, lambda console: draw_advice(data, console))
+
+
+def main() -> None:
+    """Runs a command; an error becomes a message on stderr and an exit code."""
+    try:
+        app()
+    except TrilithonError as error:
+        complain(error)
+        sys.exit(error.exit_code)

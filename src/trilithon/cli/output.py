@@ -1,0 +1,103 @@
+"""Owns how commands answer: data on stdout as a table, JSON or YAML; everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from ruamel.yaml import YAML
+
+from trilithon.errors import InvalidJob, Problem, TrilithonError
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Output = Annotated[
+    Format, typer.Option("--output", "-o", help="How to print the answer.", case_sensitive=False)
+]
+MISSING = "–"
+
+
+def data_console() -> Console:
+    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+
+
+def message_console() -> Console:
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def answer(output: Format, data: Any, draw: Callable[[Console], None]) -> None:
+    """Prints the data as it was asked for."""
+    if output is Format.JSON:
+        sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    elif output is Format.YAML:
+        yaml = YAML()
+        yaml.width = 100
+        yaml.dump(data, sys.stdout)
+    else:
+        draw(data_console())
+
+
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table with numbers to the right; what is missing is a dash."""
+    listed = [list(row) for row in rows]
+    drawn = Table(
+        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+    )
+    for i, name in enumerate(columns):
+        values = [row[i] for row in listed if row[i] is not None]
+        numeric = bool(values) and all(isinstance(v, int | float) for v in values)
+        drawn.add_column(name, justify="right" if numeric else "left", header_style="dim")
+    for row in listed:
+        drawn.add_row(*(cell(value) for value in row))
+    return drawn
+
+
+def cell(value: Any) -> Text:
+    if value is None:
+        return Text(MISSING, style="dim")
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, float):
+        return Text(number(value))
+    return Text(str(value))
+
+
+def number(value: float) -> str:
+    """Three digits that matter, and no more zeros than needed."""
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
+    return f"{value:.{digits}f}"
+
+
+def complain(error: TrilithonError) -> None:
+    """An error on stderr: what, where, and what to do."""
+    console = message_console()
+    problems = error.problems if isinstance(error, InvalidJob) else ()
+    console.print(Text.assemble(("error ", "bold red"), (error.code, "bold"), f": {error.message}"))
+    if error.hint:
+        console.print(Text(f"  {error.hint}", style="dim"))
+    for problem in problems:
+        console.print(problem_text(problem))
+
+
+def problem_text(problem: Problem) -> Text:
+    place = ":".join(str(part) for part in (problem.file, problem.line) if part is not None)
+    return Text.assemble(
+        "  ",
+        (f"{place} " if place else "", "cyan"),
+        (problem.code, "bold"),
+        f" {problem.path}" if problem.path else "",
+        f"\n      {problem.message}",
+        (f" {problem.hint}" if problem.hint else "", "dim"),
+    )

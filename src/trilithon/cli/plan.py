@@ -1,0 +1,140 @@
+"""Owns what a job needs before it runs: its graph, its instances, the tasks it will hold."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from trilithon.cli.draw import draw_graph
+from trilithon.model.job import Edge, Grouping, Job, Kind, Operator
+from trilithon.spec.durations import text
+
+
+def plan(job: Job) -> dict[str, Any]:
+    """The plan as data."""
+    kinds = dict(job.nodes())
+    return {
+        "job": job.id,
+        "instances": job.instances,
+        "tasks": job.tasks,
+        "batch": text(job.batch_s),
+        "intent": {
+            "max_utility": job.intent.max_utility,
+            "thresholds": [str(threshold) for threshold in job.intent.thresholds],
+            "constraints": [
+                f"mean latency ≤ {c.mean_latency_ms:g} ms over {text(c.over_s)} of "
+                + ", ".join(str(part) for part in c.sequence)
+                for c in job.intent.constraints
+            ],
+        },
+        "nodes": [_node(job, name, kinds[name]) for name in job.order],
+        "notes": notes(job),
+    }
+
+
+def _node(job: Job, name: str, kind: Kind) -> dict[str, Any]:
+    node: dict[str, Any] = {
+        "name": name,
+        "kind": kind.value,
+        "inputs": [
+            {
+                "from": e.source,
+                "grouping": e.grouping.value,
+                **({"key": list(e.key)} if e.key else {}),
+            }
+            for e in job.parents[name]
+        ],
+    }
+    if kind is Kind.SOURCE:
+        source = next(s for s in job.sources if s.name == name)
+        node |= {"topics": list(source.topics), "tasks": source.partitions or 1}
+    elif kind is Kind.SINK:
+        node["topic"] = next(s for s in job.sinks if s.name == name).topic
+    else:
+        operator = job.operator(name)
+        bounds = operator.parallelism
+        node |= {
+            "parallelism": bounds.initial,
+            "min": bounds.min,
+            "max": bounds.max,
+            "tasks": bounds.max,
+            "does": _does(operator),
+            "stateful": operator.work.stateful,
+        }
+    return node
+
+
+def _does(operator: Operator) -> list[str]:
+    work = operator.work
+    parts = {
+        "join": work.join, "where": work.where, "explode": work.explode, "select": work.select,
+        "deduplicate": work.deduplicate, "group by": work.group_by, "window": work.window,
+        "aggregate": work.aggregate,
+    }  # fmt: skip
+    return [name for name, value in parts.items() if value]
+
+
+def notes(job: Job) -> list[str]:
+    """What the figures rest on, and what one should know before the start."""
+    found = [
+        f"{source.name!r} says nothing of its partitions: one reader is counted."
+        for source in job.sources
+        if source.partitions is None
+    ]
+    found += [
+        f"{operator.name!r} keeps state: its number of partitions is fixed at its first start."
+        for operator in job.operators
+        if operator.work.stateful
+    ]
+    if not job.intent.thresholds and not job.intent.constraints:
+        found.append("The job has no intent: nothing will be done for it.")
+    return found
+
+
+def draw_plan(job: Job, console: Console) -> None:
+    data = plan(job)
+    nodes = {node["name"]: node for node in data["nodes"]}
+    console.print(Text.assemble((job.id, "bold"), f"  priority {job.intent.priority:g}"))
+    console.print()
+    width = max(len(name) for name in nodes)
+    for rails, name in draw_graph(job):
+        line = Text(f"  {rails}  " if name else f"  {rails.rstrip()}", style="cyan")
+        if name is not None:
+            line.append(f"{name:<{width}}  ", style="bold")
+            line.append(_sentence(job, nodes[name]), style="none")
+        console.print(line, soft_wrap=True)
+    console.print()
+    for threshold in data["intent"]["thresholds"]:
+        console.print(f"  wants   {threshold}")
+    for constraint in data["intent"]["constraints"]:
+        console.print(f"  wants   {constraint}", soft_wrap=True)
+    console.print(f"  needs   {job.instances} instances at the start (slots)")
+    readers = sum(source.partitions or 1 for source in job.sources)
+    held = " + ".join([str(readers), *(str(o.parallelism.max) for o in job.operators)])
+    total = f"{job.tasks} Spark tasks while it runs"
+    console.print(f"  holds   {total}: {held} (readers + operators)", soft_wrap=True)
+    console.print(f"  commits every {data['batch']} (the length of a batch, not the latency)")
+    for note in data["notes"]:
+        console.print(Text(f"  note    {note}", style="dim"), soft_wrap=True)
+
+
+def _sentence(job: Job, node: dict[str, Any]) -> str:
+    if node["kind"] == Kind.SOURCE:
+        return f"reads {', '.join(node['topics'])}"
+    reads = _groupings(job.parents[node["name"]])
+    if node["kind"] == Kind.SINK:
+        return f"writes {node['topic']}{reads}"
+    state = ", stateful" if node["stateful"] else ""
+    does = ", ".join(node["does"]) or "passes on"
+    return f"×{node['parallelism']} ({node['min']}–{node['max']})  {does}{state}{reads}"
+
+
+def _groupings(edges: tuple[Edge, ...]) -> str:
+    special = [edge for edge in edges if edge.grouping is not Grouping.SHUFFLE]
+    parts = [
+        f"{edge.source} by key {', '.join(edge.key)}"
+        if edge.grouping is Grouping.BY_KEY
+        else f"{edge.source} broadcast"
+        for edge in special
+    ]
+    return f"  ⇐ {'; '.join(parts)}" if parts else ""

@@ -1,0 +1,179 @@
+"""The commands, as a user runs them: what they print where, and how they end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from syrupy.assertion import SnapshotAssertion
+
+from tests.recording.test_recordings import SMALL
+from trilithon.cli.main import main
+from trilithon.errors import EXIT_CODES
+from trilithon.recording import parquet
+from trilithon.recording.snapshots import from_json
+
+
+class Terminal:
+    """Runs commands in a folder and keeps what they print."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.out, self.err, self.code = "", "", 0
+
+    def run(self, *arguments: str) -> "Terminal":
+        self.monkeypatch.setattr("sys.argv", ["trilithon", *arguments])
+        try:
+            main()
+            self.code = 0
+        except SystemExit as end:
+            self.code = int(end.code or 0)
+        self.out, self.err = self.capsys.readouterr()
+        assert self.code in EXIT_CODES
+        return self
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "-o", "json").out)
+
+
+@pytest.fixture
+def terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Terminal:
+    monkeypatch.chdir(tmp_path)
+    return Terminal(monkeypatch, capsys)
+
+
+BAD = """\
+name: bad
+sources: [{name: s, options: {subscribe: t}, schema: "v INT"}]
+operators: [{name: o, input: s, where: "reflect(v)"}, {name: p, input: o, parallelism: 0}]
+sinks: [{name: k, input: p, options: {topic: u}}]
+"""
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "job.py"])
+def test_the_example_that_init_writes_is_good(terminal: Terminal, name: str) -> None:
+    assert terminal.run("init", name).code == 0
+    assert terminal.out == f"{name}\n"
+    assert "trilithon validate" in terminal.err
+    assert terminal.run("validate", name).code == 0
+    assert terminal.run("plan", name).code == 0
+    assert "scored" in terminal.out
+
+
+def test_init_overwrites_nothing_unless_told_to(terminal: Terminal) -> None:
+    Path("job.yaml").write_text("mine")
+    assert terminal.run("init").code == 6
+    assert Path("job.yaml").read_text() == "mine"
+    assert "FILE_EXISTS" in terminal.err
+    assert terminal.run("init", "--force").code == 0
+    assert terminal.run("init", "no/such/folder/job.yaml").code == 4
+
+
+def test_validate_tells_every_problem_of_every_file(terminal: Terminal) -> None:
+    terminal.run("init", "good.yaml")
+    Path("bad.yaml").write_text(BAD)
+    assert terminal.run("validate", "good.yaml", "bad.yaml", "none.yaml").code == 4
+    assert "ok  good.yaml" in terminal.out
+    assert "FUNCTION_NOT_ALLOWED" in terminal.out
+    assert "OUT_OF_RANGE" in terminal.out
+    results = terminal.json("validate", "good.yaml", "bad.yaml")
+    assert terminal.code == 3
+    assert [r["valid"] for r in results] == [True, False]
+    assert results[1]["problems"][0]["line"] == 3
+
+
+def test_plan_draws_the_graph(terminal: Terminal, snapshot: SnapshotAssertion) -> None:
+    Path("dag.yaml").write_text(
+        "name: dag\n"
+        "sources:\n"
+        "  - {name: in, options: {subscribe: t}, schema: v INT, partitions: 4}\n"
+        "  - {name: also, options: {subscribe: t2}, schema: v INT}\n"
+        "operators:\n"
+        "  - {name: split, input: in, parallelism: 2}\n"
+        "  - {name: left, input: split, where: v > 1}\n"
+        "  - {name: right, input: {from: split, grouping: by_key, key: [v]}}\n"
+        "  - {name: merge, inputs: [left, right, also]}\n"
+        "sinks:\n"
+        "  - {name: out, input: merge, options: {topic: o}}\n"
+        "  - {name: log, input: right, options: {topic: l}}\n"
+    )
+    assert terminal.run("plan", "dag.yaml").code == 0
+    assert terminal.out == snapshot
+    plan = terminal.json("plan", "dag.yaml")
+    assert (plan["instances"], plan["tasks"]) == (5, 37)
+    assert YAML(typ="safe").load(terminal.run("plan", "dag.yaml", "-o", "yaml").out) == plan
+
+
+def test_plan_of_a_bad_job_ends_with_its_problems_on_stderr(terminal: Terminal) -> None:
+    Path("bad.yaml").write_text(BAD)
+    assert terminal.run("plan", "bad.yaml").code == 3
+    assert terminal.out == ""
+    assert "INVALID_JOB" in terminal.err
+    assert "bad.yaml:3" in terminal.err
+
+
+def test_advise_prints_the_measures(terminal: Terminal, snapshot: SnapshotAssertion) -> None:
+    Path("one.json").write_text(json.dumps(SMALL))
+    assert terminal.run("advise", "one.json").code == 0
+    assert terminal.out == snapshot
+    data = terminal.json("advise", "one.json")
+    (job,) = data["jobs"]
+    assert job["juice"] == 1
+    assert job["throughput"] == 100
+    assert job["operators"][0]["capacity"] is None  # one instance did not say
+    assert data["window_s"] == 60
+
+
+def test_advise_reads_parquet(terminal: Terminal) -> None:
+    first = from_json(SMALL)
+    second = from_json(json.loads(json.dumps(SMALL).replace("70", "80").replace("6000", "7000")))
+    parquet.write(Path("run.parquet"), [first, second])
+    data = terminal.json("advise", "run.parquet")
+    assert data["snapshots"] == 2
+    assert data["jobs"][0]["throughput"] == 100
+
+
+def test_advise_says_what_a_snapshot_without_a_window_lacks(terminal: Terminal) -> None:
+    Path("one.json").write_text(json.dumps({**SMALL, "since_s": None}))
+    assert terminal.run("advise", "one.json").code == 0
+    assert "since_s" in terminal.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("advise", "none.json"), 4, "FILE_UNREADABLE"),
+        (("advise", "bad.json"), 5, "INVALID_RECORDING"),
+        (("advise", "one.json", "--policy", "henge"), 7, "henge"),
+        (("plan", "."), 4, "FILE_UNREADABLE"),
+        (("plan", "none.py"), 4, "FILE_UNREADABLE"),
+        (("plan",), 2, "Missing argument"),
+        (("fly",), 2, "No such command"),
+        (("plan", "x.yaml", "-o", "xml"), 2, "xml"),
+    ],
+)
+def test_what_goes_wrong_has_an_exit_code_and_a_message_on_stderr(
+    terminal: Terminal, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    Path("bad.json").write_text("{}")
+    Path("one.json").write_text(json.dumps(SMALL))
+    assert terminal.run(*arguments).code == code
+    assert said in terminal.err
+    assert "Traceback" not in terminal.err
+    assert terminal.out == ""
+
+
+def test_a_python_file_that_fails_is_told_with_its_line(terminal: Terminal) -> None:
+    Path("broken.py").write_text("from trilithon import pipelines as tp\n\n1 / 0\n")
+    assert terminal.run("validate", "broken.py").code == 3
+    assert "broken.py:3" in terminal.out
+    Path("empty.py").write_text("x = 1\n")
+    assert terminal.run("plan", "empty.py").code == 3
+    assert "tp.job" in terminal.err
+
+
+def test_the_version(terminal: Terminal) -> None:
+    assert terminal.run("--version").out.startswith("trilithon ")

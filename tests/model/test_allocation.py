@@ -1,0 +1,46 @@
+"""Allocations: wanted state that cannot be nonsense."""
+
+import pytest
+from hypothesis import given
+
+from tests.strategies import jobs
+from trilithon.errors import NotFound
+from trilithon.model.allocation import Allocation, InvalidAllocation, initial
+from trilithon.model.job import Job
+
+
+@given(jobs())
+def test_a_job_starts_with_what_its_file_asks_for(job: Job) -> None:
+    allocation = initial(job)
+    assert allocation.instances == job.instances
+    assert allocation.generation == 1
+
+
+def test_rescaling_makes_a_new_generation_and_drops_what_was_meant_for_the_old_number() -> None:
+    before = Allocation("t/j", 3, {"a": 2, "b": 1}, weights={"a": (1, 2), "b": (1,)},
+                        placement={"a": ("m1", None)})  # fmt: skip
+    after = before.rescaled({"a": 4})
+    assert after.generation == 4
+    assert after.parallelism == {"a": 4, "b": 1}
+    assert after.weights == {"b": (1,)}
+    assert after.placement == {}
+    assert before.parallelism == {"a": 2, "b": 1}
+
+
+def test_rescaling_an_operator_that_is_not_there_is_refused() -> None:
+    with pytest.raises(NotFound, match="'c'"):
+        Allocation("t/j", 1, {"a": 1}).rescaled({"c": 2})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"parallelism": {"a": 0}}, "at least 1"),
+        ({"parallelism": {"a": 2}, "weights": {"a": (1,)}}, "2 instances but 1 weights"),
+        ({"parallelism": {"a": 2}, "weights": {"a": (0, 0)}}, "above 0"),
+        ({"parallelism": {"a": 2}, "placement": {"a": ("m",)}}, "2 instances but 1 machines"),
+    ],
+)
+def test_an_allocation_that_cannot_be_is_refused(wanted: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidAllocation, match=said):
+        Allocation("t/j", 1, **wanted)  # type: ignore[arg-type]

@@ -1,0 +1,181 @@
+"""Recordings: what is written is what is read, and what cannot be read is told plainly."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.strategies import snapshots
+from trilithon.errors import FileUnreadable, InvalidRecording, TrilithonError
+from trilithon.model.series import Series
+from trilithon.model.snapshot import Snapshot
+from trilithon.recording import parquet
+from trilithon.recording.files import dumps, load, loads
+from trilithon.recording.snapshots import from_json, to_json
+
+SMALL: dict[str, Any] = {
+    "format": "trilithon-snapshot/1",
+    "time_s": 70,
+    "since_s": 10,
+    "machines": [{"name": "m1", "cores": 8, "load": 3.5}],
+    "jobs": [
+        {
+            "tenant": "ads",
+            "name": "mine",
+            "intent": {"priority": 5, "slo": [{"metric": "latency", "at_most": "50 ms"}]},
+            "sources": [{"name": "in", "arrived": 6000, "taken": 6000}],
+            "operators": [
+                {
+                    "name": "work",
+                    "instances": [
+                        {"index": 0, "on": "m1", "taken": 3000, "busy_s": 20},
+                        {"index": 1, "taken": 3000, "busy_s": None},
+                    ],
+                }
+            ],
+            "edges": [
+                {"from": "in", "to": "work", "emitted": 6000, "taken": 6000},
+                {"from": "work", "to": "out", "emitted": 6000, "taken": 6000},
+            ],
+            "sinks": [{"name": "out", "written": 6000, "latencies_ms": [10, 20, 30]}],
+        }
+    ],
+}
+
+
+@given(snapshots())
+def test_a_snapshot_survives_json(snapshot: Snapshot) -> None:
+    again = from_json(json.loads(json.dumps(to_json(snapshot))))
+    assert again.equals(snapshot)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(snapshots())
+def test_a_series_survives_parquet(tmp_path: Path, snapshot: Snapshot) -> None:
+    later = replace(snapshot, time_s=snapshot.time_s + 1)
+    path = tmp_path / "series.parquet"
+    parquet.write(path, [snapshot, later])
+    again = parquet.read(path)
+    assert [s.time_s for s in again.snapshots] == [snapshot.time_s, later.time_s]
+    assert again.snapshots[0].equals(snapshot)
+    assert again.snapshots[1].equals(later)
+    # Shapes are shared, so that a window costs no search by name.
+    assert again.snapshots[0].layout is again.snapshots[1].layout
+
+
+def test_a_job_that_leaves_and_one_that_comes_are_recorded(tmp_path: Path) -> None:
+    first = from_json(SMALL)
+    other = json.loads(json.dumps(SMALL).replace('"mine"', '"other"'))
+    second = from_json({**other, "time_s": 80})
+    both = from_json({**SMALL, "time_s": 90, "jobs": [*SMALL["jobs"], *other["jobs"]]})
+    path = tmp_path / "changes.parquet"
+    parquet.write(path, [first, second, both])
+    again = parquet.read(path)
+    assert [s.layout.jobs for s in again.snapshots] == [
+        ("ads/mine",),
+        ("ads/other",),
+        ("ads/mine", "ads/other"),
+    ]
+    assert again.snapshots[2].equals(both)
+
+
+def test_other_tools_can_read_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "plain.parquet"
+    parquet.write(path, [from_json(SMALL)])
+    rows = pq.read_table(path).to_pylist()
+    busy = [row["busy_s"] for row in rows if row["kind"] == "instance"]
+    assert busy == [20.0, None]
+
+
+def test_what_is_left_out_or_null_is_missing() -> None:
+    snapshot = from_json(SMALL)
+    assert np.isnan(snapshot.instances.busy_s).tolist() == [False, True]
+    assert np.isnan(snapshot.instances.cpu_s).all()
+    assert np.isnan(snapshot.instances.machine).tolist() == [False, True]
+
+
+def test_one_snapshot_and_a_series_have_a_json_form(tmp_path: Path) -> None:
+    one = loads(json.dumps(SMALL))
+    two = Series((*one.snapshots, replace(one.last, time_s=80)))
+    assert len(loads(dumps(one))) == 1
+    assert len(loads(dumps(two))) == 2
+    path = tmp_path / "two.json"
+    path.write_text(dumps(two))
+    assert len(load(path)) == 2
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(SMALL))
+    change(data)
+    return data
+
+
+BROKEN: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "unknown field": (lambda d: d.update(speed=1), "speed"),
+    "unknown column": (lambda d: d["machines"][0].update(heat=1), "heat"),
+    "text for a number": (lambda d: d["jobs"][0]["sinks"][0].update(written="many"), "written"),
+    "true for a number": (lambda d: d["jobs"][0]["sinks"][0].update(written=True), "written"),
+    "no time": (lambda d: d.pop("time_s"), "time_s"),
+    "another format": (lambda d: d.update(format="x"), "format"),
+    "unknown machine": (
+        lambda d: d["jobs"][0]["operators"][0]["instances"][0].update(on="m9"),
+        "'m9'",
+    ),
+    "an instance twice": (
+        lambda d: d["jobs"][0]["operators"][0]["instances"][1].update(index=0),
+        "twice",
+    ),
+    "a negative index": (
+        lambda d: d["jobs"][0]["operators"][0]["instances"][1].update(index=-1),
+        "index",
+    ),
+    "a machine twice": (lambda d: d["machines"].append({"name": "m1"}), "twice"),
+    "a job twice": (lambda d: d["jobs"].append(d["jobs"][0]), "twice"),
+    "an edge to nowhere": (lambda d: d["jobs"][0]["edges"][0].update(to="zz"), "'zz'"),
+    "a cycle": (lambda d: d["jobs"][0]["edges"].append({"from": "work", "to": "work"}), "cycle"),
+    "a bad bucket": (lambda d: d["jobs"][0]["sinks"][0].update(latency_buckets={"x": 1}), "whole"),
+    "a bad intent": (lambda d: d["jobs"][0]["intent"].update(slo=[{"metric": "zeal"}]), "intent"),
+    "a bad spec": (lambda d: d["jobs"][0].update(spec={"name": "mine"}), "spec"),
+    "a source not in the job": (
+        lambda d: d["jobs"][0]["sources"].append({"name": "in"}),
+        "twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_form_that_contradicts_itself_is_refused_with_its_place(name: str) -> None:
+    change, said = BROKEN[name]
+    with pytest.raises(InvalidRecording) as caught:
+        from_json(changed(change))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", '{"a": NaN}', "[" * 100_000, '"x"'])
+def test_what_is_no_recording_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRecording):
+        loads(text)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadable):
+        load(tmp_path / "nothing.parquet")
+    with pytest.raises(FileUnreadable):
+        load(tmp_path)
+    whole = tmp_path / "whole.parquet"
+    parquet.write(whole, [from_json(SMALL)])
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes(whole.read_bytes()[:-200])
+    with pytest.raises(TrilithonError):
+        load(cut)
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"a": [1]}), other)
+    with pytest.raises(InvalidRecording, match="not a recording"):
+        load(other)

@@ -1,0 +1,171 @@
+"""From a file to a job and back: what is refused, where it is told, and that nothing is lost."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.strategies import jobs
+from trilithon.errors import InvalidJob
+from trilithon.model import validation
+from trilithon.model.job import Job
+from trilithon.spec import build as building
+from trilithon.spec.build import build
+from trilithon.spec.dump import dump
+from trilithon.spec.load import loads
+
+GOOD = """\
+name: pageload
+tenant: ads
+sources:
+  - name: clicks
+    options: {subscribe: clicks}
+    schema: {user: STRING, url: STRING, at: TIMESTAMP}
+tables:
+  - {name: sites, schema: "host STRING, topic STRING", rows: [[a.org, news]]}
+operators:
+  - name: parse
+    input: clicks
+    where: url IS NOT NULL
+    select: [user, "parse_url(url, 'HOST') AS host", at]
+  - name: enrich
+    input: parse
+    join: {table: sites, on: [host]}
+  - name: count
+    input: {from: enrich, grouping: by_key, key: [topic]}
+    watermark: {eventTime: at, delayThreshold: 10 seconds}
+    group_by: [topic]
+    window: {timeColumn: at, windowDuration: 1 minute, slideDuration: 10 seconds}
+    aggregate: {hits: "count(*)", users: "approx_count_distinct(user)"}
+sinks:
+  - {name: out, input: count, options: {topic: hits}}
+intent:
+  priority: 7
+  slo:
+    - {metric: latency, statistic: p95, at_most: 200 ms}
+    - {metric: juice, at_least: 0.9, utility: {function: linear, zero_at: 0.5}}
+  constraints:
+    - {sequence: [parse, enrich], at_most: 30 ms, over: 5 seconds}
+"""
+
+
+def problems(text: str) -> list[tuple[str, str, int | None]]:
+    with pytest.raises(InvalidJob) as caught:
+        loads(text)
+    return [(p.code, p.path, p.line) for p in caught.value.problems]
+
+
+def test_a_good_file_gives_the_job_that_it_describes() -> None:
+    job = loads(GOOD)
+    assert job.id == "ads/pageload"
+    assert job.operator("count").work.stateful
+    assert job.operator("count").work.window is not None
+    assert job.intent.thresholds[0].value == 200
+    assert job.intent.thresholds[1].utility.params == {"zero_at": 0.5}
+    assert [str(part) for part in job.intent.constraints[0].sequence] == [
+        "parse",
+        "parse->enrich",
+        "enrich",
+    ]
+    assert job.instances == 3
+    assert job.tasks == 25
+
+
+CHANGES: list[tuple[str, str, str, str, int]] = [
+    # what is replaced, by what, the code, the path, the line
+    ("tenant: ads", "tenant: ads\nspeed: 9", "UNKNOWN_FIELD", "speed", 3),
+    ("where: url", "whre: url", "UNKNOWN_FIELD", "operators[0].whre", 12),
+    ("from: enrich, ", "form: enrich, ", "UNKNOWN_FIELD", "operators[2].input.form", 18),
+    ("name: pageload\n", "", "MISSING_FIELD", "name", 1),
+    ("{subscribe: clicks}", "5", "WRONG_TYPE", "sources[0].options", 5),
+    ("at_most: 200 ms", "at_most: 200", "WRONG_TYPE", "intent.slo[0].at_most", 28),
+    ("at_most: 200 ms", "at_most: soon", "BAD_VALUE", "intent.slo[0].at_most", 28),
+    ("metric: juice", "metric: jus", "BAD_VALUE", "intent.slo[1].metric", 29),
+    ("metric: juice", "metric: latency", "BAD_VALUE", "intent.slo[1]", 29),
+    ("{user: STRING, url: STRING, at: TIMESTAMP}", "user WORD", "BAD_SCHEMA", "sources[0].schema", 6),
+    ("{subscribe: clicks}", "{subscribe: clicks, kafka.sasl.jaas.config: x}", "OPTION_NOT_ALLOWED",
+     "sources[0].options.kafka.sasl.jaas.config", 5),
+    ("{topic: hits}", "{topic: hits, kafka.bootstrap.servers: x}", "OPTION_NOT_ALLOWED",
+     "sinks[0].options.kafka.bootstrap.servers", 24),
+    ("url IS NOT NULL", "java_method('a', 'b')", "FUNCTION_NOT_ALLOWED", "operators[0].where", 12),
+    ("url IS NOT NULL", "(SELECT 1)", "EXPRESSION_NOT_ALLOWED", "operators[0].where", 12),
+    ("url IS NOT NULL", "url IS NOT", "EXPRESSION_SYNTAX", "operators[0].where", 12),
+    ("url IS NOT NULL", f"url = '{'x' * 5000}'", "EXPRESSION_TOO_LONG", "operators[0].where", 12),
+    ("url IS NOT NULL", "link IS NOT NULL", "UNKNOWN_COLUMN", "operators[0].where", 12),
+    ("url IS NOT NULL", "count(*) > 1", "AGGREGATE_NOT_HERE", "operators[0].where", 12),
+    (" AS host", "", "NEEDS_ALIAS", "operators[0].select[1]", 13),
+    ("count(*)", "user", "NOT_AN_AGGREGATE", "operators[2].aggregate.hits", 22),
+    ("key: [topic]", "key: [nothing]", "UNKNOWN_COLUMN", "operators[2].inputs[0].key", 18),
+    ("on: [host]", "on: [hst]", "UNKNOWN_COLUMN", "operators[1].join.on", 16),
+    ("eventTime: at", "eventTime: when", "UNKNOWN_COLUMN", "operators[2].watermark.eventTime", 19),
+    ("input: parse", "inputs: [parse, clicks]", "COLUMNS_DIFFER", "operators[1].inputs[1]", 15),
+    ("input: count", "input: nobody", "UNKNOWN_INPUT", "sinks[0].inputs[0]", 24),
+    ("[parse, enrich]", "[parse, count]", "CONSTRAINT_BROKEN", "intent.constraints[0].sequence", 31),
+    ("zero_at: 0.5", "zero_at: 0.95", "UTILITY_PARAMETERS", "intent.slo[1]", 29),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "path", "line"), CHANGES, ids=[c[2] for c in CHANGES]
+)
+def test_a_mistake_is_told_with_its_code_path_and_line(
+    old: str, new: str, code: str, path: str, line: int
+) -> None:
+    assert old in GOOD
+    assert (code, path, line) in problems(GOOD.replace(old, new, 1))
+
+
+def test_every_code_of_the_file_form_is_shown_by_a_test() -> None:
+    from tests.spec.test_reader import BAD  # noqa: PLC0415
+
+    shown = (
+        {c[2] for c in CHANGES} | {code for code, _, _ in BAD} | {"TOO_MANY_NODES", "PYTHON_FAILED"}
+    )
+    assert set(building.CODES) <= shown
+
+
+def test_a_code_means_one_thing() -> None:
+    assert not set(building.CODES) & set(validation.CODES)
+
+
+def test_problems_come_in_the_order_of_the_file() -> None:
+    text = GOOD.replace("url IS NOT NULL", "nosuch(url)").replace("priority: 7", "priority: 0")
+    found = problems(text)
+    assert [code for code, _, _ in found] == ["FUNCTION_NOT_ALLOWED", "OUT_OF_RANGE"]
+
+
+def test_what_follows_from_a_mistake_is_not_told_again() -> None:
+    assert (
+        len(
+            problems(
+                GOOD.replace("url STRING", "link STRING").replace("url: STRING", "link: STRING")
+            )
+        )
+        == 2
+    )
+
+
+def test_a_near_miss_gets_a_suggestion() -> None:
+    with pytest.raises(InvalidJob) as caught:
+        loads(GOOD.replace("where: url", "whre: url"))
+    assert "Did you mean 'where'?" in caught.value.problems[0].hint
+
+
+def test_columns_are_found_whatever_their_case() -> None:
+    loads(GOOD.replace("url IS NOT NULL", "URL IS NOT NULL"))
+
+
+@given(jobs())
+def test_a_job_written_down_and_read_again_is_the_same_job(job: Job) -> None:
+    assert build(dump(job)) == job
+
+
+def test_a_complete_file_survives_the_round_trip() -> None:
+    job = loads(GOOD)
+    assert build(dump(job)) == job
+
+
+@pytest.mark.parametrize("data", [{}, {"name": 5}, {"name": "x", "sources": None}])
+def test_data_that_is_no_job_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(InvalidJob):
+        build(data)

@@ -1,0 +1,130 @@
+"""Expressions: what Spark may be given, and what it may not."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilithon.spec.expressions import parse
+from trilithon.spec.functions import AGGREGATE, ALLOWED, OWN, SCALAR
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "output"),
+    [
+        ("user", ("user",), "user"),
+        ("v + 1 AS w", ("v",), "w"),
+        ("a.b.c AS d", ("a",), "d"),
+        ("url IS NOT NULL AND length(url) > 3", ("url",), None),
+        ("CASE WHEN (v > 1) THEN 'x' ELSE (w) END AS c", ("v", "w"), "c"),
+        ("transform(split(line, ' '), x -> upper(x)) AS words", ("line",), "words"),
+        ("aggregate(sequence(1, 9), v, (a, x) -> sha2(concat(a, x), 256)) AS h", ("v",), "h"),
+        ("cast(v AS decimal(10, 2)) AS d", ("v",), "d"),
+        ("v IN (1, 2, 3)", ("v",), None),
+        ("`strange name` AS s", ("strange name",), "s"),
+        ("'java_method(x)' AS harmless", (), "harmless"),
+        ("wait(10) AS waited", (), "waited"),
+        ("at + INTERVAL 1 DAY AS tomorrow", ("at",), "tomorrow"),
+        ("name LIKE ANY ('a%', 'b%')", ("name",), None),
+        ("parse_url(url, 'HOST') AS host", ("url",), "host"),
+    ],
+)
+def test_what_an_expression_reads_and_gives(
+    text: str, columns: tuple[str, ...], output: str | None
+) -> None:
+    parsed = parse(text)
+    assert parsed.complaints == ()
+    assert sorted(parsed.columns) == sorted(columns)
+    assert parsed.output == output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java_method('java.lang.System', 'exit', 0)",
+        "reflect('java.lang.Runtime', 'getRuntime')",
+        "try_reflect('a', 'b')",
+        "`reflect`('a', 'b')",
+        "REFLECT\n('a')",
+        "reflect /* */ ('a')",
+        "concat('a', reflect('b'))",
+        "v IN (reflect('b'))",
+        "transform(a, x -> reflect(x))",
+        "system.builtin.reflect('a')",
+        "trilithon.wait(10)",
+        "input_file_name()",
+        "current_user()",
+        "current_user",
+        "SESSION_USER",
+        "current_database()",
+        "read_files('/etc/passwd')",
+        "explode(a)",
+        "window(at, '1 second')",
+        "raise_error('x')",
+        "version()",
+        "nosuchfunction(1)",
+    ],
+)
+def test_a_function_that_is_not_on_the_list_is_refused(text: str) -> None:
+    assert "FUNCTION_NOT_ALLOWED" in [complaint.code for complaint in parse(text).complaints]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(SELECT 1)",
+        "EXISTS (SELECT 1)",
+        "v = (SELECT max(x) FROM t)",
+        "sum(v) OVER (PARTITION BY k)",
+        "v; DROP TABLE t",
+        "v -- comment",
+        "v /* comment */",
+        "${spark.master}",
+        ":parameter",
+        "a AS b, c",
+        "SELECT v",
+        "TRANSFORM(v) USING 'cat' AS w",
+        "(((",
+        "",
+        "   ",
+        "v +",
+        "'open",
+        "x" * 5000,
+        "(" * 100 + "v" + ")" * 100,
+        "IDENTIFIER('reflect')('a')",
+    ],
+)
+def test_what_is_not_one_plain_expression_is_refused(text: str) -> None:
+    assert parse(text).complaints
+
+
+def test_a_near_miss_gets_a_suggestion() -> None:
+    (complaint,) = parse("lenght(v)").complaints
+    assert "'length'" in complaint.hint
+
+
+@given(st.text(max_size=60))
+def test_whatever_is_written_the_answer_comes(text: str) -> None:
+    parsed = parse(text)
+    assert all(complaint.message for complaint in parsed.complaints)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" + "+a" * 2000, "NOT " * 1000 + "a", "- " * 2000 + "a", "a" + ".b" * 1500, "a" + "[0]" * 1000,
+     "CASE WHEN a THEN " * 100, "x -> " * 500 + "x", "a" + " OR a" * 800, "((a" * 600, "a" + "::int" * 700],
+)  # fmt: skip
+def test_a_pathological_expression_costs_little(text: str) -> None:
+    started = time.process_time()
+    parse(text)
+    assert time.process_time() - started < 2
+
+
+def test_the_lists_do_not_overlap_where_they_must_not() -> None:
+    assert not SCALAR & AGGREGATE
+    assert OWN <= SCALAR
+    dangerous = {"java_method", "reflect", "try_reflect", "input_file_name", "current_user", "version",
+                 "read_files", "explode", "window", "spark_partition_id", "raise_error",
+                 "current_catalog", "session_user", "from_avro"}  # fmt: skip
+    assert not dangerous & ALLOWED

@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock schema clean
+.PHONY: help demo test check format bench lock reference clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,8 @@ bench: $(READY) ## run the benchmarks that need no engine
 	@$(BIN)/python -m bench.sketches
 	@$(BIN)/python -m bench.reader
 
-schema: $(READY) ## write the JSON Schema of a job file anew
-	@$(BIN)/python tools/write_schema.py
+reference: $(READY) ## write the reference pages and the JSON Schema from the code
+	@$(BIN)/python tools/reference.py
 
 lock: $(READY) ## resolve the dependencies anew and write uv.lock
 	@$(BIN)/python tools/lock.py

@@ -1,5 +1,6 @@
 """What tests are made of: random jobs, intents and snapshots, all of them legal."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,7 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
         edge = draw(st.sampled_from(internal))
         sequence = (edge.name, edge.target)
     constraint = Constraint(sequence, draw(st.integers(1, 500)), draw(st.integers(1, 60)))
+    constrained: bool = draw(st.booleans())
     asked = tuple(draw(st.lists(thresholds(), max_size=3)))
     return Job(
         tenant=draw(st.sampled_from(["ads", "search", "default"])),
@@ -130,7 +132,7 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
         intent=Intent(
             asked,
             draw(st.integers(1, 100)),
-            (constraint,) if internal and draw(st.booleans()) else (),
+            (constraint,) if internal and constrained else (),
         ),
         bounds=Bounds(preserve_order=draw(st.booleans())),
         batch_s=draw(st.sampled_from([5.0, 60.0, 300.0, 7200.0])),
@@ -139,7 +141,7 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
 
 
 @st.composite
-def columns(draw: st.DrawFn, table: type[Columns], rows: int, **fixed: Any) -> Any:
+def columns(draw: st.DrawFn, /, table: type[Columns], rows: int, **fixed: Any) -> Any:
     """Columns of small whole numbers, some of them missing. Drawn by one seed: a cell by itself
     would cost more than what is tested.
     """
@@ -182,7 +184,7 @@ def snapshots(draw: st.DrawFn, time_s: float = 100.0) -> Snapshot:
 
 
 def shape(
-    *edges: str, rates: dict[str, float] | None = None
+    *edges: str, rates: Mapping[str, float] | None = None
 ) -> tuple[Layout, np.ndarray[Any, np.dtype[np.float64]]]:
     """A layout from edges like `a>b`, and rates by node: the papers' drawings in a line."""
     pairs = [tuple(edge.split(">")) for edge in edges]

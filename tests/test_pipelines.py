@@ -1,6 +1,7 @@
 """A job in Python: the same model as from a file, and errors at the line that caused them."""
 
 import runpy
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -111,3 +112,31 @@ def test_a_function_must_return_its_rows() -> None:
 def test_a_latency_has_one_statistic() -> None:
     with pytest.raises(InvalidJob, match="one statistic"):
         tp.latency(p95="1 s", p99="2 s")
+
+
+def test_what_a_user_of_spark_would_try_gets_an_answer() -> None:
+    def refused(make: Callable[[], object], said: str) -> None:
+        with pytest.raises(InvalidJob) as caught:
+            make()
+        (problem,) = caught.value.problems
+        assert said in f"{problem.message} {problem.hint}"
+        assert problem.file == __file__
+
+    def mine(words: tp.Rows) -> tp.Rows:
+        return words
+
+    refused(lambda: tp.source(mine), 'tp.source(subscribe="topic")')
+    refused(lambda: tp.sink(mine), 'tp.sink(topic="topic")')
+    refused(lambda: tp.operator(by_key={"other": ["word"]})(mine), "words")
+    refused(lambda: tp.operator(broadcast=["other"])(mine), "words")
+    refused(lambda: tp.operator(lambda words: words.groupBy("a")), "group_by")
+    refused(lambda: tp.operator(lambda *words: words), "not a plain input")
+    refused(lambda: tp.operator(lambda words, n=3: (words, n)), "not a plain input")
+    refused(lambda: tp.operator(2), "not a function")  # type: ignore[call-overload]
+
+
+def test_an_operator_that_was_refused_can_be_written_again() -> None:
+    chain()
+    with pytest.raises(InvalidJob):
+        tp.operator(lambda words: words.nothing)
+    assert tp.job("words", slo=tp.latency(mean="1 s")).intent.thresholds[0].value == 1000

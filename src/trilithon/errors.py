@@ -106,4 +106,5 @@ EXIT_CODES: dict[int, str] = {
     InvalidRecording.exit_code: "a recording cannot be read or contradicts itself",
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",
+    130: "stopped by Ctrl-C",
 }

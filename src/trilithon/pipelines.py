@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Job
@@ -95,6 +95,13 @@ class Rows:
         self._path, self._registry = path, registry
         self._work: dict[str, Any] = {}
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        steps = ", ".join(step for step in vars(Rows) if not step.startswith("_"))
+        raise _refused("UNKNOWN_FIELD", self._path, f"Rows have no step {name!r}.",
+                       f"They have: {steps}. Columns are named in expressions.", _caller())  # fmt: skip
+
     def _set(self, part: str, value: Any) -> "Rows":
         place = _caller()
         if part in self._work:
@@ -147,43 +154,62 @@ Definition = Callable[..., Any]
 
 
 def source(
-    *,
-    subscribe: str,
+    *bare: Definition,
+    subscribe: str = "",
     name: str | None = None,
     partitions: int | None = None,
     **options: str | bool | float,
 ) -> Callable[[Definition], Definition]:
     """A Kafka topic: the function returns the schema of its JSON values."""
+    _not_bare(bare, 'tp.source(subscribe="topic")')
 
     def define(function: Definition) -> Definition:
+        place = _place_of(function)
         definition = {
-            "name": name or _name(function),
+            "name": name or function.__name__,
             "options": {"subscribe": subscribe, **options},
             "schema": function(),
         }
         if partitions is not None:
             definition["partitions"] = partitions
-        _current().add("sources", definition, _place_of(function))
+        _current().add("sources", definition, place)
         return function
 
     return define
 
 
 def table(
-    *, rows: Sequence[Sequence[Any]], name: str | None = None
+    *bare: Definition, rows: Sequence[Sequence[Any]] = (), name: str | None = None
 ) -> Callable[[Definition], Definition]:
     """A small table to join with: the function returns its schema."""
+    _not_bare(bare, "tp.table(rows=[…])")
 
     def define(function: Definition) -> Definition:
+        place = _place_of(function)
         definition = {
-            "name": name or _name(function),
+            "name": name or function.__name__,
             "schema": function(),
-            "rows": [list(row) for row in rows],
+            "rows": [_plain_row(row) for row in rows],
         }
-        _current().add("tables", definition, _place_of(function))
+        _current().add("tables", definition, place)
         return function
 
     return define
+
+
+@overload
+def operator(function: Definition) -> Definition: ...
+
+
+@overload
+def operator(
+    *,
+    name: str | None = None,
+    parallelism: int | Mapping[str, int] = 1,
+    by_key: Mapping[str, Sequence[str]] | None = None,
+    broadcast: Sequence[str] = (),
+    profile: Mapping[str, Any] | None = None,
+) -> Callable[[Definition], Definition]: ...
 
 
 def operator(
@@ -198,40 +224,52 @@ def operator(
     """A step, bare or with keywords: the parameters are its inputs, the result is its work."""
 
     def define(function: Definition) -> Definition:
+        place = _place_of(function)
         registry = _current()
-        definition: dict[str, Any] = {"name": name or _name(function)}
-        path = registry.add("operators", definition, _place_of(function))
+        path = f"operators[{len(registry.parts['operators'])}]"
         inputs = _parameters(function)
-        definition["inputs"] = [_input(one, by_key or {}, broadcast) for one in inputs]
+        for group in (by_key or {}, broadcast):
+            if isinstance(group, str) or set(group) - set(inputs):
+                raise _refused("UNKNOWN_INPUT", path, f"{function.__name__} groups by {group!r}.",
+                               f"Name its inputs: {', '.join(inputs)}.", place)  # fmt: skip
         rows = Rows(path, registry)
         result = function(*(rows for _ in inputs))
         if result is not rows and result is not None:
             raise _refused("WRONG_TYPE", path, f"{function.__name__} must return its rows.",
-                           "Return what the last step returned.", _place_of(function))  # fmt: skip
-        definition |= rows._work  # noqa: SLF001 - the recorder is ours
-        definition["parallelism"] = (
-            dict(parallelism) if isinstance(parallelism, Mapping) else parallelism
-        )
+                           "Return what the last step returned.", place)  # fmt: skip
+        definition: dict[str, Any] = {
+            "name": name or function.__name__,
+            "inputs": [_input(one, by_key or {}, broadcast) for one in inputs],
+            **rows._work,  # noqa: SLF001 - the recorder is ours
+            "parallelism": dict(parallelism) if isinstance(parallelism, Mapping) else parallelism,
+        }
         if profile is not None:
             definition["profile"] = dict(profile)
+        registry.add("operators", definition, place)
         return function
 
     return define if function is None else define(function)
 
 
 def sink(
-    *, topic: str, name: str | None = None, weight: float = 1.0, **options: str | bool | float
+    *bare: Definition,
+    topic: str = "",
+    name: str | None = None,
+    weight: float = 1.0,
+    **options: str | bool | float,
 ) -> Callable[[Definition], Definition]:
     """A Kafka topic that gets the rows: the parameters of the function are its inputs."""
+    _not_bare(bare, 'tp.sink(topic="topic")')
 
     def define(function: Definition) -> Definition:
+        place = _place_of(function)
         definition = {
-            "name": name or _name(function),
+            "name": name or function.__name__,
             "inputs": _parameters(function),
             "options": {"topic": topic, **options},
             "weight": weight,
         }
-        _current().add("sinks", definition, _place_of(function))
+        _current().add("sinks", definition, place)
         return function
 
     return define
@@ -270,8 +308,8 @@ def job(
     *,
     tenant: str = "default",
     priority: float = 1.0,
-    slo: Sequence[Mapping[str, Any]] = (),
-    constraints: Sequence[Mapping[str, Any]] = (),
+    slo: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    constraints: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
     bounds: Mapping[str, Any] | None = None,
     trigger: Mapping[str, str] | None = None,
     dead_letter_topic: str | None = None,
@@ -288,8 +326,8 @@ def job(
         **registry.parts,
         "intent": {
             "priority": priority,
-            "slo": [dict(one) for one in slo],
-            "constraints": [dict(one) for one in constraints],
+            "slo": _several(slo),
+            "constraints": _several(constraints),
         },
     }
     optional = {"bounds": bounds, "trigger": trigger, "dead_letter_topic": dead_letter_topic}
@@ -321,11 +359,25 @@ def _input(name: str, by_key: Mapping[str, Sequence[str]], broadcast: Sequence[s
 
 
 def _parameters(function: Definition) -> list[str]:
-    return list(inspect.signature(function).parameters)
+    parameters = inspect.signature(function).parameters.values()
+    for one in parameters:
+        if one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty:
+            raise _refused("BAD_VALUE", "", f"{function.__name__}: {str(one)!r} is not a plain input.",
+                           "Its parameters are the names of its inputs.", _place_of(function))  # fmt: skip
+    return [one.name for one in parameters]
 
 
-def _name(function: Definition) -> str:
-    return function.__name__
+def _several(given: Any) -> Any:
+    """One or many: who writes one need not write a list."""
+    if isinstance(given, Mapping):
+        return [dict(given)]
+    return [dict(g) if isinstance(g, Mapping) else g for g in given] if given else []
+
+
+def _not_bare(given: tuple[Definition, ...], example: str) -> None:
+    if given:
+        raise _refused("MISSING_FIELD", "", "This decorator needs to know its topic or rows.",
+                       f"Write @{example}.", _caller())  # fmt: skip
 
 
 def _listed(names: str | Sequence[str]) -> list[str]:
@@ -337,7 +389,10 @@ def _plain(utility: str | Mapping[str, Any]) -> Any:
 
 
 def _place_of(function: Definition) -> Place:
-    code = function.__code__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise _refused("WRONG_TYPE", "", f"{function!r} is not a function.",
+                       "Put the decorator on a function.", _caller())  # fmt: skip
     return code.co_filename, code.co_firstlineno
 
 
@@ -351,3 +406,7 @@ def _caller() -> Place:
 
 def _refused(code: str, path: str, message: str, hint: str, place: Place) -> InvalidJob:
     return InvalidJob([Problem(code, path, message, hint, *place)])
+
+
+def _plain_row(row: Any) -> Any:
+    return list(row) if isinstance(row, list | tuple) else row

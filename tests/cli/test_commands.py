@@ -1,6 +1,9 @@
 """The commands, as a user runs them: what they print where, and how they end."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +141,8 @@ def test_advise_reads_parquet(terminal: Terminal) -> None:
 
 def test_advise_says_what_a_snapshot_without_a_window_lacks(terminal: Terminal) -> None:
     Path("one.json").write_text(json.dumps({**SMALL, "since_s": None}))
-    assert terminal.run("advise", "one.json").code == 0
-    assert "since_s" in terminal.out
+    assert terminal.run("advise", "one.json").code == 5
+    assert "since_s" in terminal.err
 
 
 @pytest.mark.parametrize(
@@ -173,6 +176,50 @@ def test_a_python_file_that_fails_is_told_with_its_line(terminal: Terminal) -> N
     Path("empty.py").write_text("x = 1\n")
     assert terminal.run("plan", "empty.py").code == 3
     assert "tp.job" in terminal.err
+
+
+def test_a_job_in_square_brackets_is_a_name_and_no_colour(terminal: Terminal) -> None:
+    text = json.dumps(SMALL).replace('"work"', '"red"')
+    Path("one.json").write_text(text)
+    assert terminal.run("advise", "one.json").code == 0
+    assert "red" in terminal.out
+
+
+def test_a_file_that_is_wrong_throughout_does_not_fill_the_screen(terminal: Terminal) -> None:
+    Path("bad.yaml").write_text("name: x\n" + "".join(f"k{i}: 1\n" for i in range(500)))
+    assert terminal.run("validate", "bad.yaml").code == 3
+    assert "more; -o json prints all" in terminal.out
+    assert len(terminal.out.splitlines()) < 200
+
+
+@pytest.mark.parametrize("environment", [{"PYTHONIOENCODING": "ascii"}, {}])
+def test_a_real_process_prints_to_any_terminal_and_reads_parquet(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """In a process of its own: once, `advise` worked only where a test had imported more."""
+    parquet.write(tmp_path / "run.parquet", [from_json(SMALL)])
+    program = Path(sys.executable).with_name("trilithon")
+    done = subprocess.run(  # noqa: S603 - our own program
+        [program, "advise", "run.parquet"],
+        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "ads/mine" in done.stdout
+
+
+def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("trilithon")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(  # noqa: S603 - our own program
+            [program, "init", tmp_path / "job.yaml"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_version(terminal: Terminal) -> None:

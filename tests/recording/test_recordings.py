@@ -1,5 +1,6 @@
 """Recordings: what is written is what is read, and what cannot be read is told plainly."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.strategies import snapshots
-from trilithon.errors import FileUnreadable, InvalidRecording, TrilithonError
+from trilithon.errors import FileUnreadable, InvalidRecording
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
@@ -139,10 +141,36 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a machine twice": (lambda d: d["machines"].append({"name": "m1"}), "twice"),
     "a job twice": (lambda d: d["jobs"].append(d["jobs"][0]), "twice"),
     "an edge to nowhere": (lambda d: d["jobs"][0]["edges"][0].update(to="zz"), "'zz'"),
-    "a cycle": (lambda d: d["jobs"][0]["edges"].append({"from": "work", "to": "work"}), "cycle"),
+    "a cycle": (lambda d: d["jobs"][0]["edges"].append({"from": "work", "to": "work"}), "CYCLE"),
     "a bad bucket": (lambda d: d["jobs"][0]["sinks"][0].update(latency_buckets={"x": 1}), "whole"),
     "a bad intent": (lambda d: d["jobs"][0]["intent"].update(slo=[{"metric": "zeal"}]), "intent"),
     "a bad spec": (lambda d: d["jobs"][0].update(spec={"name": "mine"}), "spec"),
+    "a huge number": (lambda d: d["machines"][0].update(load=10**400), "load"),
+    "a huge index": (
+        lambda d: d["jobs"][0]["operators"][0]["instances"][1].update(index=2**63),
+        "index",
+    ),
+    "a huge bucket": (
+        lambda d: d["jobs"][0]["sinks"][0].update(latency_buckets={"9" * 30: 1}),
+        "whole",
+    ),
+    "a negative count": (
+        lambda d: d["jobs"][0]["sinks"][0].update(latency_buckets={"9": -1}),
+        "latency_buckets",
+    ),
+    "an edge twice": (lambda d: d["jobs"][0]["edges"].append(d["jobs"][0]["edges"][0]), "twice"),
+    "a name that is none": (lambda d: d["jobs"][0].update(name="a/b"), "BAD_NAME"),
+    "a constraint of nothing": (
+        lambda d: d["jobs"][0]["intent"].update(
+            constraints=[{"sequence": ["zz"], "at_most": "1 s"}]
+        ),
+        "CONSTRAINT_BROKEN",
+    ),
+    "an unknown utility": (
+        lambda d: d["jobs"][0]["intent"]["slo"][0].update(utility="joy"),
+        "UNKNOWN_UTILITY",
+    ),
+    "a time before its beginning": (lambda d: d.update(since_s=70), "since_s"),
     "a source not in the job": (
         lambda d: d["jobs"][0]["sources"].append({"name": "in"}),
         "twice",
@@ -158,7 +186,20 @@ def test_a_form_that_contradicts_itself_is_refused_with_its_place(name: str) -> 
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", '{"a": NaN}', "[" * 100_000, '"x"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1, 2]",
+        "null",
+        '{"a": 1, "a": 2}',
+        '{"format": "trilithon-series/1", "snapshots": []}',
+        '{"a": NaN}',
+        "[" * 100_000,
+        '"x"',
+    ],
+)
 def test_what_is_no_recording_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecording):
         loads(text)
@@ -173,9 +214,42 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     parquet.write(whole, [from_json(SMALL)])
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(whole.read_bytes()[:-200])
-    with pytest.raises(TrilithonError):
+    with pytest.raises(InvalidRecording, match="damaged"):
         load(cut)
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), other)
     with pytest.raises(InvalidRecording, match="not a recording"):
         load(other)
+
+
+@given(st.data())
+def test_a_damaged_recording_is_told_so_whatever_was_damaged(
+    damaged_file: Path, data: st.DataObject
+) -> None:
+    whole = damaged_file.with_name("whole.parquet")
+    if not whole.exists():
+        parquet.write(whole, [from_json(SMALL)])
+    content = bytearray(whole.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(4, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    damaged_file.write_bytes(content)
+    with contextlib.suppress(InvalidRecording, FileUnreadable):
+        assert load(damaged_file).snapshots
+
+
+@pytest.fixture(scope="module")
+def damaged_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damaged") / "damaged.parquet"
+
+
+def test_columns_that_are_not_those_of_a_recording_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "other.parquet"
+    parquet.write(path, [from_json(SMALL)])
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["busy_s"]), path)
+    with pytest.raises(InvalidRecording, match="busy_s"):
+        load(path)
+    kinds = pa.array(["thing"] * table.num_rows)
+    pq.write_table(table.set_column(2, "kind", kinds), path)
+    with pytest.raises(InvalidRecording, match="'thing'"):
+        load(path)

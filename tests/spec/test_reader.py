@@ -3,6 +3,7 @@
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,8 +28,20 @@ def test_plain_data_comes_out_as_it_was_written() -> None:
         "b": ["x", 2.5, True, None, None, "7", "no", "yes"],
         "c": {"d": -300.0},
     }
-    assert document.lines["b[3]"] == 2
-    assert document.lines["c.d"] == 4
+    assert document.lines.find("b[3]") == 2
+    assert document.lines.find("c.d") == 4
+    assert document.lines.find("c.nothing") == 3
+
+
+def test_a_key_with_dots_is_found_too() -> None:
+    document = read("options:\n  kafka.linger.ms: 5\n  kafka: {linger: 1}\n")
+    assert document.lines.find("options.kafka.linger.ms") == 2
+    assert document.lines.find("options.kafka.linger") == 3
+
+
+def test_thirty_two_levels_are_read_and_thirty_three_are_not() -> None:
+    assert read("a: " + "[" * 31 + "]" * 31).data
+    assert refused("a: " + "[" * 32 + "]" * 32) == ("TOO_DEEP", 1)
 
 
 BAD: list[tuple[str, str | bytes, int]] = [
@@ -45,6 +58,8 @@ BAD: list[tuple[str, str | bytes, int]] = [
     ("NOT_YAML", "a: 'b\n", 2),
     ("NOT_YAML", b"a: \xff\n", 1),
     ("NOT_YAML", "a: \x00\n", 1),
+    ("NOT_YAML", 'a: 1\nb: "\\e]0;x"\n', 2),
+    ("NOT_YAML", "a: 1\nb:\t@x\n", 2),
     ("NOT_A_JOB", "", 1),
     ("NOT_A_JOB", "- a\n- b\n", 1),
     ("NOT_A_JOB", "just text", 1),
@@ -67,6 +82,12 @@ HOSTILE = {
     "billion laughs": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
     "too large": "x" * (MAX_BYTES * 4),
     "duplicates at the end": "".join(f"k{i}: 1\n" for i in range(9_000)) + "k1: 2\n",
+    "long keys": "".join(f"{' ' * i}{'k' * 1000}:\n" for i in range(31)) + " " * 31 + "[1]\n",
+    "long paths": "".join(f"{' ' * i}{'k' * 250}:\n" for i in range(30))
+    + " " * 30
+    + "["
+    + "1," * 9000
+    + "]",
     "long digits": "a: " + "9" * 250_000,
     "complex keys": "? " * 100_000,
     "dashes": "- " * 120_000,
@@ -130,7 +151,7 @@ yaml_like = st.recursive(
 def test_a_job_with_any_field_replaced_by_anything_is_answered(data: st.DataObject) -> None:
     import json  # noqa: PLC0415 - JSON is YAML
 
-    job = {
+    job: dict[str, Any] = {
         "name": "j",
         "sources": [{"name": "s", "options": {"subscribe": "t"}, "schema": "v INT"}],
         "operators": [{"name": "o", "input": "s", "select": ["v"], "parallelism": 2}],

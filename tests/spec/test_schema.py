@@ -7,7 +7,7 @@ from trilithon.spec.durations import seconds, text
 
 
 def test_the_committed_schema_is_the_generated_one() -> None:
-    """If this fails after a change of the fields, `make schema` writes it anew."""
+    """If this fails after a change of the fields, `make reference` writes it anew."""
     assert schema.committed() == schema.render()
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.output import table
+from trilithon.errors import InvalidRecording
 from trilithon.measures import slo
 from trilithon.measures.assess import Assessment, assess
 from trilithon.measures.queueing import sequence_latency
@@ -21,7 +22,7 @@ def advice(series: Series) -> dict[str, Any]:
     """The measures of a series over all of its time, as data. What is missing is None."""
     window = series.window()
     if window is None:
-        return {"window_s": None, "snapshots": len(series), "jobs": [], "machines": []}
+        raise InvalidRecording("A single snapshot has a window only with `since_s`.")
     found = assess(window)
     layout = window.layout
     growth = _queue_growth(series)
@@ -171,29 +172,31 @@ def _satisfaction(series: Series) -> dict[str, Any] | None:
 
 
 def draw_advice(data: Mapping[str, Any], console: Console) -> None:
-    if data["window_s"] is None:
-        console.print(
-            "One snapshot has no window: its counters run since a time that it does not tell.\n"
-            "Add `since_s` to it, or give a series."
-        )
-        return
     console.print(
         f"{data['snapshots']} snapshot{'s' if data['snapshots'] != 1 else ''}, "
         f"{data['window_s']:g} s up to {data['to_s']:g} s"
     )
     console.print()
+    shown = sorted(data["jobs"], key=_satisfied)[:MOST_JOBS]
     console.print(table(None, ("job", "juice", "mean ms", "p50", "p95", "p99", "out/s", "utility", "of", "intent"),
-                        [_job_row(job) for job in data["jobs"]]))  # fmt: skip
-    for job in data["jobs"]:
+                        [_job_row(job) for job in shown]))  # fmt: skip
+    if (more := len(data["jobs"]) - len(shown)) > 0:
+        console.print(f"and {more} more that do better; -o json prints all")
+    for job in shown:
         _draw_job(job, console)
     if data["machines"]:
         console.print()
         console.print(table("machines", ("machine", "cores", "load", "ETP sum"),
                             [tuple(machine.values()) for machine in data["machines"]]))  # fmt: skip
-    if (over_time := data["satisfaction"]) is not None:
+    if data["snapshots"] > 2 and (over_time := data["satisfaction"]) is not None:
         console.print()
         shares = ", ".join(f"{name} {value:.1%}" for name, value in over_time.items())
         console.print(f"SLO satisfaction over time: {shares}")
+
+
+def _satisfied(job: Mapping[str, Any]) -> float:
+    """The share of its utility that a job has: those that do worst are shown first."""
+    return 1.0 if job["utility"] is None else job["utility"] / job["max_utility"]
 
 
 def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -203,12 +206,32 @@ def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
             job["max_utility"], verdict)  # fmt: skip
 
 
+MOST_JOBS = 20
+LOAD = {
+    "operator": "operator", "p": "parallelism", "in/s": "input_per_s", "done/s": "processed_per_s",
+    "capacity": "capacity", "cpu": "cpu_capacity", "queue": "queue", "growth/s": "queue_growth_per_s",
+    "skew": "rate_skew", "ETP": "etp",
+}  # fmt: skip
+TIME = {
+    "operator": "operator", "service ms": "service_ms", "waiting ms": "waiting_ms",
+    "Kingman ms": "kingman_ms", "e": "fitted_e", "with one more ms": "waiting_with_one_more_ms",
+}  # fmt: skip
+FLAGS = {
+    "congested_by_capacity": "busy",
+    "congested_by_rates": "congested",
+    "back_pressure_origin": "holds back",
+}
+
+
 def _draw_job(job: Mapping[str, Any], console: Console) -> None:
+    operators = job["operators"]
     console.print()
-    columns = ("operator", "p", "in/s", "done/s", "capacity", "cpu", "service ms", "waiting ms",
-               "Kingman ms", "e", "queue", "growth/s", "skew", "ETP", "")  # fmt: skip
-    console.print(table(job["job"], columns, [_operator_row(o) for o in job["operators"]]))
-    if any(operator["congested_by_rates"] for operator in job["operators"]):
+    rows = [(*(o[key] for key in LOAD.values()), _flags(o)) for o in operators]
+    console.print(table(job["job"], (*LOAD, ""), rows))
+    console.print()
+    console.print(table(None, tuple(TIME), [[o[key] for key in TIME.values()] for o in operators]))
+    console.print()
+    if any(operator["congested_by_rates"] for operator in operators):
         console.print(f"  one more instance would help most at {job['next_instance']}")
     for edge in job["edges"]:
         if (edge["back_pressure"] or 0) > 0.05:
@@ -224,17 +247,5 @@ def _draw_job(job: Mapping[str, Any], console: Console) -> None:
                       f"{constraint['at_most_ms']:g} ms {verdict}", soft_wrap=True)  # fmt: skip
 
 
-def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = ("operator", "parallelism", "input_per_s", "processed_per_s", "capacity", "cpu_capacity",
-             "service_ms", "waiting_ms", "kingman_ms", "fitted_e", "queue", "queue_growth_per_s",
-             "rate_skew", "etp")  # fmt: skip
-    flags = [
-        word
-        for key, word in (
-            ("congested_by_capacity", "busy"),
-            ("congested_by_rates", "congested"),
-            ("back_pressure_origin", "holds others back"),
-        )
-        if operator[key]
-    ]
-    return (*(operator[name] for name in names), ", ".join(flags))
+def _flags(operator: Mapping[str, Any]) -> str:
+    return ", ".join(word for key, word in FLAGS.items() if operator[key])

@@ -17,7 +17,8 @@ def jobs_in(path: Path) -> list[Job]:
     if path.suffix != ".py":
         return [load(path)]
     if not path.is_file():
-        raise FileUnreadable(f"{path} cannot be read: no such file.", "Check the name.")
+        why = "it is a folder" if path.is_dir() else "no such file"
+        raise FileUnreadable(f"{path} cannot be read: {why}.", "Check the name.")
     with pipelines.definitions():
         try:
             found = runpy.run_path(str(path))

@@ -1,5 +1,7 @@
 """Owns the commands: what each takes, what it prints, how it ends."""
 
+import io
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,9 +16,16 @@ from rich.text import Text
 import trilithon
 from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.jobs import jobs_in
-from trilithon.cli.output import Format, Output, answer, complain, message_console, problem_text
+from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
 from trilithon.cli.plan import draw_plan, plan
-from trilithon.errors import FileExists, FileUnwritable, InvalidJob, NotFound, TrilithonError
+from trilithon.errors import (
+    FileExists,
+    FileUnwritable,
+    InvalidJob,
+    InvalidRecording,
+    NotFound,
+    TrilithonError,
+)
 from trilithon.recording.files import load as load_recording
 
 app = typer.Typer(
@@ -108,9 +117,15 @@ def _draw_validation(results: Sequence[dict[str, Any]], console: Console) -> Non
             )
             continue
         error = result["error"]
-        console.print(Text.assemble(("bad ", "red"), result["file"], f"  {error.message}"))
-        for problem in error.problems if isinstance(error, InvalidJob) else ():
-            console.print(problem_text(problem), soft_wrap=True)
+        told = (
+            error.message
+            if result["file"] in error.message
+            else f"{result['file']}: {error.message}"
+        )
+        console.print(
+            Text.assemble(("bad ", "red"), told, (f" {error.hint}", "dim")), soft_wrap=True
+        )
+        draw_problems(error.problems if isinstance(error, InvalidJob) else (), console)
 
 
 @app.command("plan")
@@ -143,14 +158,37 @@ def advise(
             f"There is no policy named {policy!r}.",
             "This version has measures and no policies yet.",
         )
-    data = advice(load_recording(recording))
+    series = load_recording(recording)
+    if series.window() is None:
+        raise InvalidRecording(
+            f"{recording} holds one snapshot, whose counters run since a time that it does not tell.",
+            "Add `since_s` to it, or give a series.",
+        )
+    data = advice(series)
     answer(output, data, lambda console: draw_advice(data, console))
 
 
 def main() -> None:
     """Runs a command; an error becomes a message on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a sign gets something in its place, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
+        sys.stdout.flush()
     except TrilithonError as error:
         complain(error)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        _give_up_stdout()
+        sys.exit(1)
+    except OSError as error:
+        _give_up_stdout()
+        message_console().print(f"error: the answer cannot be written: {error.strerror}")
+        sys.exit(1)
+
+
+def _give_up_stdout() -> None:
+    """What is still in its buffer cannot be written: it must not be tried again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

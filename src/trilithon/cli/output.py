@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -25,10 +25,13 @@ Output = Annotated[
     Format, typer.Option("--output", "-o", help="How to print the answer.", case_sensitive=False)
 ]
 MISSING = "–"
+MOST_PROBLEMS = 50
 
 
 def data_console() -> Console:
-    return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+    """As wide as the terminal; into a pipe as wide as it takes, for nothing there can be cut off."""
+    width = None if sys.stdout.isatty() else 200
+    return Console(file=sys.stdout, highlight=False, soft_wrap=False, width=width)
 
 
 def message_console() -> Console:
@@ -51,12 +54,17 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
     """A table with numbers to the right; what is missing is a dash."""
     listed = [list(row) for row in rows]
     drawn = Table(
-        title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+        title=None if title is None else Text(title),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 2, 0, 0),
     )
     for i, name in enumerate(columns):
         values = [row[i] for row in listed if row[i] is not None]
         numeric = bool(values) and all(isinstance(v, int | float) for v in values)
-        drawn.add_column(name, justify="right" if numeric else "left", header_style="dim")
+        justify: Literal["right", "left"] = "right" if numeric else "left"
+        drawn.add_column(name, justify=justify, header_style="dim", no_wrap=True)
     for row in listed:
         drawn.add_row(*(cell(value) for value in row))
     return drawn
@@ -73,8 +81,8 @@ def cell(value: Any) -> Text:
 
 
 def number(value: float) -> str:
-    """Three digits that matter, and no more zeros than needed."""
-    if value == 0 or abs(value) >= 1000:
+    """Three digits that matter, and no zeros that say nothing."""
+    if value == round(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
     return f"{value:.{digits}f}"
@@ -87,8 +95,15 @@ def complain(error: TrilithonError) -> None:
     console.print(Text.assemble(("error ", "bold red"), (error.code, "bold"), f": {error.message}"))
     if error.hint:
         console.print(Text(f"  {error.hint}", style="dim"))
-    for problem in problems:
-        console.print(problem_text(problem))
+    draw_problems(problems, console)
+
+
+def draw_problems(problems: Sequence[Problem], console: Console) -> None:
+    """The first of them; a file that is wrong throughout would fill the screen."""
+    for problem in problems[:MOST_PROBLEMS]:
+        console.print(problem_text(problem), soft_wrap=True)
+    if (more := len(problems) - MOST_PROBLEMS) > 0:
+        console.print(f"  and {more} more; -o json prints all", soft_wrap=True)
 
 
 def problem_text(problem: Problem) -> Text:

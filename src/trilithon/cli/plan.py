@@ -113,7 +113,9 @@ def draw_plan(job: Job, console: Console) -> None:
     held = " + ".join([str(readers), *(str(o.parallelism.max) for o in job.operators)])
     total = f"{job.tasks} Spark tasks while it runs"
     console.print(f"  holds   {total}: {held} (readers + operators)", soft_wrap=True)
-    console.print(f"  commits every {data['batch']} (the length of a batch, not the latency)")
+    console.print(
+        f"  commits every {data['batch']} (the length of a batch, not the latency)", soft_wrap=True
+    )
     for note in data["notes"]:
         console.print(Text(f"  note    {note}", style="dim"), soft_wrap=True)
 

@@ -65,9 +65,8 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
     load = queueing.load(window)
     e = queueing.fitted_coefficient(load)
     model = queueing.WaitingModel.fit(load, e)
-    weights = slo.sink_weights(layout, window.jobs)
-    table = slo.IntentTable.build(layout, window.jobs)
-    values = slo.values(window, sorted({*QUANTILES, *table.quantiles}), weights)
+    table = slo.IntentTable.of(window)
+    values = slo.values(window, sorted({*QUANTILES, *table.quantiles}), table.sink_weight)
     target = next_target(layout, share, congested)
     extra = np.zeros(len(layout.node_names), dtype=np.int64)
     extra[target[target >= 0]] = 1
@@ -83,7 +82,7 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
         etp=share,
         projected_etp=projected_etp(layout, now, extra),
         next_target=target,
-        juice=juice(window, weights).node,
+        juice=juice(window).node,
         queue=sum_by_node(layout, window.queue),
         longest_queue=max_by_node(layout, window.queue),
         rate_skew=skew.imbalance(layout, window.instances.taken),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -98,6 +99,15 @@ class IntentTable:
     quantiles: tuple[float, ...]
     max_utility: Floats
     thresholds: npt.NDArray[np.int64]
+    sink_weight: Floats
+
+    @classmethod
+    def of(cls, window: Window) -> "IntentTable":
+        """The table of a window's jobs: made once for as long as neither they nor their rows change."""
+        found = _tables.get(window.layout)
+        if found is None or found[0] is not window.jobs:
+            found = _tables[window.layout] = (window.jobs, cls.build(window.layout, window.jobs))
+        return found[1]
 
     @classmethod
     def build(cls, layout: Layout, jobs: Mapping[str, Job]) -> "IntentTable":
@@ -124,7 +134,8 @@ class IntentTable:
         count = np.zeros(len(layout.jobs), dtype=np.int64)
         for _, members, _ in groups:
             np.add.at(count, members, 1)
-        return cls(groups, tuple(sorted(quantiles)), max_utility, count)
+        weight = sink_weights(layout, jobs)
+        return cls(groups, tuple(sorted(quantiles)), max_utility, count, weight)
 
     def judge(self, values: Mapping[str, Floats], utilities: Utilities = UTILITIES) -> Outcome:
         """Utility = maximum · average over the thresholds (a hybrid SLO, Henge section 8.1.1)."""
@@ -148,11 +159,13 @@ class IntentTable:
         )
 
 
+_tables: WeakKeyDictionary[Layout, tuple[Mapping[str, Job], IntentTable]] = WeakKeyDictionary()
+
+
 def outcome(window: Window, utilities: Utilities = UTILITIES) -> Outcome:
     """How the jobs of a window did, by the intents in their files."""
-    table = IntentTable.build(window.layout, window.jobs)
-    weights = sink_weights(window.layout, window.jobs)
-    return table.judge(values(window, table.quantiles, weights), utilities)
+    table = IntentTable.of(window)
+    return table.judge(values(window, table.quantiles, table.sink_weight), utilities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,25 @@ def slope(times_s: Floats, values: Floats) -> Floats:
 
     What is missing is left out; with fewer than two times left the slope is missing.
     """
+    result = np.full(values.shape[1], np.nan)
     if not len(times_s):
-        return np.full(values.shape[1], np.nan)
+        return result
+    gaps = np.isnan(values).any(axis=0)
+    result[gaps] = _with_gaps(times_s - times_s[0], values[:, gaps])
+    centred = times_s - times_s.mean()
+    if (spread := centred @ centred) > 0:
+        result[~gaps] = centred @ (values[:, ~gaps] if gaps.any() else values) / spread
+    return result
+
+
+def _with_gaps(times_s: Floats, values: Floats) -> Floats:
+    """The same where each column has its own times."""
     present = ~np.isnan(values)
-    count = present.sum(axis=0)
+    count = np.maximum(1, present.sum(axis=0))
+    time = np.where(present, times_s[:, None], 0.0)
+    value = np.where(present, values, 0.0)
+    centred = np.where(present, time - time.sum(axis=0) / count, 0.0)
+    spread = (centred**2).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        time = np.where(present, times_s[:, None] - times_s[0], 0.0)
-        value = np.where(present, values, 0.0)
-        mean_time = time.sum(axis=0) / count
-        mean_value = value.sum(axis=0) / count
-        centred = np.where(present, time - mean_time, 0.0)
-        spread = (centred**2).sum(axis=0)
-        result: Floats = (centred * (value - mean_value)).sum(axis=0) / spread
-    return np.where((count >= 2) & (spread > 0), result, np.nan)
+        found: Floats = (centred * (value - value.sum(axis=0) / count)).sum(axis=0) / spread
+    return np.where(spread > 0, found, np.nan)

@@ -39,6 +39,17 @@ def gauge(unit: str, meaning: str) -> Any:
     return field(metadata={"unit": unit, "meaning": meaning, "counter": False})
 
 
+def _frozen(values: npt.ArrayLike) -> Floats:
+    """An array that nobody can change: the same one if it already is that, a copy otherwise."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1:
+        mine: bool = values.base is None and not values.flags.writeable
+        if mine:
+            return values
+    copy: Floats = np.array(values, dtype=np.float64, ndmin=1)
+    copy.setflags(write=False)
+    return copy
+
+
 @dataclass(frozen=True, eq=False)
 class Columns:
     """Columns of one length. Subclasses name them."""
@@ -71,8 +82,7 @@ class Columns:
     def __post_init__(self) -> None:
         length = None
         for name in self.names():
-            values = np.array(getattr(self, name), dtype=np.float64, ndmin=1)
-            values.setflags(write=False)
+            values = _frozen(getattr(self, name))
             object.__setattr__(self, name, values)
             length = len(values) if length is None else length
             if values.ndim != 1 or len(values) != length:
@@ -193,7 +203,9 @@ def difference(before: C, after: C) -> C:
         now = after.column(column.name)
         if column.counter:
             growth = np.where(anew, now, now - before.column(column.name))
-            result[column.name] = np.where(broken | (growth < 0), np.nan, growth)
+            growth[broken | (growth < 0)] = np.nan
+            growth.setflags(write=False)
+            result[column.name] = growth
         else:
             result[column.name] = now
     return type(after)(**result)

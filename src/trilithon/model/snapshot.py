@@ -54,7 +54,8 @@ class Snapshot:
                     f"{len(found)} rows of {name}, but the layout has {expected}."
                 )
         machine = self.instances.machine
-        if ((machine < 0) | (machine >= len(layout.machines))).any():
+        known = machine[~np.isnan(machine)]
+        if ((known < 0) | (known >= len(layout.machines)) | (known != np.round(known))).any():
             raise InvalidRecording("An instance is on a machine that the snapshot does not have.")
 
     @classmethod

@@ -15,6 +15,8 @@ from trilithon.model.utility import UTILITIES, Utilities
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MIN_BATCH_S: Final = 5.0
+# Above what any cluster holds; it keeps a slip of the keyboard out of the sums.
+MAX_INSTANCES: Final = 10_000
 SECTIONS: Final = {Kind.SOURCE: "sources", Kind.OPERATOR: "operators", Kind.SINK: "sinks"}
 
 # Every code that a job can be refused with, and what it means. docs/reference/problems.md lists
@@ -47,11 +49,17 @@ CODES: Final[dict[str, str]] = {
 
 def validate(job: Job, utilities: Utilities = UTILITIES) -> tuple[Problem, ...]:
     """Every broken rule, in the order of the file; empty for a good job."""
-    return tuple(
-        problem
-        for rule in (_names, _ends, _edges, _shape, _operators, _tables, _topics)
-        for problem in rule(job)
-    ) + tuple(_intent(job, utilities))
+    rest = (_operators, _tables, _topics)
+    more = tuple(problem for rule in rest for problem in rule(job))
+    return validate_shape(job, utilities) + more
+
+
+def validate_shape(job: Job, utilities: Utilities = UTILITIES) -> tuple[Problem, ...]:
+    """The rules of names, graph and intent: all that measures need of a job."""
+    rules = (_names, _ends, _edges, _shape)
+    return tuple(problem for rule in rules for problem in rule(job)) + tuple(
+        _intent(job, utilities)
+    )
 
 
 def _names(job: Job) -> Iterator[Problem]:
@@ -224,9 +232,12 @@ def _operators(job: Job) -> Iterator[Problem]:
 
 def _parallelism(operator: Operator, path: str) -> Iterator[Problem]:
     wanted = operator.parallelism
-    if min(wanted.initial, wanted.min, wanted.max) < 1:
+    if not 1 <= min(wanted.initial, wanted.min, wanted.max) <= wanted.max <= MAX_INSTANCES:
         yield Problem(
-            "OUT_OF_RANGE", path, "An operator has at least 1 instance.", "Use 1 or more."
+            "OUT_OF_RANGE",
+            path,
+            f"An operator has 1 to {MAX_INSTANCES} instances.",
+            "Use a number between.",
         )
     elif not wanted.min <= wanted.initial <= wanted.max:
         yield Problem(

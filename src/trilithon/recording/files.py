@@ -1,6 +1,7 @@
 """Owns opening a recording, whatever form it has."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,17 @@ def load(path: Path) -> Series:
 def loads(text: str | bytes, name: str = "the recording") -> Series:
     """A series from JSON text."""
     try:
-        data = json.loads(text, parse_constant=_no_constants)
+        data = json.loads(text, parse_constant=_no_constants, object_pairs_hook=_no_key_twice)
     except (ValueError, RecursionError) as error:
         raise InvalidRecording(
             f"{name} is neither Parquet nor JSON: {error}.", "Give a recording or a snapshot."
         ) from error
     if isinstance(data, dict) and data.get("format") == SERIES:
         snapshots = data.get("snapshots")
-        if not isinstance(snapshots, list) or set(data) - {"format", "snapshots"}:
-            raise InvalidRecording(f"{name}: a series has `format` and `snapshots`, a list.", "")
+        if not isinstance(snapshots, list) or not snapshots or len(data) > 2:
+            raise InvalidRecording(
+                f"{name}: a series has `format` and `snapshots`, one or more.", ""
+            )
         return Series(tuple(from_json(one) for one in snapshots))
     return Series((from_json(data),))
 
@@ -50,3 +53,11 @@ def dumps(series: Series) -> str:
 
 def _no_constants(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found

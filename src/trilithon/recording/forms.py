@@ -14,6 +14,7 @@ from trilithon.spec.fields import IntentForm
 SNAPSHOT = "trilithon-snapshot/1"
 SERIES = "trilithon-series/1"
 
+LARGEST = 1e300
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -36,7 +37,7 @@ class Measured(Form):
                 columns = [column for column in self.table.names() if column != "machine"]
                 raise ValueError(f"there is no {name!r} here; there are: {', '.join(columns)}")
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and math.isfinite(value)):
+            if value is not None and not (number and abs(value) < LARGEST):
                 raise ValueError(f"{name} must be a number or null")
         return self
 
@@ -48,7 +49,7 @@ class Measured(Form):
 
 class InstanceForm(Measured):
     table = Instances
-    index: Annotated[int, Field(ge=0)]
+    index: Annotated[int, Field(ge=0, le=1_000_000)]
     on: str | None = Field(None, description="The machine it runs on.")
 
 

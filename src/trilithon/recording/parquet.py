@@ -12,9 +12,10 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trilithon.errors import FileUnreadable, InvalidRecording
+from trilithon.errors import FileUnreadable, InvalidRecording, TrilithonError
 from trilithon.model.columns import TABLES, Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
@@ -23,6 +24,7 @@ from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
 from trilithon.recording.snapshots import job_from_json, job_to_json
 
+KINDS: Final = ("job", "instance", "edge", "source", "sink", "machine")
 FORMAT: Final = "trilithon-recording/1"
 _NUMBERS: Final = tuple(dict.fromkeys(name for table in TABLES for name in table.names()))
 SCHEMA: Final = pa.schema(
@@ -142,26 +144,36 @@ def write(path: Path, snapshots: Iterable[Snapshot]) -> None:
 def read(path: Path) -> Series:
     """The series in a recording. Snapshots of the same shape share one layout."""
     try:
-        file = pq.ParquetFile(path)
-    except OSError as error:
-        raise FileUnreadable(f"{path} cannot be read: {error}.", "Check the name.") from error
-    except pa.ArrowException as error:
-        raise InvalidRecording(
-            f"{path} is not Parquet: {error}.", "Was its writer stopped?"
-        ) from error
-    with file:
-        found = (file.schema_arrow.metadata or {}).get(b"format", b"").decode()
-        if found != FORMAT:
-            raise InvalidRecording(
-                f"{path} is Parquet but not a recording: its format is {found or 'not named'!r}.",
-                f"Expected is {FORMAT!r}.",
-            )
-        reader = _Reader()
-        try:
+        with pq.ParquetFile(path) as file:
+            _check_schema(file, path)
             groups = (file.read_row_group(i) for i in range(file.num_row_groups))
-            return Series(tuple(reader.snapshots(groups)))
-        except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
-            raise InvalidRecording(f"{path} contradicts itself: {error}.", "") from error
+            return Series(tuple(_Reader().snapshots(groups)))
+    except TrilithonError:
+        raise
+    except FileNotFoundError as error:
+        raise FileUnreadable(f"{path} cannot be read: no such file.", "Check the name.") from error
+    except Exception as error:  # a foreign reader, on a file that may be damaged anywhere
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidRecording(
+            f"{path} is damaged: {reason}.", "A recording is whole once its writer was closed."
+        ) from error
+
+
+def _check_schema(file: pq.ParquetFile, path: Path) -> None:
+    found = (file.schema_arrow.metadata or {}).get(b"format", b"").decode(errors="replace")
+    if found != FORMAT:
+        raise InvalidRecording(
+            f"{path} is Parquet but not a recording" + (f" ({found})." if found else "."),
+            f"Expected is the format {FORMAT!r}.",
+        )
+    given = {field.name: field.type for field in file.schema_arrow}
+    for field in SCHEMA:
+        kind = given.get(field.name)
+        same = kind == field.type or (field.name == "kind" and kind == pa.string())
+        if not same:
+            raise InvalidRecording(
+                f"{path}: the column {field.name!r} is {kind or 'not there'}.", ""
+            )
 
 
 class _Reader:
@@ -172,15 +184,16 @@ class _Reader:
 
     def snapshots(self, groups: Iterable[pa.Table]) -> Iterator[Snapshot]:
         for group in groups:
-            for time_s in pa.compute.unique(group["time_s"]).to_pylist():
-                yield self._snapshot(group.filter(pa.compute.equal(group["time_s"], time_s)))
+            if group["time_s"].null_count or not pc.all(pc.is_finite(group["time_s"])).as_py():
+                raise InvalidRecording("A row has no time.", "")
+            for time_s in pc.unique(group["time_s"]).to_pylist():
+                yield self._snapshot(group.filter(pc.equal(group["time_s"], time_s)))
 
     def _snapshot(self, rows: pa.Table) -> Snapshot:
         kinds = rows["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
-        parts = {
-            kind: rows.filter(pa.array(kinds == kind))
-            for kind in ("job", "instance", "edge", "source", "sink", "machine")
-        }
+        if strange := set(kinds) - set(KINDS):
+            raise InvalidRecording(f"A row is of the kind {next(iter(strange))!r}.", "")
+        parts = {kind: rows.filter(pa.array(kinds == kind)) for kind in KINDS}
         for name, spec in _zip(parts["job"], "job", "spec"):
             self.jobs[name] = job_from_json(json.loads(spec))
         layout = self._layout(rows, kinds, parts)
@@ -243,8 +256,13 @@ def _sketches(rows: pa.Table, of: Mapping[Any, int]) -> Sketches:
     place = _places(rows, of, "job", "node")
     known = np.zeros(len(of), dtype=bool)
     known[place] = rows["latency_buckets"].is_valid().to_numpy(zero_copy_only=False)
-    sizes = pa.compute.fill_null(pa.compute.list_value_length(rows["latency_buckets"]), 0)
-    row = np.repeat(place, sizes.to_numpy())
-    buckets = pa.compute.list_flatten(rows["latency_buckets"]).to_numpy()
-    counts = pa.compute.list_flatten(rows["latency_counts"]).to_numpy()
+    sizes = pc.fill_null(pc.list_value_length(rows["latency_buckets"]), 0)
+    counted = pc.fill_null(pc.list_value_length(rows["latency_counts"]), 0)
+    buckets = pc.list_flatten(rows["latency_buckets"])
+    counts = pc.list_flatten(rows["latency_counts"])
+    if not sizes.equals(counted) or buckets.null_count or counts.null_count:
+        raise InvalidRecording("A histogram has not one count for each bucket.", "")
+    row, buckets, counts = np.repeat(place, sizes.to_numpy()), buckets.to_numpy(), counts.to_numpy()
+    if not ((counts >= 0) & (np.abs(buckets) < 10_000)).all():
+        raise InvalidRecording("A histogram counts from 0 upwards, in buckets that exist.", "")
     return summed(row, buckets.astype(np.int64), counts.astype(float), known)

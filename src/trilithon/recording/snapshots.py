@@ -1,5 +1,7 @@
 """Owns the two ways between a snapshot and its JSON form."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +14,7 @@ from trilithon.model.job import Edge, Grouping, Job, Kind, Operator, Parallelism
 from trilithon.model.layout import KINDS, Layout
 from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.model.snapshot import Snapshot, present
+from trilithon.model.validation import validate_shape
 from trilithon.recording.forms import SNAPSHOT, JobForm, Measured, SinkForm, SnapshotForm
 from trilithon.spec.build import build, intent_of, path_of
 from trilithon.spec.dump import dump, dump_intent
@@ -28,7 +31,10 @@ def from_json(data: Any) -> Snapshot:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = path_of(list(first["loc"])) or "the snapshot"
-        raise InvalidRecording(f"{place}: {first['msg']}.", HINT) from error
+        said = (
+            first["msg"].removeprefix("Value error, ").replace(" or instance of SnapshotForm", "")
+        )
+        raise InvalidRecording(f"{place}: {said}.", HINT) from error
     jobs = [_job(job) for job in form.jobs]
     machines = _unique([machine.name for machine in form.machines], "machines")
     instances = {
@@ -100,12 +106,9 @@ def _histogram(sink: SinkForm | None) -> dict[int, float] | None:
     if sink is None:
         return None
     if sink.latency_buckets is not None:
-        try:
-            return {int(bucket): count for bucket, count in sink.latency_buckets.items()}
-        except ValueError as error:
-            raise InvalidRecording(
-                f"The buckets of {sink.name!r} must be whole numbers.", HINT
-            ) from error
+        if not all(re.fullmatch(r"-?[0-9]{1,4}", bucket) for bucket in sink.latency_buckets):
+            raise InvalidRecording(f"The buckets of {sink.name!r} must be whole numbers.", HINT)
+        return {int(bucket): count for bucket, count in sink.latency_buckets.items()}
     if sink.latencies_ms is None:
         return None
     buckets, counts = np.unique(bucket_of(sink.latencies_ms), return_counts=True)
@@ -162,6 +165,7 @@ def _measured_job(form: JobForm) -> Job:
     names += [node.name for node in form.operators]
     names += [node.name for node in form.sinks]
     _unique(names, form.name)
+    _unique([f"{edge.from_}->{edge.to}" for edge in form.edges], form.name)
     for edge in form.edges:
         for end in (edge.from_, edge.to):
             if end not in names:
@@ -169,7 +173,7 @@ def _measured_job(form: JobForm) -> Job:
                     f"An edge of {form.name!r} names {end!r}, which is no part of the job.",
                     f"The parts are: {', '.join(names)}.",
                 )
-    return Job(
+    job = Job(
         tenant=form.tenant,
         name=form.name,
         sources=tuple(Source(source.name, (), ()) for source in form.sources),
@@ -181,6 +185,9 @@ def _measured_job(form: JobForm) -> Job:
         sinks=tuple(Sink(sink.name, (), sink.weight) for sink in form.sinks),
         intent=intent_of(form.intent or IntentForm()),
     )
+    if problems := validate_shape(job):
+        raise InvalidRecording(f"The job {form.name!r}: {problems[0]}", HINT)
+    return job
 
 
 def _parallelism(instances: int) -> Parallelism:
@@ -188,7 +195,7 @@ def _parallelism(instances: int) -> Parallelism:
 
 
 def _unique(names: list[Any], where: str) -> list[Any]:
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise InvalidRecording(f"{where}: {twice[0]!r} is there twice.", "Name each once.")
     return names
 

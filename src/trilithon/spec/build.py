@@ -48,6 +48,7 @@ from trilithon.spec.schemas import fields_of
 CODES: Final[dict[str, str]] = {
     "AGGREGATE_NOT_HERE": "an aggregate function where single rows are meant",
     "ANCHOR": "a YAML anchor, alias or merge",
+    "BAD_COLUMN_NAME": "a name with characters that a column's name should not have",
     "BAD_KEY": "a key of a mapping that is not a word",
     "BAD_SCHEMA": "a schema that Spark would not understand",
     "BAD_VALUE": "a value that is not what its field takes",
@@ -68,7 +69,7 @@ CODES: Final[dict[str, str]] = {
     "SEVERAL_DOCUMENTS": "more than one YAML document in a file",
     "TAG": "a YAML tag",
     "TOO_DEEP": "more than 32 levels",
-    "TOO_MANY_NODES": "more than 20,000 values",
+    "TOO_MANY_NODES": "more than 10,000 values",
     "UNKNOWN_COLUMN": "a column that is not there",
     "UNKNOWN_FIELD": "a field that a job file does not have",
     "WRONG_TYPE": "a value of the wrong type",

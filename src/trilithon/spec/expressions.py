@@ -1,8 +1,8 @@
 """Owns what an expression in a job may say: one Spark SQL expression, of allowed functions only.
 
-The text goes to Spark as it was written, so that the check works on that text: every name before a
-parenthesis must be on the list, whatever a parser makes of it, and the parsed tree may hold only
-expressions, no queries, no windows, no parameters.
+The text goes to Spark as it was written, so that the check works on the words of that text: whatever
+stands before a parenthesis must be known to be harmless there, and everything else is refused. The
+parsed tree tells which columns are read; it may hold only expressions.
 """
 
 import difflib
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from sqlglot import exp
@@ -24,18 +25,31 @@ from trilithon.spec.functions import AGGREGATE, ALLOWED
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
 
 MAX_LENGTH: Final = 4096
-MAX_NESTING: Final = 32
-# Words that stand before a parenthesis and call nothing.
-_WORDS: Final = frozenset(
-    """and or not in like ilike rlike regexp between is then else when case end as on interval div
-    distinct from for values all any some by""".split()
+MAX_WORDS: Final = 300
+MAX_NESTING: Final = 24
+# The parser tries each of these as a type and as a call: its time doubles with every level.
+MAX_STRUCTS: Final = 6
+COLUMN_NAME: Final = re.compile(r"[\w][\w -]{0,127}")
+
+# Words that may stand before a parenthesis because of what stands before them.
+_AFTER_OPERAND: Final = frozenset("and or in like ilike rlike regexp between div from for".split())
+_ANYWHERE: Final = frozenset("not when then else case".split())
+_TYPES: Final = frozenset("decimal dec numeric char varchar".split())
+# Words that make a query, or a call without parentheses that reads settings.
+_FORBIDDEN: Final = frozenset(
+    """table select values with using lateral over current_user session_user current_catalog
+    current_database current_schema""".split()
 )
-# Types that take parentheses or that Spark also knows as functions.
-_TYPES: Final = frozenset({"decimal", "dec", "numeric", "char", "varchar"})
+_KEYWORDS: Final = _AFTER_OPERAND | _FORBIDDEN | frozenset("as except end is by interval".split())
 _FORBIDDEN_NODES: Final = (
     exp.Query, exp.Window, exp.Command, exp.Parameter, exp.Placeholder, exp.SessionParameter,
     exp.DDL, exp.DML, exp.Table, exp.Lateral, exp.Join, exp.Into, exp.Set, exp.Use,
 )  # fmt: skip
+_NAMES: Final = frozenset({TokenType.IDENTIFIER, TokenType.VAR})
+_LITERALS: Final = frozenset({TokenType.STRING, TokenType.NUMBER, TokenType.RAW_STRING})
+_QUOTED: Final = _LITERALS | {TokenType.IDENTIFIER}
+_OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA})
+_CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,139 +71,206 @@ class Parsed:
     star: bool = False
     aggregates: tuple[str, ...] = ()
     bare_columns: tuple[str, ...] = ()
+    words: int = 0
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Parsed:
     """Takes an expression apart; what is wrong with it is in its complaints."""
-    if not text.strip():
-        return _wrong("EXPRESSION_SYNTAX", "The expression is empty.", "Write one or leave it out.")
-    if len(text) > MAX_LENGTH:
-        return _wrong("EXPRESSION_TOO_LONG", f"The expression has {len(text)} characters.",
-                      f"Use at most {MAX_LENGTH}; split it over several operators.")  # fmt: skip
-    if _nesting(text) > MAX_NESTING:
-        return _wrong("EXPRESSION_TOO_LONG", f"More than {MAX_NESTING} parentheses within each other.",
-                      "Split it over several operators.")  # fmt: skip
+    if complaint := _bad_text(text):
+        return Parsed((complaint,))
     try:
         words = Spark().tokenize(text)
-        trees = Spark().parse(text)
-    except (SqlglotError, RecursionError, ValueError, TypeError, AttributeError, KeyError) as error:
-        return _wrong("EXPRESSION_SYNTAX", f"This is not a Spark SQL expression: {_reason(error)}.",
-                      "Write one expression, as in Spark's `expr`.")  # fmt: skip
+        if complaints := tuple(_bad_words(words)):
+            return Parsed(complaints)
+        trees = Spark().parser().parse(words, text)
+    except Exception as error:  # noqa: BLE001 - a foreign parser, on text that may be hostile
+        return _wrong(_reason(error), "Write one expression, as in Spark's `expr`.")
     if len(trees) != 1 or trees[0] is None:
-        return _wrong("EXPRESSION_SYNTAX", "One expression is expected here.", "Write just one.")
+        return _wrong("one expression is expected here", "Write just one.")
     tree = trees[0]
-    complaints = (*_bad_calls(words), *_bad_nodes(tree, text))
-    if complaints:
+    if complaints := tuple(_bad_nodes(tree)):
         return Parsed(complaints)
     return Parsed(
         complaints=(),
-        columns=tuple(_columns(tree)),
+        columns=tuple(dict.fromkeys(name for name, _ in _columns(tree))),
         output=_output(tree),
         star=isinstance(tree, exp.Star),
-        aggregates=tuple(sorted({name for name, _ in _calls(words) if name in AGGREGATE})),
-        bare_columns=tuple(_outside_aggregates(tree)),
+        aggregates=tuple(sorted({name for name in _calls(words) if name in AGGREGATE})),
+        bare_columns=tuple(name for name, inside in _columns(tree) if not inside),
+        words=len(words),
     )
 
 
-def _wrong(code: str, message: str, hint: str) -> Parsed:
-    return Parsed((Complaint(code, message, hint),))
+def _wrong(reason: str, hint: str) -> Parsed:
+    message = f"This is not a Spark SQL expression: {reason}."
+    return Parsed((Complaint("EXPRESSION_SYNTAX", message, hint),))
 
 
-def _nesting(text: str) -> int:
-    deepest = depth = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        deepest = max(deepest, depth)
-    # Words nest as well.
-    return max(deepest, len(re.findall(r"(?i)\bcase\b", text)))
+def _bad_text(text: str) -> Complaint | None:
+    if not text.strip():
+        return Complaint(
+            "EXPRESSION_SYNTAX", "The expression is empty.", "Write one or leave it out."
+        )
+    if len(text) > MAX_LENGTH:
+        return _too_long(f"The expression has {len(text)} characters, more than {MAX_LENGTH}.")
+    if any(ord(sign) < 32 and sign not in "\t\r\n" for sign in text):
+        return Complaint("EXPRESSION_NOT_ALLOWED", "A control character.", "Remove it.")
+    if "${" in text:
+        # Spark puts settings and the environment in there before it parses, even inside strings.
+        return Complaint("EXPRESSION_NOT_ALLOWED", "`${` is not allowed, not even in a string.",
+                         "An expression may read its row and nothing else.")  # fmt: skip
+    return None
 
 
-def _reason(error: Exception) -> str:
-    plain = re.sub(r"\x1b\[\d+m", "", str(error))
-    return plain.splitlines()[0].rstrip(". ") if plain else type(error).__name__
+def _too_long(message: str) -> Complaint:
+    return Complaint("EXPRESSION_TOO_LONG", message, "Split it over several operators.")
 
 
-def _calls(words: list[Token]) -> Iterator[tuple[str, bool]]:
-    """Every name that stands before a parenthesis, and whether it is qualified by another."""
-    for i, word in enumerate(words[:-1]):
-        if words[i + 1].token_type is not TokenType.L_PAREN:
-            continue
-        if not re.fullmatch(r"[A-Za-z_]\w*", word.text) and not word.text.startswith("`"):
-            quoted = word.token_type in {TokenType.IDENTIFIER, TokenType.STRING}
-            if not quoted:
-                continue
-        name = word.text.strip("`").lower()
-        before = words[i - 1].text.lower() if i else ""
-        if name in {"any", "all", "some"} and before in {"like", "ilike"}:
-            continue
-        qualified = before == "."
-        if qualified or (name not in _WORDS and name not in _TYPES) or name in ALLOWED:
-            yield name, qualified
+def _bad_words(words: list[Token]) -> Iterator[Complaint]:
+    if len(words) > MAX_WORDS:
+        yield _too_long(f"The expression has {len(words)} words, more than {MAX_WORDS}.")
+        return
+    if deep := _too_deep(words):
+        yield deep
+        return
+    for word in words:
+        if word.comments or word.token_type is TokenType.SEMICOLON:
+            yield Complaint("EXPRESSION_NOT_ALLOWED", "Comments and ';' are not allowed.",
+                            "Write one plain expression.")  # fmt: skip
+        elif word.text.lower() in _FORBIDDEN and word.token_type not in _QUOTED:
+            yield Complaint(
+                "EXPRESSION_NOT_ALLOWED",
+                f"{word.text.upper()} is not allowed.",
+                "Use the operator's own parts; a column of that name goes into backticks.",
+            )
+    for i, (word, after) in enumerate(pairwise(words)):
+        if after.token_type is TokenType.L_PAREN:
+            yield from _bad_call(words[i - 1] if i else None, word)
 
 
-def _bad_calls(words: list[Token]) -> Iterator[Complaint]:
-    for name, qualified in _calls(words):
-        if qualified:
-            yield Complaint("FUNCTION_NOT_ALLOWED", f"{name!r} is called by a qualified name.",
-                            "Call Spark's built-in functions by their plain names.")  # fmt: skip
-        elif name not in ALLOWED and name not in _WORDS:
-            near = difflib.get_close_matches(name, ALLOWED, n=1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
-            yield Complaint("FUNCTION_NOT_ALLOWED", f"The function {name!r} is not allowed.",
-                            f"{hint}docs/reference/functions.md lists those that are.")  # fmt: skip
-    if any(word.comments for word in words):
-        yield Complaint("EXPRESSION_NOT_ALLOWED", "A comment inside an expression.",
-                        "Put it beside the expression, with #.")  # fmt: skip
+def _too_deep(words: list[Token]) -> Complaint | None:
+    open_structs: list[bool] = []
+    cases = 0
+    for before, word in pairwise([None, *words]):
+        kind = word.token_type if word else None
+        if kind in {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.LT}:
+            open_structs.append(before is not None and before.text.lower() == "struct")
+        elif kind in {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.GT} and open_structs:
+            open_structs.pop()
+        elif kind is TokenType.CASE:
+            cases += 1
+        elif kind is TokenType.END:
+            cases -= 1
+        if sum(open_structs) > MAX_STRUCTS:
+            return _too_long(f"More than {MAX_STRUCTS} structs within each other.")
+        if len(open_structs) + cases > MAX_NESTING:
+            return _too_long(f"More than {MAX_NESTING} levels within each other.")
+    return None
 
 
-def _bad_nodes(tree: exp.Expression, text: str) -> Iterator[Complaint]:
+def _calls(words: list[Token]) -> Iterator[str]:
+    """The functions that are called."""
+    for i, (word, after) in enumerate(pairwise(words)):
+        like = i > 0 and words[i - 1].text.lower() in {"like", "ilike"}
+        if after.token_type is TokenType.L_PAREN and not like:
+            yield word.text.lower()
+
+
+def _bad_call(before: Token | None, word: Token) -> Iterator[Complaint]:
+    """Whether a word may stand before a parenthesis, given the word before it."""
+    name = word.text.lower()
+    quoted = word.token_type is TokenType.IDENTIFIER
+    previous = before.text.lower() if before else ""
+    if before is not None and before.token_type is TokenType.DOT:
+        yield Complaint("FUNCTION_NOT_ALLOWED", f"{name!r} is called by a qualified name.",
+                        "Call Spark's built-in functions by their plain names.")  # fmt: skip
+        return
+    if not quoted and not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", word.text):
+        # An operator, or the beginning of something: then the parenthesis only groups.
+        if word.token_type in _OPENING or _is_operator(word):
+            return
+    elif name in ALLOWED or (
+        not quoted
+        and (
+            name in _ANYWHERE
+            or (name in _AFTER_OPERAND and _is_operand_end(before))
+            or (name in {"any", "all", "some"} and previous in {"like", "ilike"})
+            or (
+                name == "distinct" and before is not None and before.token_type is TokenType.L_PAREN
+            )
+            or (name in _TYPES and previous in {"as", "::"})
+        )
+    ):
+        return
+    if not name.isidentifier() or name in _KEYWORDS:
+        yield Complaint("EXPRESSION_NOT_ALLOWED", f"A parenthesis after {word.text!r}.",
+                        "Write a plain expression of columns and functions.")  # fmt: skip
+        return
+    near = difflib.get_close_matches(name, ALLOWED, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    yield Complaint("FUNCTION_NOT_ALLOWED", f"The function {name!r} is not allowed.",
+                    f"{hint}docs/reference/functions.md lists those that are.")  # fmt: skip
+
+
+def _is_operator(word: Token) -> bool:
+    return (
+        re.fullmatch(r"[-+*/%=<>!|&^~:]+", word.text) is not None
+        and word.token_type not in _LITERALS
+    )
+
+
+def _is_operand_end(word: Token | None) -> bool:
+    if word is None:
+        return False
+    ends = {"end", "null", "true", "false", "not", "distinct", "leading", "trailing", "both"}
+    return (
+        word.token_type in _NAMES | _LITERALS | _CLOSING
+        or word.text.lower() in ends
+        or (
+            re.fullmatch(r"[A-Za-z_]\w*", word.text) is not None
+            and word.text.lower() not in _AFTER_OPERAND | _ANYWHERE
+        )
+    )
+
+
+def _bad_nodes(tree: exp.Expression) -> Iterator[Complaint]:
     for node in tree.walk():
         if isinstance(node, _FORBIDDEN_NODES):
             kind = type(node).__name__.lower()
             yield Complaint("EXPRESSION_NOT_ALLOWED", f"A {kind} is not allowed in an expression.",
                             "Use the operator's own parts for it: join, window, aggregate.")  # fmt: skip
             return
-    plain = _without_strings(text)
-    if re.search(r"(?i)\busing\b|--|/\*|;", plain):
-        yield Complaint("EXPRESSION_NOT_ALLOWED", "Comments, ';' and USING are not allowed.",
-                        "Write one plain expression.")  # fmt: skip
-    # These read settings of the session and need no parentheses.
-    if found := re.search(r"(?i)\b(session_user|current_(user|catalog|database|schema))\b", plain):
-        yield Complaint("FUNCTION_NOT_ALLOWED", f"{found.group().lower()!r} is not allowed.",
-                        "An expression may read its row and nothing else.")  # fmt: skip
+        if isinstance(node, exp.Alias | exp.Aliases) and node is not tree:
+            yield Complaint("EXPRESSION_NOT_ALLOWED", "AS within an expression.",
+                            "Name the whole result at its end; fields of a struct by named_struct.")  # fmt: skip
+            return
+    name = _output(tree)
+    if name is not None and not COLUMN_NAME.fullmatch(name):
+        yield bad_column_name(name)
 
 
-def _without_strings(text: str) -> str:
-    return re.sub(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", "''", text)
+def bad_column_name(name: str) -> Complaint:
+    return Complaint("BAD_COLUMN_NAME", f"{name!r} is not a name for a column.",
+                     "Use letters, digits, '_', '-' and spaces.")  # fmt: skip
 
 
-def _columns(tree: exp.Expression) -> Iterator[str]:
-    """The columns that the expression reads: the first part of each name."""
-    bound = _lambda_names(tree)
-    seen: set[str] = set()
+def _columns(tree: exp.Expression) -> Iterator[tuple[str, bool]]:
+    """The columns that are read, by the first part of their names, and whether in an aggregate."""
     for column in tree.find_all(exp.Column):
         name = column.parts[0].name
-        if isinstance(column.this, exp.Star) or name.lower() in bound or name in seen:
-            continue
-        seen.add(name)
-        yield name
+        if not isinstance(column.this, exp.Star) and not _bound(column, name.lower()):
+            yield name, column.find_ancestor(exp.AggFunc) is not None
 
 
-def _lambda_names(tree: exp.Expression) -> set[str]:
-    return {
-        bound.name.lower()
-        for function in tree.find_all(exp.Lambda)
-        for bound in function.expressions
-    }
-
-
-def _outside_aggregates(tree: exp.Expression) -> Iterator[str]:
-    bound = _lambda_names(tree)
-    for column in tree.find_all(exp.Column):
-        name = column.parts[0].name
-        if name.lower() not in bound and column.find_ancestor(exp.AggFunc) is None:
-            yield name
+def _bound(column: exp.Column, name: str) -> bool:
+    """Whether the name is the variable of a lambda around it."""
+    around = column.find_ancestor(exp.Lambda)
+    while around is not None:
+        if name in {variable.name.lower() for variable in around.expressions}:
+            return True
+        around = around.find_ancestor(exp.Lambda)
+    return False
 
 
 def _output(tree: exp.Expression) -> str | None:
@@ -199,6 +280,19 @@ def _output(tree: exp.Expression) -> str | None:
     if isinstance(tree, exp.Column) and not isinstance(tree.this, exp.Star):
         return tree.name
     return None
+
+
+def _reason(error: Exception) -> str:
+    """The parser's complaint in words that do not ask for its source."""
+    plain = re.sub(r"\x1b\[\d+m", "", str(error)).splitlines()
+    first = plain[0] if plain else type(error).__name__
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if missing := re.search(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>", first):
+        return f"{missing.group(1)} needs more arguments"
+    if not isinstance(error, SqlglotError):
+        return "it is not well-formed"
+    return first.rstrip(". ")
 
 
 def unknown_columns(names: Iterable[str], known: Iterable[str]) -> Iterator[Complaint]:

@@ -4,15 +4,18 @@ The JSON Schema is made from these models. They check the form; what the parts m
 checked on the model that is built from them. Where Spark has a name for a thing, that is its name.
 """
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -25,14 +28,38 @@ def _is_span(value: str) -> str:
     return value
 
 
+def _has_unit(value: Any) -> Any:
+    if isinstance(value, int | float):
+        raise ValueError(f"{value} of what? Write a unit: `{value} ms` or `{value} seconds`")
+    return value
+
+
+def _is_scalar(value: Any) -> Any:
+    if not isinstance(value, str | bool | int | float):
+        raise ValueError("a text, a number, true or false is expected")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number is expected")
+    return value
+
+
+def _is_cell(value: Any) -> Any:
+    return None if value is None else _is_scalar(value)
+
+
 Span = Annotated[
     str,
+    BeforeValidator(_has_unit),
     AfterValidator(_is_span),
     Field(pattern=r"^\s*\d+(\.\d+)?\s*[A-Za-z]+\s*$", examples=["200 ms", "10 seconds"]),
 ]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=253)]
-OptionValue = str | bool | int | float
+Scalar = Annotated[
+    Any, AfterValidator(_is_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})
+]
+Cell = Annotated[
+    Any, AfterValidator(_is_cell), WithJsonSchema({"type": ["string", "number", "boolean", "null"]})
+]
 
 # A field that takes a plain value or a mapping is judged as what it looks like: one error, not two.
 PLAIN, MAPPING = "#plain", "#mapping"
@@ -73,7 +100,7 @@ class SourceForm(Form):
 
     name: Name
     format: Literal["kafka"] = "kafka"
-    options: dict[str, OptionValue] = Field(
+    options: dict[str, Scalar] = Field(
         description="Spark's options of the Kafka source; `subscribe` names the topic.",
         examples=[{"subscribe": "clicks", "startingOffsets": "latest"}],
     )
@@ -90,7 +117,7 @@ class SinkForm(Form):
     input: Input | None = Field(None, description="What it writes, if it is one thing.")
     inputs: list[Input] = Field([], description="What it writes, if it is several.")
     format: Literal["kafka"] = "kafka"
-    options: dict[str, OptionValue] = Field(
+    options: dict[str, Scalar] = Field(
         description="Spark's options of the Kafka sink; `topic` names the topic.",
         examples=[{"topic": "clicks-by-host"}],
     )
@@ -102,7 +129,7 @@ class TableForm(Form):
 
     name: Name
     schema_: Schema
-    rows: list[list[Any]] | None = Field(None, description="The rows, one list of values each.")
+    rows: list[list[Cell]] | None = Field(None, description="The rows, one list of values each.")
     path: str | None = Field(
         None,
         description="A file below the engine's table folder.",

@@ -5,9 +5,18 @@ from collections.abc import Iterator, Sequence
 from trilithon.errors import Problem
 from trilithon.model.job import Job, Operator, Work
 from trilithon.model.validation import edge_paths
-from trilithon.spec.expressions import Complaint, Parsed, parse, unknown_columns
+from trilithon.spec.expressions import (
+    COLUMN_NAME,
+    Complaint,
+    Parsed,
+    bad_column_name,
+    parse,
+    unknown_columns,
+)
 
 Columns = tuple[str, ...]
+# All expressions of a job together: far more than one needs, and a bound for the time it takes.
+MAX_WORDS = 6000
 
 
 def check_columns(job: Job) -> tuple[Problem, ...]:
@@ -28,6 +37,7 @@ class _Flow:
             source.name: tuple(field.name for field in source.schema) for source in job.sources
         }
         self.found: list[Problem] = []
+        self.words = 0
         self.path = {edge.name: path for edge, path in zip(job.edges, edge_paths(job), strict=True)}
 
     def problems(self) -> Iterator[Problem]:
@@ -83,6 +93,7 @@ class _Flow:
         if work.where is not None:
             self._scalar(work.where, columns, f"{path}.where")
         for alias, text in work.explode:
+            self._name(alias, f"{path}.explode.{alias}")
             self._scalar(text, columns, f"{path}.explode.{alias}")
             columns = None if columns is None else _with(columns, [alias])
         if work.select:
@@ -124,6 +135,7 @@ class _Flow:
                 self._complain(f"{path}.group_by[{i}]", [_NEEDS_ALIAS])
         for name, text in work.aggregate:
             place = f"{path}.aggregate.{name}"
+            self._name(name, place)
             parsed = self._expression(text, columns, place)
             if not parsed.complaints and (not parsed.aggregates or parsed.bare_columns):
                 self._complain(place, [_NOT_AN_AGGREGATE])
@@ -138,7 +150,12 @@ class _Flow:
         return parsed
 
     def _expression(self, text: str, columns: Columns | None, path: str) -> Parsed:
+        if self.words > MAX_WORDS:
+            return Parsed((_TOO_MUCH,))
         parsed = parse(text)
+        self.words += parsed.words
+        if self.words > MAX_WORDS:
+            self._complain(path, [_TOO_MUCH])
         self._complain(path, parsed.complaints)
         self._need(parsed.columns, columns, path)
         return parsed
@@ -146,6 +163,10 @@ class _Flow:
     def _need(self, names: Sequence[str], columns: Columns | None, path: str) -> None:
         if columns is not None:
             self._complain(path, unknown_columns(names, columns))
+
+    def _name(self, name: str, path: str) -> None:
+        if not COLUMN_NAME.fullmatch(name):
+            self._complain(path, [bad_column_name(name)])
 
     def _twice(self, names: Sequence[str], path: str) -> None:
         lower = [name.lower() for name in names]
@@ -163,6 +184,11 @@ class _Flow:
         self.found += [Problem(c.code, path, c.message, c.hint) for c in complaints]
 
 
+_TOO_MUCH = Complaint(
+    "EXPRESSION_TOO_LONG",
+    f"The expressions of the job have more than {MAX_WORDS} words in all.",
+    "Make two jobs of it.",
+)
 _NEEDS_ALIAS = Complaint(
     "NEEDS_ALIAS", "The result has no name of its own.", "Add `AS` and a name to the expression."
 )

@@ -5,58 +5,97 @@ from typing import Final
 
 from sqlglot import exp
 from sqlglot.dialects import Spark
-from sqlglot.errors import SqlglotError
 
 from trilithon.model.job import Field
+from trilithon.spec.expressions import COLUMN_NAME
 
 MAX_LENGTH: Final = 16_384
-_ALLOWED: Final = frozenset(
+MAX_NESTING: Final = 12
+EXPECTED: Final = "write `user STRING, at TIMESTAMP`, or a mapping of column to type"
+_TYPES: Final = frozenset(
     """BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL TEXT VARCHAR CHAR BINARY VARBINARY DATE
     TIMESTAMP TIMESTAMPTZ TIMESTAMPNTZ TIMESTAMPLTZ ARRAY MAP STRUCT""".split()
 )
+_PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.Literal, exp.ColumnDef, exp.Identifier)
 
 
 def fields_of(schema: str | Mapping[str, str]) -> tuple[Field, ...]:
-    """The columns of a schema. Raises ValueError with a sentence about what is expected."""
+    """The columns of a schema. Raises ValueError with a sentence about what is expected.
+
+    Types are written anew from what was understood, so that nothing else can come along.
+    """
     if isinstance(schema, str):
-        ddl = schema
+        columns = tuple(_field(column) for column in _columns(schema))
     else:
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
-        if any("`" in name for name in schema):
-            raise ValueError("a column's name cannot hold a backtick")
-    if not ddl.strip():
-        raise ValueError("a schema has at least one column: write `user STRING, at TIMESTAMP`")
-    if len(ddl) > MAX_LENGTH or ddl.count("<") > 64:
-        raise ValueError(f"a schema has at most {MAX_LENGTH} characters and 64 nested types")
-    try:
-        trees = Spark().parse(f"CREATE TABLE t ({ddl})")
-    except (SqlglotError, RecursionError) as error:
-        raise ValueError(f"{ddl!r} is not a schema: write `user STRING, at TIMESTAMP`") from error
-    tree = trees[0] if len(trees) == 1 else None
-    body = tree.this if isinstance(tree, exp.Create) else None
-    if (
-        not isinstance(body, exp.Schema)
-        or tree is None
-        or len(tree.args.get("expression") or ()) > 0
-    ):
-        raise ValueError(f"{ddl!r} is not a schema: write `user STRING, at TIMESTAMP`")
-    columns = tuple(_field(column, ddl) for column in body.expressions)
+        columns = tuple(_one(name, kind) for name, kind in schema.items())
+    if not columns:
+        raise ValueError(f"a schema has at least one column: {EXPECTED}")
     names = [column.name.lower() for column in columns]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the column {twice!r} is there twice")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"the column {twice[0]!r} is there twice")
+    for column in columns:
+        if not COLUMN_NAME.fullmatch(column.name):
+            raise ValueError(f"{column.name!r} is not a name for a column")
     return columns
 
 
-def _field(column: exp.Expression, ddl: str) -> Field:
+def _one(name: str, kind: str) -> Field:
+    columns = _columns(f"c {kind}")
+    if len(columns) != 1:
+        raise ValueError(f"{kind!r} is not one type: {EXPECTED}")
+    return Field(name, _field(columns[0]).type)
+
+
+def _columns(ddl: str) -> list[exp.Expression]:
+    if len(ddl) > MAX_LENGTH or ddl.count("<") + ddl.count("(") > MAX_LENGTH // 16:
+        raise ValueError(f"a schema has at most {MAX_LENGTH} characters")
+    if _nesting(ddl) > MAX_NESTING:
+        raise ValueError(f"types are at most {MAX_NESTING} levels within each other")
+    if any(sign in ddl for sign in (";", "--", "/*", "$", "\x00")):
+        raise ValueError(f"{ddl!r:.80} is not a schema: {EXPECTED}")
+    try:
+        trees = Spark().parse(f"CREATE TABLE t ({ddl})")
+    except Exception as error:  # a foreign parser, on text that may be hostile
+        raise ValueError(f"{ddl!r:.80} is not a schema: {EXPECTED}") from error
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Create) or not isinstance(tree.this, exp.Schema):
+        raise ValueError(f"{ddl!r:.80} is not a schema: {EXPECTED}")
+    if {name for name, value in tree.args.items() if value} - {"this", "kind"}:
+        raise ValueError(f"{ddl!r:.80} is more than a schema: {EXPECTED}")
+    return list(tree.this.expressions)
+
+
+def _nesting(ddl: str) -> int:
+    deepest = depth = 0
+    for sign in ddl:
+        depth += (sign in "<(") - (sign in ">)")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _field(column: exp.Expression) -> Field:
     kind = column.args.get("kind")
     if not isinstance(column, exp.ColumnDef) or not isinstance(kind, exp.DataType):
-        raise ValueError(f"every column of {ddl!r} needs a name and a type")
+        raise ValueError("every column needs a name and a type")
     if column.args.get("constraints"):
         raise ValueError(f"the column {column.name!r} has more than a name and a type")
-    for part in kind.find_all(exp.DataType):
-        if getattr(part.this, "name", None) not in _ALLOWED:
+    for part in kind.walk():
+        if not isinstance(part, _PARTS):
+            raise ValueError(f"the column {column.name!r} has more than a name and a type")
+        if isinstance(part, exp.DataType) and getattr(part.this, "name", None) not in _TYPES:
             raise ValueError(
                 f"{part.sql(dialect='spark')!r} is not a type that JSON values can have"
             )
+        if isinstance(part, exp.Literal) and not (part.is_int and 0 <= int(part.this) <= 65_535):
+            raise ValueError(f"{part.sql()} is not a length")
+        if isinstance(part, exp.DataType) and part.this is exp.DataType.Type.DECIMAL:
+            _check_decimal(part)
     return Field(column.name, kind.sql(dialect="spark"))
+
+
+def _check_decimal(kind: exp.DataType) -> None:
+    digits = [int(p.name) for p in kind.expressions if p.name.isdigit()]
+    if len(digits) != len(kind.expressions) or not all(d <= 38 for d in digits):
+        raise ValueError("a DECIMAL has up to 38 digits: DECIMAL(10, 2)")
+    if len(digits) == 2 and digits[1] > digits[0]:
+        raise ValueError("a DECIMAL has no more digits behind the point than in all")

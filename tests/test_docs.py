@@ -1,0 +1,84 @@
+"""The documentation says what the code does."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import reference
+from trilithon.recording.files import loads
+from trilithon.spec.load import loads as load_job
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("path", reference.files(), ids=lambda path: path.name)
+def test_a_reference_page_is_what_the_code_says(path: Path) -> None:
+    """If this fails, `make reference` writes it anew."""
+    assert path.read_text(encoding="utf-8") == reference.files()[path]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    ahead = [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop().resolve()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+        ahead += [page.parent / link for link in links]
+    assert {page.resolve() for page in PAGES} == seen
+
+
+def test_the_job_in_the_docs_is_a_good_one() -> None:
+    page = (ROOT / "docs/concepts/jobs.md").read_text(encoding="utf-8")
+    assert load_job(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]).id == "ads/pageload"
+
+
+def test_the_snapshot_in_the_docs_is_the_example_and_prints_what_is_shown() -> None:
+    page = (ROOT / "docs/concepts/snapshots.md").read_text(encoding="utf-8")
+    example = (ROOT / "docs/examples/overload.json").read_text(encoding="utf-8")
+    assert json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0]) == json.loads(example)
+    assert len(loads(example)) == 1
+    shown = re.findall(
+        r"\$ trilithon advise docs/examples/overload.json\n(.*?)```", page, re.DOTALL
+    )[0]
+    printed = _run("advise", "docs/examples/overload.json")
+    assert _lines(shown) == _lines(printed)
+
+
+def test_the_plan_in_the_readme_is_what_is_printed(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\$ trilithon plan job.yaml\n(.*?)\n\$", page, re.DOTALL)[0]
+    _run("init", str(tmp_path / "job.yaml"))
+    assert _lines(shown) == _lines(_run("plan", str(tmp_path / "job.yaml")))
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(r"`make ([a-z]+)`|^make ([a-z]+)", page.read_text(), re.MULTILINE)
+        for quoted, plain in named:
+            assert (quoted or plain) in targets
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def _run(*arguments: str) -> str:
+    program = Path(sys.executable).with_name("trilithon")
+    return subprocess.run(  # noqa: S603 - our own program
+        [program, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout

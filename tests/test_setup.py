@@ -1,0 +1,62 @@
+"""The repository sets itself up: what the lock file must be, and what set-up says when it cannot."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools import bootstrap, lock
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[\[<>=~! ]", requirement, maxsplit=1)[0].lower().replace(".", "-")
+
+
+def test_spark_is_pinned_exactly() -> None:
+    assert "pyspark==4.3.0" in PROJECT["project"]["dependencies"]
+    (locked,) = [p for p in LOCK["package"] if p["name"] == "pyspark"]
+    assert locked["version"] == "4.3.0"
+
+
+def test_the_lock_file_is_of_these_dependencies() -> None:
+    """If this fails, `make lock` resolves them anew."""
+    (ours,) = [p for p in LOCK["package"] if p["name"] == "trilithon"]
+    locked = {d["name"]: d.get("specifier", "") for d in ours["metadata"]["requires-dist"]}
+    wanted = PROJECT["project"]["dependencies"]
+    assert set(locked) == {_name(requirement) for requirement in wanted}
+    for requirement in wanted:
+        assert requirement.endswith(locked[_name(requirement)])
+    dev = {d["name"] for d in ours["metadata"]["requires-dev"]["dev"]}
+    assert dev == {_name(requirement) for requirement in PROJECT["dependency-groups"]["dev"]}
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    text = (ROOT / "uv.lock").read_text()
+    hosts = set(re.findall(r"https?://([^/\"]+)", text))
+    assert hosts == {"index.invalid"}
+    assert lock.without_addresses(text) == text
+    assert text.count("sha256:") > 100
+
+
+def test_addresses_are_taken_out_and_file_names_kept() -> None:
+    before = (
+        'source = { registry = "https://a.example/simple" }\nurl = "https://b.example/x/y-1.whl"'
+    )
+    after = lock.without_addresses(before)
+    assert "example" not in after
+    assert "/y-1.whl" in after
+
+
+def test_without_a_jdk_and_without_apt_setup_stops_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trilithon.engines.spark.jdk.find_jdk", lambda: None)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SystemExit, match="No JDK 17 or 21 was found") as stopped:
+        bootstrap.ensure_jdk()
+    assert str(stopped.value).count("\n") == 0

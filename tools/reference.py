@@ -1,0 +1,104 @@
+"""Writes what the code already says: the pages under docs/reference and the JSON Schema."""
+
+from pathlib import Path
+
+import typer.main
+
+from trilithon.cli.main import app
+from trilithon.errors import EXIT_CODES
+from trilithon.model import validation
+from trilithon.model.columns import TABLES
+from trilithon.spec import build, functions, options, schema
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE = "<!-- Written by `make reference` from the code; change it there. -->\n"
+
+
+def problems() -> str:
+    rows = sorted({**validation.CODES, **build.CODES}.items())
+    return (
+        f"# Problems\n{NOTE}\n"
+        "What `trilithon validate` can say of a job file. Each problem comes with its code, the path in "
+        "the file, the line, and how to mend it; codes do not change between versions.\n\n"
+        "| code | what is wrong |\n| --- | --- |\n"
+        + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in rows)
+    )
+
+
+def allowed() -> str:
+    def listed(names: frozenset[str]) -> str:
+        return ", ".join(f"`{name}`" for name in sorted(names)) + "\n"
+
+    return (
+        f"# Functions and options\n{NOTE}\n"
+        "An expression may call these functions and no others: none of them calls Java, reads files or "
+        "settings, or makes rows. They are Spark's; its documentation tells what each does.\n\n"
+        f"## On single rows\n\n{listed(functions.SCALAR - functions.OWN)}\n"
+        f"## On groups, in `aggregate`\n\n{listed(functions.AGGREGATE)}\n"
+        "## Trilithon's own, for workloads\n\n"
+        "- `work(ms)`: uses the CPU for that long.\n- `wait(ms)`: waits for that long.\n\n"
+        "## Options of a Kafka source\n\n"
+        "Brokers, security and everything else belong to the engine, not to a job.\n\n"
+        f"{listed(options.SOURCE)}\n"
+        f"## Options of a Kafka sink\n\n{listed(options.SINK)}"
+    )
+
+
+def columns() -> str:
+    text = (
+        f"# Columns of a snapshot\n{NOTE}\n"
+        "A counter only grows while its incarnation stays the same; a gauge is what holds at the moment. "
+        "What nobody measured is missing, which is not 0. Records that are broadcast count once per copy, "
+        "for the sender and for the receivers alike.\n"
+    )
+    for table in TABLES:
+        text += f"\n## {table.__name__.lower()}\n\n{table.__doc__}\n\n"
+        text += "| column | unit | kind | meaning |\n| --- | --- | --- | --- |\n"
+        for column in table.describe():
+            kind = "counter" if column.counter else "gauge"
+            text += f"| `{column.name}` | {column.unit} | {kind} | {column.meaning} |\n"
+    return text
+
+
+def commands() -> str:
+    text = (
+        f"# Command line\n{NOTE}\n"
+        "Answers go to stdout, messages and progress to stderr. `-o table|json|yaml` says how an answer "
+        "is printed; scripts should use `json`.\n\n"
+    )
+    group = typer.main.get_command(app)
+    for name, command in sorted(getattr(group, "commands").items()):  # noqa: B009 - a click group
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        flags = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+        usage = " ".join(
+            f"{p.metavar or p.name.upper()}{'…' if p.nargs == -1 else ''}"
+            if p.required
+            else f"[{p.metavar or p.name.upper()}]"
+            for p in arguments
+        )
+        text += f"## `trilithon {name} {usage}`\n\n{command.help}\n\n"
+        text += "".join(f"- `{', '.join(flag.opts)}`: {flag.help}\n" for flag in flags) + "\n"
+    text += "## Exit codes\n\n| code | meaning |\n| --- | --- |\n"
+    return text + "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+
+
+def files() -> dict[Path, str]:
+    """Every file that is written, with its content."""
+    reference = ROOT / "docs" / "reference"
+    return {
+        reference / "problems.md": problems(),
+        reference / "functions.md": allowed(),
+        reference / "columns.md": columns(),
+        reference / "cli.md": commands(),
+        ROOT / "src" / "trilithon" / "spec" / schema.FILE: schema.render(),
+    }
+
+
+def main() -> None:
+    for path, content in files().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

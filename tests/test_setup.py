@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,22 @@ def test_without_a_jdk_and_without_apt_setup_stops_with_one_sentence(
     with pytest.raises(SystemExit, match="No JDK 17 or 21 was found") as stopped:
         bootstrap.ensure_jdk()
     assert str(stopped.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("ensure", "package"),
+    [(bootstrap.ensure_jdk, "openjdk-17-jdk-headless"), (bootstrap.ensure_venv, "python3-venv")],
+)
+def test_on_debian_as_root_what_is_missing_is_installed(
+    monkeypatch: pytest.MonkeyPatch, ensure: Callable[[], None], package: str
+) -> None:
+    jdks = iter([None, Path("/jdk")])
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr("trilithon.engines.spark.jdk.find_jdk", lambda: next(jdks))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(bootstrap, "run", lambda *command, **_: commands.append(command) or "")
+    ensure()
+    assert ("apt-get", "update", "-qq") in commands
+    assert any(command[:2] == ("apt-get", "install") and package in command for command in commands)

@@ -6,6 +6,7 @@ Needs Python 3.11 or newer and nothing else. Packages come from whatever index p
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,9 +75,20 @@ def install(uv: Path) -> None:
         wanted = Path(folder) / "requirements.txt"
         export = ("export", "--frozen", "--quiet", "--no-emit-project", "--no-header")
         run(uv, *export, "--output-file", wanted, quiet=True)
-        run(uv, "pip", "sync", "--quiet", "--require-hashes", "--python", PYTHON, wanted)
-    project = ("install", "--quiet", "--no-deps", "--python", PYTHON, "--editable", ROOT)
-    run(uv, "pip", *project)
+        where = ("--quiet", "--system-certs", "--python", PYTHON)
+        environment = {**os.environ, **index()}
+        run(uv, "pip", "sync", *where, "--require-hashes", wanted, env=environment)
+        run(uv, "pip", "install", *where, "--no-deps", "--editable", ROOT, env=environment)
+
+
+def index() -> dict[str, str]:
+    """The index that pip is set up for, in words that uv understands."""
+    if "UV_DEFAULT_INDEX" in os.environ:
+        return {}
+    found = re.search(
+        r"index-url='([^']+)'", run(PYTHON, "-m", "pip", "config", "list", quiet=True)
+    )
+    return {"UV_DEFAULT_INDEX": found.group(1)} if found else {}
 
 
 def lock() -> dict[str, Any]:

@@ -73,10 +73,10 @@ def test_on_debian_as_root_what_is_missing_is_installed(
     jdks = iter([None, Path("/jdk")])
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr("trilithon.engines.spark.jdk.find_jdk", lambda: next(jdks))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(bootstrap, "run", lambda *command, **_: commands.append(command) or "")
+    monkeypatch.setattr(bootstrap, "run", lambda *command, **_: commands.append(command))
     ensure()
     assert ("apt-get", "update", "-qq") in commands
     assert any(command[:2] == ("apt-get", "install") and package in command for command in commands)

@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PROBE := src/trilithon/engines/spark/trilithon-probe.jar
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock reference clean
+.PHONY: help probe demo test check format bench lock reference clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,10 +14,16 @@ help: ## what can be made
 $(READY): uv.lock pyproject.toml tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py
 
+# The probe's jar is built into the package whenever its sources change.
+$(PROBE): $(READY) $(shell find probe/src -name '*.java')
+	@$(BIN)/python tools/build_probe.py
+
+probe: $(PROBE) ## build the Java part that runs inside Spark's executors
+
 demo: $(READY) ## validate the example job and print its plan
 	@$(BIN)/python tools/demo.py
 
-test: $(READY) ## run the tests
+test: $(READY) $(PROBE) ## run the tests
 	@$(BIN)/python -m pytest
 
 check: $(READY) ## formatting, lint, types, layers, then the tests

@@ -106,5 +106,6 @@ EXIT_CODES: dict[int, str] = {
     InvalidRecording.exit_code: "a recording cannot be read or contradicts itself",
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",
+    8: "the Java part cannot be built",
     130: "stopped by Ctrl-C",
 }

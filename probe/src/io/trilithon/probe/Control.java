@@ -1,0 +1,82 @@
+// Owns what the host may call through py4j: static methods, texts and numbers only.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
+
+public final class Control {
+  private static volatile DriverState state;
+  private static volatile TaskLocations locations;
+
+  private Control() {}
+
+  static void connect(DriverState driver, TaskLocations where) {
+    state = driver;
+    locations = where;
+  }
+
+  private static DriverState state() {
+    if (state == null) {
+      throw new IllegalStateException("no probe in this driver: set spark.plugins=io.trilithon.probe.ProbePlugin");
+    }
+    return state;
+  }
+
+  /**
+   * A new life of a job, before its query starts; operators is a JSON list, source first. Returns the incarnation, which
+   * the starting thread sets as local property trilithon.incarnation beside trilithon.job.
+   */
+  public static int startJob(String job, String operators) {
+    List<String> names = new ArrayList<>();
+    Json.parse(operators).forEach(name -> names.add(name.asText()));
+    return state().startJob(job, names);
+  }
+
+  public static void endJob(String job) {
+    state().endJob(job);
+    locations.forget(job);
+  }
+
+  /** {"generation", "weights": [...]} or {"generation", "executors": {"id": instances}}, with "credit", "groups". */
+  public static boolean setTable(String job, String operator, String table) {
+    JsonNode json = Json.parse(table);
+    if (!json.isObject()) {
+      throw new IllegalArgumentException("a table is a JSON object, given is " + json.getNodeType());
+    }
+    return state().setTable(job, operator, (ObjectNode) json);
+  }
+
+  public static void setCredit(String job, String operator, int credit) {
+    state().setCredit(job, operator, credit);
+  }
+
+  /** {"dropped": n, "reports": [...]} since the last call. */
+  public static String drainReports() {
+    return Json.write(state().drainReports());
+  }
+
+  /** Cumulative counters per instance, summed over the executors it ran on. */
+  public static String totals() {
+    return Json.write(state().totals.toJson());
+  }
+
+  /** Per operator: the wanted table, the effective one, and where its tasks are. */
+  public static String tables() {
+    return Json.write(state().describe());
+  }
+
+  /** Tasks of each stage of the job's running batch, to be compared with what was compiled. */
+  public static String tasksPerStage(String job) {
+    ArrayNode list = Json.array();
+    locations.tasksPerStage(job).forEach(list::add);
+    return Json.write(list);
+  }
+
+  /** Ends the running batch of every query of this application early; ahead is the longest batch's length. */
+  public static void endBatch(long aheadMs) {
+    state().endBatch(aheadMs);
+  }
+}

@@ -1,0 +1,110 @@
+// Owns the credits of one operator in one batch, as seen from one executor: what it sent, and what was taken of it.
+package io.trilithon.probe;
+
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLongArray;
+import java.util.concurrent.atomic.AtomicReferenceArray;
+
+/**
+ * Counts are by sending executor (it travels in the stamp), so each sender knows its own records in flight and no guess
+ * about other senders is needed; B is divided between the executors that send. A cell lives for one batch: when a batch
+ * ends normally nothing is in flight, and after a failure what was in flight is replayed and must not be owed for ever.
+ */
+final class CreditCell {
+  /**
+   * A record is under way for some milliseconds even to an idle receiver (the shuffle gathers for 5 ms), so B alone would
+   * cap a receiver at B / 5 ms: 4,000/s. What it takes in this time may always be in flight.
+   */
+  static final long ALLOWANCE_US = 20_000;
+  /** One executor must be able to keep a receiver busy while its credit returns. */
+  static final int MIN_WINDOW = 2;
+
+  final String name;
+  final AtomicLongArray sent = new AtomicLongArray(RoutingTable.MAX_TASKS);
+  final Map<Integer, AtomicLongArray> takenBySender = new ConcurrentHashMap<>();
+  private final AtomicReferenceArray<RemoteTaken> remote = new AtomicReferenceArray<>(RoutingTable.MAX_TASKS);
+  private final AtomicLongArray allowance = new AtomicLongArray(RoutingTable.MAX_TASKS);
+  private final long[] measured = new long[RoutingTable.MAX_TASKS];
+  private long measuredAtUs;
+  private volatile int senders = 1;
+  private int users;
+
+  CreditCell(String name) {
+    this.name = name;
+  }
+
+  /** A cell's name: an operator in a batch of a run. */
+  static String name(String receiver, String batch) {
+    return receiver + "|" + batch;
+  }
+
+  void took(int sender, int task) {
+    takenBySender.computeIfAbsent(sender, s -> new AtomicLongArray(RoutingTable.MAX_TASKS)).incrementAndGet(task);
+  }
+
+  /** Takes one credit of a task if there is one. */
+  boolean reserve(int task, int self, int credit, long nowUs) {
+    long window = Math.max(Math.min(MIN_WINDOW, credit), (credit + senders - 1) / senders);
+    window = Math.max(window, allowance.get(task));
+    while (true) {
+      long out = sent.get(task);
+      if (out - taken(task, self, nowUs, out) >= window) {
+        return false;
+      }
+      if (sent.compareAndSet(task, out, out + 1)) {
+        return true;
+      }
+    }
+  }
+
+  /** Once per exchange: how much of ours each task took since the last one, and so how much may be under way to it. */
+  void measure(int self, long nowUs) {
+    long spanUs = nowUs - measuredAtUs;
+    for (int task = 0; task < measured.length; task++) {
+      long known = knownTaken(task, self);
+      long perSpan = known - measured[task];
+      measured[task] = known;
+      allowance.set(task, measuredAtUs == 0 || spanUs <= 0 ? 0 : perSpan * ALLOWANCE_US / spanUs);
+    }
+    measuredAtUs = nowUs;
+  }
+
+  private long taken(int task, int self, long nowUs, long out) {
+    AtomicLongArray here = takenBySender.get(self);
+    RemoteTaken there = remote.get(task);
+    long local = here == null ? 0 : here.get(task);
+    return there == null ? local : local + there.estimate(nowUs, out - local);
+  }
+
+  /** Exactly known to have been taken: tells a stuck gate from a slow one. */
+  long knownTaken(int task, int self) {
+    AtomicLongArray here = takenBySender.get(self);
+    RemoteTaken there = remote.get(task);
+    return (here == null ? 0 : here.get(task)) + (there == null ? 0 : there.known());
+  }
+
+  /** Between how many sending executors the credit is divided. */
+  void divideBetween(int sendingExecutors) {
+    senders = Math.max(1, sendingExecutors);
+  }
+
+  /** What the driver says was taken of ours on other executors. */
+  void learn(int task, long taken, long atUs, long nowUs) {
+    RemoteTaken there = remote.get(task);
+    if (there == null) {
+      there = new RemoteTaken();
+      remote.set(task, there);
+    }
+    there.update(taken, atUs, nowUs, sent.get(task));
+  }
+
+  synchronized void use() {
+    users++;
+  }
+
+  /** True when the last task of this batch let go. */
+  synchronized boolean release() {
+    return --users == 0;
+  }
+}

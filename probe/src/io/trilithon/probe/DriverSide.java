@@ -1,0 +1,40 @@
+// Owns the driver's plugin: takes exchanges and reports, listens to the scheduler.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+
+final class DriverSide implements DriverPlugin {
+  static final String EXCHANGE_MS = "spark.trilithon.exchangeMs";
+  static final String REPORT_MS = "spark.trilithon.reportMs";
+  static final String STUCK_MS = "spark.trilithon.gateStuckMs";
+  private static final String DRIVER = "driver";
+
+  private DriverState state;
+
+  @Override
+  public Map<String, String> init(SparkContext spark, PluginContext context) {
+    state = new DriverState(Registry.JVM.clock);
+    TaskLocations locations = new TaskLocations(state);
+    spark.addSparkListener(locations);
+    Control.connect(state, locations);
+    return Map.of(
+        EXCHANGE_MS, spark.conf().get(EXCHANGE_MS, "100"),
+        REPORT_MS, spark.conf().get(REPORT_MS, "1000"),
+        STUCK_MS, spark.conf().get(STUCK_MS, "10000"));
+  }
+
+  /** One message at a time: nothing here may wait. */
+  @Override
+  public Object receive(Object message) {
+    JsonNode json = Json.parse((String) message);
+    if (json.path("kind").asText().equals("exchange")) {
+      return state.exchange(json, json.path("executor").asText().equals(DRIVER));
+    }
+    state.report(json);
+    return null;
+  }
+}

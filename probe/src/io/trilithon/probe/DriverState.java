@@ -1,0 +1,180 @@
+// Owns the driver's side of the probes: tables with generations, incarnations, credits, reports.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayDeque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** Called by the plugin's endpoint, the scheduler's listener and, through {@link Control}, by the host. */
+final class DriverState {
+  /** Ten minutes of one executor's reports: nobody may be there to drain them. */
+  private static final int MAX_REPORTS = 600;
+
+  final Totals totals = new Totals();
+  private final Clock clock;
+  private final CreditBoard board = new CreditBoard();
+  private final Map<String, ObjectNode> wanted = new TreeMap<>();
+  private final Map<String, ObjectNode> effective = new TreeMap<>();
+  private final Map<String, List<String>> operators = new HashMap<>();
+  private final Map<String, Integer> incarnations = new TreeMap<>();
+  private final Map<String, Located> located = new HashMap<>();
+  private final Map<String, Integer> ordinals = new HashMap<>();
+  private final ArrayDeque<JsonNode> reports = new ArrayDeque<>();
+  private long dropped;
+  private long tablesVersion;
+  private long boundary;
+  private long boundaryAheadMs;
+
+  private record Located(String batch, Map<Integer, String> executors) {}
+
+  DriverState(Clock clock) {
+    this.clock = clock;
+  }
+
+  /** A job begins a new life: its counters start at 0. Operators are named from source to sink, one per stage. */
+  synchronized int startJob(String job, List<String> names) {
+    operators.put(job, List.copyOf(names));
+    int incarnation = incarnations.merge(job, 1, Integer::sum);
+    located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
+    totals.forget(job, incarnation);
+    tablesVersion++;
+    return incarnation;
+  }
+
+  synchronized void endJob(String job) {
+    operators.remove(job);
+    for (Map<String, ?> map : List.of(wanted, effective, located)) {
+      map.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
+    }
+    incarnations.computeIfPresent(job, (j, n) -> n + 1);
+    totals.forget(job, Integer.MAX_VALUE);
+    tablesVersion++;
+  }
+
+  /** False if a table of the same or a later generation is set already: pushing again is harmless. */
+  synchronized boolean setTable(String job, String operator, ObjectNode table) {
+    String receiver = EdgeName.receiver(job, operator);
+    ObjectNode old = wanted.get(receiver);
+    if (!table.path("generation").canConvertToLong()) {
+      throw new IllegalArgumentException("a table needs a 'generation', a whole number");
+    }
+    if (old != null && table.path("generation").asLong() <= old.path("generation").asLong()) {
+      return false;
+    }
+    if (!table.has("credit") && old != null && old.has("credit")) {
+      table.set("credit", old.get("credit"));
+    }
+    if (!Placement.isWish(table)) {
+      RoutingTable.parse(table);
+    }
+    wanted.put(receiver, table);
+    refresh(receiver);
+    return true;
+  }
+
+  /** B, the records that may be in flight to one instance; kept over later tables. */
+  synchronized void setCredit(String job, String operator, int credit) {
+    String receiver = EdgeName.receiver(job, operator);
+    ObjectNode table = wanted.get(receiver);
+    if (table == null) {
+      throw new IllegalStateException(receiver + " has no table yet: set one first");
+    }
+    wanted.put(receiver, RoutingTable.withCredit(table, credit));
+    refresh(receiver);
+  }
+
+  /** All tasks of a stage are started: a wish for its operator can be resolved for this batch. */
+  synchronized void located(String job, int stage, String batch, Map<Integer, String> executors) {
+    List<String> names = operators.getOrDefault(job, List.of());
+    if (stage < names.size()) {
+      String receiver = EdgeName.receiver(job, names.get(stage));
+      located.put(receiver, new Located(batch, executors));
+      if (wanted.containsKey(receiver) && Placement.isWish(wanted.get(receiver))) {
+        refresh(receiver);
+      }
+    }
+  }
+
+  private void refresh(String receiver) {
+    ObjectNode table = wanted.get(receiver);
+    Located where = located.get(receiver);
+    if (!Placement.isWish(table)) {
+      effective.put(receiver, table);
+    } else if (where != null) {
+      effective.put(receiver, Placement.resolve(table, where.batch, where.executors));
+    } else {
+      ObjectNode unresolved = table.deepCopy().put("batch", "").put("placed", true);
+      unresolved.putArray("weights").add(1);
+      effective.put(receiver, unresolved);
+    }
+    tablesVersion++;
+  }
+
+  /** Ends the running batch of every query of the application, at each executor's next exchange. */
+  synchronized void endBatch(long aheadMs) {
+    boundary++;
+    boundaryAheadMs = aheadMs;
+  }
+
+  synchronized String exchange(JsonNode message, boolean sameJvm) {
+    int ordinal = ordinals.computeIfAbsent(message.path("executor").asText(),
+        e -> ordinals.size() % Stamp.MAX_EXECUTORS);
+    board.update(ordinal, message.path("cells"), clock.nowUs());
+    ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("ordinal", ordinal)
+        .put("same_jvm", sameJvm).put("boundary", boundary).put("ahead_ms", boundaryAheadMs);
+    answer.set("credits", board.answer(ordinal));
+    if (message.path("tables_version").asLong() != tablesVersion) {
+      answer.put("tables_version", tablesVersion);
+      ObjectNode tables = answer.putObject("tables");
+      effective.forEach(tables::set);
+      ObjectNode lives = answer.putObject("incarnations");
+      incarnations.forEach(lives::put);
+    }
+    return Json.write(answer);
+  }
+
+  synchronized void report(JsonNode report) {
+    clock.reanchor();
+    totals.report(report.path("executor").asText(), report);
+    if (reports.size() == MAX_REPORTS) {
+      reports.removeFirst();
+      dropped++;
+    }
+    reports.addLast(report);
+  }
+
+  synchronized void executorLost(String executor) {
+    totals.lost(executor);
+  }
+
+  /** {"reports": [...], "dropped": n}: what came since the last call. */
+  synchronized ObjectNode drainReports() {
+    ObjectNode json = Json.object().put("dropped", dropped);
+    ArrayNode list = json.putArray("reports");
+    reports.forEach(report -> list.add(report.deepCopy()));
+    reports.clear();
+    dropped = 0;
+    return json;
+  }
+
+  /** What was asked for and what is in effect, per operator, with where its tasks are. */
+  synchronized ObjectNode describe() {
+    ObjectNode json = Json.object();
+    effective.forEach((receiver, table) -> {
+      ObjectNode entry = json.putObject(receiver);
+      entry.set("wanted", wanted.get(receiver));
+      entry.set("effective", table);
+    });
+    located.forEach((receiver, where) -> {
+      ObjectNode entry = json.has(receiver) ? (ObjectNode) json.get(receiver) : json.putObject(receiver);
+      ObjectNode tasks = entry.put("batch", where.batch).putObject("tasks");
+      where.executors.forEach((index, executor) -> tasks.put(Integer.toString(index), executor));
+    });
+    return json;
+  }
+}

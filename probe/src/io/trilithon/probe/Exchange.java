@@ -1,0 +1,86 @@
+// Owns the executor's part of the 100-ms exchange: what it tells the driver and what it learns.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.concurrent.atomic.AtomicLongArray;
+import java.util.function.LongConsumer;
+import java.util.function.UnaryOperator;
+
+/** Messages are JSON text: a class of ours in a message would have to be found by Spark's RPC class loader. */
+final class Exchange {
+  private final Registry registry;
+  private final String executor;
+  private final UnaryOperator<String> driver;
+  private final LongConsumer endBatch;
+  private long tablesVersion = -1;
+  private long boundary = -1;
+
+  Exchange(Registry registry, String executor, UnaryOperator<String> driver, LongConsumer endBatch) {
+    this.registry = registry;
+    this.executor = executor;
+    this.driver = driver;
+    this.endBatch = endBatch;
+  }
+
+  /** One round trip; also called out of turn by a sender that waits for a placement. */
+  synchronized void run() {
+    ObjectNode message = Json.object().put("kind", "exchange").put("executor", executor)
+        .put("tables_version", tablesVersion);
+    message.set("cells", cells());
+    long askedUs = registry.clock.localUs();
+    JsonNode answer = Json.parse(driver.apply(Json.write(message)));
+    long answeredUs = registry.clock.localUs();
+    if (!answer.path("same_jvm").asBoolean()) {
+      registry.clock.sample(askedUs, answeredUs, answer.path("driver_us").asLong());
+    }
+    learn(answer);
+    registry.cells.values().forEach(cell -> cell.measure(registry.ordinal(), registry.clock.localUs()));
+  }
+
+  private void learn(JsonNode answer) {
+    if (answer.has("tables")) {
+      answer.path("tables").properties().forEach(
+          e -> registry.table(e.getKey()).set(e.getValue()));
+      answer.path("incarnations").properties().forEach(e -> registry.forget(e.getKey(), e.getValue().asInt()));
+      tablesVersion = answer.path("tables_version").asLong();
+    }
+    for (JsonNode told : answer.path("credits")) {
+      CreditCell cell = registry.cells.get(told.path("cell").asText());
+      if (cell != null) {
+        cell.divideBetween(told.path("senders").asInt());
+        told.path("taken").properties().forEach(e -> cell.learn(
+            Integer.parseInt(e.getKey()), e.getValue().get(0).asLong(), e.getValue().get(1).asLong(),
+            registry.clock.nowUs()));
+      }
+    }
+    long asked = answer.path("boundary").asLong();
+    if (boundary >= 0 && asked > boundary) {
+      endBatch.accept(answer.path("ahead_ms").asLong());
+    }
+    boundary = asked;
+    registry.ready(answer.path("ordinal").asInt());
+  }
+
+  private ArrayNode cells() {
+    ArrayNode list = Json.array();
+    registry.cells.forEach((name, cell) -> {
+      ObjectNode json = list.addObject().put("cell", name).put("at_us", registry.clock.nowUs());
+      json.set("sent", sparse(cell.sent));
+      ObjectNode taken = json.putObject("taken");
+      cell.takenBySender.forEach((sender, counts) -> taken.set(Integer.toString(sender), sparse(counts)));
+    });
+    return list;
+  }
+
+  private static ObjectNode sparse(AtomicLongArray counts) {
+    ObjectNode json = Json.object();
+    for (int i = 0; i < counts.length(); i++) {
+      if (counts.get(i) != 0) {
+        json.put(Integer.toString(i), counts.get(i));
+      }
+    }
+    return json;
+  }
+}

@@ -1,0 +1,125 @@
+// Owns the executor's plugin: the exchange every 100 ms, the report every second, the beginning and end of tasks.
+package io.trilithon.probe;
+
+import java.util.Map;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskFailedReason;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+final class ExecutorSide implements ExecutorPlugin {
+  private static final Logger LOG = LoggerFactory.getLogger(ExecutorSide.class);
+  private static final int FIRST_TRIES = 20;
+
+  private PluginContext context;
+  private ScheduledExecutorService timer;
+  private Exchange exchange;
+  private Report report;
+
+  @Override
+  public void init(PluginContext pluginContext, Map<String, String> settings) {
+    context = pluginContext;
+    long exchangeMs = Long.parseLong(settings.get(DriverSide.EXCHANGE_MS));
+    long reportMs = Long.parseLong(settings.get(DriverSide.REPORT_MS));
+    Gate.stuckAfterMs(Long.parseLong(settings.get(DriverSide.STUCK_MS)));
+    Registry registry = Registry.JVM;
+    String executor = context.executorID();
+    timer = Executors.newScheduledThreadPool(3, ExecutorSide::daemon);
+    exchange = new Exchange(registry, executor, this::ask,
+        aheadMs -> timer.execute(guarded("end batch", () -> BatchClock.endBatch(registry, aheadMs))));
+    report = new Report(registry, executor);
+    registry.connect(guarded("exchange", exchange::run));
+    firstExchange();
+    timer.scheduleWithFixedDelay(guarded("exchange", exchange::run), exchangeMs, exchangeMs, TimeUnit.MILLISECONDS);
+    scheduleReport(reportMs);
+  }
+
+  /** All executors report at the same moments of driver time, so that sent and taken of one moment can be compared. */
+  private void scheduleReport(long periodMs) {
+    long periodUs = periodMs * 1000;
+    long waitUs = periodUs - Math.floorMod(Registry.JVM.clock.nowUs(), periodUs);
+    timer.schedule(() -> {
+      guarded("report", this::sendReport).run();
+      scheduleReport(periodMs);
+    }, waitUs, TimeUnit.MICROSECONDS);
+  }
+
+  /** Before the first task: a new executor must not route a record by a table it does not have. */
+  private void firstExchange() {
+    for (int i = 1; i <= FIRST_TRIES; i++) {
+      try {
+        exchange.run();
+        return;
+      } catch (RuntimeException e) {
+        LOG.warn("first exchange with the driver, try {} of {}", i, FIRST_TRIES, e);
+      }
+      try {
+        Thread.sleep(50);
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+        return;
+      }
+    }
+  }
+
+  private String ask(String message) {
+    try {
+      return (String) context.ask(message);
+    } catch (Exception e) {
+      throw new IllegalStateException("the driver did not answer", e);
+    }
+  }
+
+  private void sendReport() {
+    try {
+      // PluginContext.hostname() throws on real executors
+      context.send(Json.write(report.next(SparkEnv.get().blockManager().blockManagerId().host())));
+    } catch (java.io.IOException e) {
+      throw new java.io.UncheckedIOException(e);
+    }
+  }
+
+  /** A scheduled task that throws would silently never run again. */
+  static Runnable guarded(String what, Runnable work) {
+    return () -> {
+      try {
+        work.run();
+      } catch (Throwable e) {
+        LOG.warn("{} failed, goes on", what, e);
+      }
+    };
+  }
+
+  private static Thread daemon(Runnable work) {
+    Thread thread = new Thread(work, "trilithon-probe");
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  @Override
+  public void onTaskStart() {
+    TaskProbe.begin();
+  }
+
+  @Override
+  public void onTaskSucceeded() {
+    TaskProbe.end();
+  }
+
+  @Override
+  public void onTaskFailed(TaskFailedReason reason) {
+    TaskProbe.end();
+  }
+
+  @Override
+  public void shutdown() {
+    if (timer != null) {
+      timer.shutdownNow();
+    }
+  }
+}

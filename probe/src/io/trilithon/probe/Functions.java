@@ -1,0 +1,184 @@
+// Owns the functions as Spark calls them: one class each, with public static invoke methods.
+package io.trilithon.probe;
+
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Where a function takes "any" column, the column is only there so that it is evaluated before the call. */
+public final class Functions {
+  private static final DataType TEXT = DataTypes.StringType;
+  private static final DataType INT = DataTypes.IntegerType;
+  private static final DataType LONG = DataTypes.LongType;
+  private static final DataType BOOLEAN = DataTypes.BooleanType;
+  private static final DataType DOUBLE = DataTypes.DoubleType;
+
+  private Functions() {}
+
+  /** take(edge, stamp, origin_us): first thing in a stage, as a filter. */
+  public static final class Take extends ProbeFunction {
+    public Take() {
+      super("take", BOOLEAN, TEXT, LONG, LONG);
+    }
+
+    public static boolean invoke(UTF8String edge, long stamp, long originUs) {
+      return Probes.take(edge, stamp, originUs);
+    }
+  }
+
+  /** mark(operator, condition): around the condition of a filter; null counts as false, as in a filter. */
+  public static final class Mark extends ProbeFunction {
+    public Mark() {
+      super("mark", BOOLEAN, TEXT, BOOLEAN);
+    }
+
+    public static boolean invoke(UTF8String operator, boolean condition) {
+      return Probes.mark(operator, condition);
+    }
+  }
+
+  /** emit(edge, task): the stamp of a routed record; takes route's column, so that it comes after the gate. */
+  public static final class Emit extends ProbeFunction {
+    public Emit() {
+      super("emit", LONG, TEXT, INT);
+    }
+
+    public static long invoke(UTF8String edge, int task) {
+      return Probes.stamp();
+    }
+  }
+
+  /** sink(operator, origin_us, any): last thing before a sink, as a filter. */
+  public static final class Sink extends ProbeFunction {
+    public Sink(DataType any) {
+      super("sink", BOOLEAN, TEXT, LONG, any);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, UTF8String any) {
+      return Probes.sink(operator, originUs);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, long any) {
+      return Probes.sink(operator, originUs);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, int any) {
+      return Probes.sink(operator, originUs);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, double any) {
+      return Probes.sink(operator, originUs);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, boolean any) {
+      return Probes.sink(operator, originUs);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, byte[] any) {
+      return Probes.sink(operator, originUs);
+    }
+
+    public static boolean invoke(UTF8String operator, long originUs, InternalRow any) {
+      return Probes.sink(operator, originUs);
+    }
+  }
+
+  /** route(edge, parallelism, any): which task gets the record; parallelism counts until a table is set. */
+  public static final class Route extends ProbeFunction {
+    public Route(DataType any) {
+      super("route", INT, TEXT, INT, any);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, UTF8String any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, long any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, int any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, double any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, float any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, boolean any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, byte[] any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, Decimal any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, ArrayData any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, MapData any) {
+      return Probes.route(edge, parallelism);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, InternalRow any) {
+      return Probes.route(edge, parallelism);
+    }
+  }
+
+  /** route_by_key(edge, parallelism, hash): the hash is of the outputs' key, which orders the call after it. */
+  public static final class RouteByKey extends ProbeFunction {
+    public RouteByKey() {
+      super("route_by_key", INT, TEXT, INT, LONG);
+    }
+
+    public static int invoke(UTF8String edge, int parallelism, long hash) {
+      return Probes.routeByKey(edge, parallelism, hash);
+    }
+  }
+
+  /** origin(operator, any): the origin of the record taken last, for what an aggregation gives out. */
+  public static final class Origin extends ProbeFunction {
+    public Origin() {
+      super("origin", LONG, TEXT, LONG);
+    }
+
+    public static long invoke(UTF8String operator, long any) {
+      return Probes.origin(operator);
+    }
+  }
+
+  /** work(ms): burns CPU. */
+  public static final class Work extends ProbeFunction {
+    public Work() {
+      super("work", DOUBLE, DOUBLE);
+    }
+
+    public static double invoke(double ms) {
+      return Workload.work(ms);
+    }
+  }
+
+  /** wait(ms): sleeps. */
+  public static final class Wait extends ProbeFunction {
+    public Wait() {
+      super("wait", DOUBLE, DOUBLE);
+    }
+
+    public static double invoke(double ms) {
+      return Workload.pause(ms);
+    }
+  }
+}

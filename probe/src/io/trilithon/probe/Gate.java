@@ -1,0 +1,75 @@
+// Owns back-pressure: a sender waits here while its receiver has no credit left.
+package io.trilithon.probe;
+
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntSupplier;
+import org.apache.spark.TaskContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+final class Gate {
+  private static final Logger LOG = LoggerFactory.getLogger(Gate.class);
+  private static final long FIRST_SLICE_NS = 100_000;
+  private static final long LAST_SLICE_NS = 2_000_000;
+  private static volatile long stuckNs = 10_000_000_000L;
+
+  private Gate() {}
+
+  /** After this long without one record taken by the receiver a record passes, counted as forced: never a deadlock. */
+  static void stuckAfterMs(long ms) {
+    stuckNs = ms * 1_000_000;
+  }
+
+  /** A park of the calling thread, told in slices, and a record let through without credit. */
+  interface Meter {
+    void parked(long ns);
+
+    void forced();
+  }
+
+  /**
+   * Waits for a credit of the task that {@code choose} names; it is asked again after every slice, so that a new table
+   * takes effect for a sender that is parked. Returns the task that was granted.
+   */
+  static int pass(CreditCell cell, IntSupplier choose, IntSupplier credit, int self, Clock clock, TaskContext task,
+      Meter meter) {
+    int target = choose.getAsInt();
+    if (cell.reserve(target, self, credit.getAsInt(), clock.nowUs())) {
+      return target;
+    }
+    long slice = FIRST_SLICE_NS;
+    long last = System.nanoTime();
+    long progressAt = last;
+    long progress = cell.knownTaken(target, self);
+    while (true) {
+      LockSupport.parkNanos(slice);
+      long now = System.nanoTime();
+      meter.parked(now - last);
+      last = now;
+      slice = Math.min(LAST_SLICE_NS, slice * 2);
+      if (task != null && task.isInterrupted()) {
+        task.killTaskIfInterrupted();
+      }
+      int chosen = choose.getAsInt();
+      if (cell.reserve(chosen, self, credit.getAsInt(), clock.nowUs())) {
+        return chosen;
+      }
+      long taken = cell.knownTaken(chosen, self);
+      if (taken != progress || chosen != target) {
+        progress = taken;
+        progressAt = now;
+        target = chosen;
+      }
+      boolean interrupted = Thread.currentThread().isInterrupted();
+      if (interrupted || now - progressAt > stuckNs) {
+        if (!interrupted) {
+          LOG.warn("gate of {} task {}: nothing taken for {} s, one record passes", cell.name, chosen,
+              (now - progressAt) / 1_000_000_000);
+        }
+        cell.sent.incrementAndGet(chosen);
+        meter.forced();
+        return chosen;
+      }
+    }
+  }
+}

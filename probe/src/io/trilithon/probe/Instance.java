@@ -1,0 +1,165 @@
+// Owns the cumulative counters of one instance on one executor; they outlive the tasks, which are new in each batch.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Written by the thread of the task that holds the instance, read by the reporter. An instance that moves to another
+ * executor goes on counting from 0 there, and the driver adds up (a grow-only counter per executor): nothing has to be
+ * handed over, so nothing can get lost at a boundary.
+ */
+final class Instance {
+  private static final int READ_TRIES = 3;
+
+  final InstanceKey key;
+  private final SeqLock lock = new SeqLock();
+  private final Moments service = new Moments();
+  private volatile List<Inbound> inbound = List.of();
+  private volatile List<Outbound> outbound = List.of();
+  private volatile LogHistogram endToEnd;
+  private volatile TaskProbe holder;
+  private long taken;
+  private long cpuNs;
+  private long openedNs;
+  private long lastMarkNs;
+  private long parkedInRecordNs;
+  private long parkedAtMarkNs;
+  private long originUs;
+
+  Instance(InstanceKey key) {
+    this.key = key;
+  }
+
+  /** A record is taken: the one before it is finished, its service time is known. */
+  void take(Inbound edge, long stampUs, long nowUs, long nowNs, long origin) {
+    lock.beginWrite();
+    closeRecord();
+    taken++;
+    openedNs = nowNs;
+    lastMarkNs = 0;
+    parkedInRecordNs = 0;
+    parkedAtMarkNs = 0;
+    originUs = origin;
+    if (stampUs > 0) {
+      edge.channel.add(Math.max(0, nowUs - stampUs));
+      edge.arrivals.add(stampUs);
+    }
+    lock.endWrite();
+  }
+
+  /** Marks are made before the gate: what a record is parked after its last mark is outside of the span already. */
+  void mark(long nowNs) {
+    lastMarkNs = nowNs;
+    parkedAtMarkNs = parkedInRecordNs;
+  }
+
+  void parked(Outbound edge, long ns) {
+    lock.beginWrite();
+    edge.parkedNs += ns;
+    parkedInRecordNs += ns;
+    lock.endWrite();
+  }
+
+  void forced(Outbound edge) {
+    lock.beginWrite();
+    edge.forced++;
+    lock.endWrite();
+  }
+
+  void sent(Outbound edge, int task) {
+    lock.beginWrite();
+    edge.emitted++;
+    edge.sentTo[task]++;
+    lock.endWrite();
+  }
+
+  void delivered(LogHistogram histogram, long nowNs, double latencyMs) {
+    lock.beginWrite();
+    mark(nowNs);
+    histogram.addMs(latencyMs);
+    lock.endWrite();
+  }
+
+  long originUs() {
+    return originUs;
+  }
+
+  /** The task gets or leaves the instance; the reporter asks the holder for CPU time of the running thread. */
+  synchronized void hold(TaskProbe task) {
+    holder = task;
+  }
+
+  synchronized void letGo(TaskProbe task, long taskCpuNs) {
+    lock.beginWrite();
+    closeRecord();
+    openedNs = 0;
+    inbound.forEach(edge -> edge.arrivals.flush());
+    cpuNs += taskCpuNs;
+    lock.endWrite();
+    if (holder == task) {
+      holder = null;
+    }
+  }
+
+  /** Service: from taking to the last mark, also if a filter dropped the row there; time parked at the gate is not work. */
+  private void closeRecord() {
+    if (openedNs > 0 && lastMarkNs >= openedNs) {
+      service.add(Math.max(0, lastMarkNs - openedNs - parkedAtMarkNs) / 1000.0);
+    }
+  }
+
+  Inbound inbound(String from) {
+    for (Inbound edge : inbound) {
+      if (edge.from.equals(from)) {
+        return edge;
+      }
+    }
+    Inbound edge = new Inbound(from);
+    List<Inbound> more = new ArrayList<>(inbound);
+    more.add(edge);
+    inbound = more;
+    return edge;
+  }
+
+  Outbound outbound(String to) {
+    for (Outbound edge : outbound) {
+      if (edge.to.equals(to)) {
+        return edge;
+      }
+    }
+    Outbound edge = new Outbound(to);
+    List<Outbound> more = new ArrayList<>(outbound);
+    more.add(edge);
+    outbound = more;
+    return edge;
+  }
+
+  LogHistogram endToEnd() {
+    if (endToEnd == null) {
+      endToEnd = new LogHistogram();
+    }
+    return endToEnd;
+  }
+
+  synchronized ObjectNode toJson() {
+    TaskProbe task = holder;
+    long liveCpuNs = task == null ? 0 : task.cpuNsOf(this);
+    return lock.read(READ_TRIES, () -> {
+      ObjectNode json = Json.object().put("job", key.job()).put("operator", key.operator()).put("index", key.index())
+          .put("incarnation", key.incarnation()).put("active", task != null).put("taken", taken)
+          .put("cpu_ns", cpuNs + liveCpuNs);
+      json.set("service", service.toJson());
+      ObjectNode in = json.putObject("in");
+      inbound.forEach(edge -> in.set(edge.from, edge.toJson()));
+      ObjectNode out = json.putObject("out");
+      outbound.forEach(edge -> out.set(edge.to, edge.toJson()));
+      LogHistogram histogram = endToEnd;
+      if (histogram != null) {
+        json.set("e2e", histogram.toJson());
+      }
+      return json;
+    });
+  }
+}

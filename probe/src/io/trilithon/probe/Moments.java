@@ -1,0 +1,20 @@
+// Owns count, sum and sum of squares of one measured quantity, cumulative.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+
+final class Moments {
+  long count;
+  double sum;
+  double sumOfSquares;
+
+  void add(double value) {
+    count++;
+    sum += value;
+    sumOfSquares += value * value;
+  }
+
+  ObjectNode toJson() {
+    return Json.object().put("count", count).put("sum_us", sum).put("sumsq_us2", sumOfSquares);
+  }
+}

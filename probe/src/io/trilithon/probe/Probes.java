@@ -1,0 +1,51 @@
+// Owns what each probe does, per record, on the task's thread.
+package io.trilithon.probe;
+
+import org.apache.spark.unsafe.types.UTF8String;
+
+final class Probes {
+  private Probes() {}
+
+  /** A record enters an operator; always true, so that it can stand in a filter. */
+  static boolean take(UTF8String edge, long stamp, long originUs) {
+    TaskProbe.current().take(edge).take(stamp, originUs);
+    return true;
+  }
+
+  /** A piece of work is done; the condition of a filter passes through, so that dropped rows count as work. */
+  static boolean mark(UTF8String operator, boolean condition) {
+    TaskProbe.current().mark(operator).mark(System.nanoTime());
+    return condition;
+  }
+
+  /** The operator's work is done, the record goes to one of the receiver's tasks as soon as that has credit. */
+  static int route(UTF8String edge, int parallelism) {
+    RouteProbe probe = TaskProbe.current().route(edge);
+    probe.sender.mark(System.nanoTime());
+    return probe.route(parallelism);
+  }
+
+  static int routeByKey(UTF8String edge, int parallelism, long hash) {
+    RouteProbe probe = TaskProbe.current().route(edge);
+    probe.sender.mark(System.nanoTime());
+    return probe.routeByKey(parallelism, hash);
+  }
+
+  /** The moment a routed record leaves, after the gate, with its sender. */
+  static long stamp() {
+    return Stamp.pack(Registry.JVM.clock.nowUs(), Registry.JVM.ordinal());
+  }
+
+  /** Just before the sink's write; always true. */
+  static boolean sink(UTF8String operator, long originUs) {
+    Instance instance = TaskProbe.current().mark(operator);
+    double latencyMs = (Registry.JVM.clock.nowUs() - originUs) / 1000.0;
+    instance.delivered(instance.endToEnd(), System.nanoTime(), latencyMs);
+    return true;
+  }
+
+  /** The origin of the record taken last: what an aggregation lost on the way. */
+  static long origin(UTF8String operator) {
+    return TaskProbe.current().mark(operator).originUs();
+  }
+}

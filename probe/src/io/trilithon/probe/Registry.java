@@ -1,0 +1,100 @@
+// Owns everything the probes of one JVM share: instances, tables, credits, clock.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+final class Registry {
+  /** The functions are static calls, so is what they find. */
+  static final Registry JVM = new Registry();
+
+  final Clock clock = new Clock();
+  final Map<String, CreditCell> cells = new ConcurrentHashMap<>();
+  private final Map<InstanceKey, Instance> instances = new ConcurrentHashMap<>();
+  private final Map<String, TableRef> tables = new ConcurrentHashMap<>();
+  private final Set<TaskProbe> running = ConcurrentHashMap.newKeySet();
+  private final CountDownLatch ready = new CountDownLatch(1);
+  private volatile int ordinal;
+  private volatile Runnable exchangeNow = () -> {};
+
+  Instance instance(InstanceKey key) {
+    return instances.computeIfAbsent(key, Instance::new);
+  }
+
+  TableRef table(String receiver) {
+    return tables.computeIfAbsent(receiver, r -> new TableRef());
+  }
+
+  /** The cell, held for a task; {@link #release} lets it go. */
+  CreditCell cell(String name) {
+    return cells.compute(name, (n, old) -> {
+      CreditCell cell = old == null ? new CreditCell(n) : old;
+      cell.use();
+      return cell;
+    });
+  }
+
+  void release(CreditCell cell) {
+    cells.computeIfPresent(cell.name, (n, c) -> c.release() ? null : c);
+  }
+
+  void started(TaskProbe task) {
+    running.add(task);
+  }
+
+  void ended(TaskProbe task) {
+    running.remove(task);
+  }
+
+  Set<TaskProbe> runningTasks() {
+    return new HashSet<>(running);
+  }
+
+  boolean anyRunning(Set<TaskProbe> tasks) {
+    return tasks.stream().anyMatch(running::contains);
+  }
+
+  int ordinal() {
+    return ordinal;
+  }
+
+  /** The executor side is connected: senders may ask for an exchange out of turn. */
+  void connect(Runnable exchange) {
+    exchangeNow = exchange;
+  }
+
+  /** The first answer of the driver is in: tables are known. */
+  void ready(int executorOrdinal) {
+    ordinal = executorOrdinal;
+    ready.countDown();
+  }
+
+  /** No record is routed before the driver's tables are known; without a plugin (unit tests) this gives up soon. */
+  void awaitReady() {
+    try {
+      ready.await(5, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  void exchangeNow() {
+    exchangeNow.run();
+  }
+
+  /** Counters of an older life of a job are of no use once a newer one runs. */
+  void forget(String job, int incarnationsBelow) {
+    instances.keySet().removeIf(key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
+  }
+
+  ArrayNode instancesJson() {
+    ArrayNode list = Json.array();
+    instances.values().forEach(instance -> list.add(instance.toJson()));
+    return list;
+  }
+}

@@ -1,0 +1,118 @@
+// Owns the sending end of one edge in one task: choosing the receiver, waiting for its credit, counting.
+package io.trilithon.probe;
+
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.IntSupplier;
+import org.apache.spark.TaskContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+final class RouteProbe implements Gate.Meter {
+  private static final Logger LOG = LoggerFactory.getLogger(RouteProbe.class);
+  private static final long PLACEMENT_WAIT_NS = 1_000_000_000L;
+
+  final Instance sender;
+  private final Outbound edge;
+  private final CreditCell cell;
+  private final TableRef ref;
+  private final TaskContext task;
+  private final Registry registry;
+  private final int phase;
+  private RoutingTable seen;
+  private RoutingTable fallback;
+  private SmoothRoundRobin order;
+  private int picked;
+  private long hash;
+  private final IntSupplier chooseNext = this::chooseNext;
+  private final IntSupplier chooseByKey = this::chooseByKey;
+  private final IntSupplier credit = () -> seen.credit;
+
+  RouteProbe(Registry registry, EdgeName name, Instance sender, CreditCell cell, String batch, TaskContext task) {
+    this.registry = registry;
+    this.sender = sender;
+    this.cell = cell;
+    this.task = task;
+    edge = sender.outbound(name.to());
+    ref = registry.table(name.receiver());
+    phase = sender.key.index() + 31 * registry.ordinal();
+    registry.awaitReady();
+    awaitPlacement(batch);
+  }
+
+  /** Tasks may lie elsewhere in each batch: a table made of a placement wish is awaited for this very batch. */
+  private void awaitPlacement(String batch) {
+    long until = System.nanoTime() + PLACEMENT_WAIT_NS;
+    while (System.nanoTime() < until) {
+      RoutingTable table = ref.get();
+      if (table == null || !table.placed || table.batch.equals(batch)) {
+        return;
+      }
+      registry.exchangeNow();
+      table = ref.get();
+      if (table.batch.equals(batch)) {
+        return;
+      }
+      LockSupport.parkNanos(10_000_000);
+    }
+    LOG.warn("{}: no placement for batch {} within 1 s, the last one is used", sender.key, batch);
+  }
+
+  int route(int parallelism) {
+    refresh(parallelism);
+    picked = -1;
+    return granted(Gate.pass(cell, chooseNext, credit, registry.ordinal(), registry.clock, task, this));
+  }
+
+  int routeByKey(int parallelism, long keyHash) {
+    refresh(parallelism);
+    hash = keyHash;
+    return granted(Gate.pass(cell, chooseByKey, credit, registry.ordinal(), registry.clock, task, this));
+  }
+
+  private int granted(int target) {
+    sender.sent(edge, target);
+    return target;
+  }
+
+  private void refresh(int parallelism) {
+    RoutingTable table = ref.get();
+    if (table == null) {
+      if (fallback == null) {
+        fallback = RoutingTable.even(parallelism, RoutingTable.DEFAULT_CREDIT);
+      }
+      table = fallback;
+    }
+    if (table != seen) {
+      seen = table;
+      order = new SmoothRoundRobin(table, phase);
+    }
+  }
+
+  /** Round robin waits for its choice (head-of-line, as in the papers) unless the table changed under it. */
+  private int chooseNext() {
+    RoutingTable table = ref.get();
+    if (picked < 0 || table != null && table != seen) {
+      refresh(1);
+      picked = order.next();
+    }
+    return picked;
+  }
+
+  private int chooseByKey() {
+    RoutingTable table = ref.get();
+    if (table != null && table != seen) {
+      refresh(1);
+    }
+    return seen.taskOfHash(hash);
+  }
+
+  @Override
+  public void parked(long ns) {
+    sender.parked(edge, ns);
+  }
+
+  @Override
+  public void forced() {
+    sender.forced(edge);
+  }
+}

@@ -1,0 +1,105 @@
+// Owns one routing table of an operator: which of its tasks get records, with what weight, and the keyed groups.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Arrays;
+
+/** Immutable. {@code batch} is the batch for which a placement wish was resolved, empty if there is no wish. */
+final class RoutingTable {
+  static final int KEY_GROUPS = 1024;
+  static final int MAX_TASKS = 256;
+  static final int DEFAULT_CREDIT = 20;
+
+  final long generation;
+  final String batch;
+  final boolean placed;
+  final int credit;
+  final int[] targets;
+  final double[] weights;
+  private final int[] groups;
+
+  private RoutingTable(long generation, String batch, boolean placed, int credit, int[] targets, double[] weights,
+      int[] groups) {
+    this.generation = generation;
+    this.batch = batch;
+    this.placed = placed;
+    this.credit = credit;
+    this.targets = targets;
+    this.weights = weights;
+    this.groups = groups;
+  }
+
+  /** What a sender uses until somebody sets a table: the first {@code parallelism} tasks, alike. */
+  static RoutingTable even(int parallelism, int credit) {
+    double[] weights = new double[Math.max(1, Math.min(parallelism, MAX_TASKS))];
+    Arrays.fill(weights, 1);
+    return of(0, "", false, credit, weights, null);
+  }
+
+  /** Reads {"generation", "weights": [per task], "credit"?, "groups"?: [1024 tasks], "placed"?, "batch"?}. */
+  static RoutingTable parse(JsonNode json) {
+    JsonNode list = json.path("weights");
+    if (!list.isArray() || list.isEmpty() || list.size() > MAX_TASKS) {
+      throw new IllegalArgumentException("a table needs 'weights', one for each of 1 to " + MAX_TASKS + " tasks");
+    }
+    double[] weights = new double[list.size()];
+    for (int i = 0; i < weights.length; i++) {
+      weights[i] = list.get(i).asDouble(Double.NaN);
+      if (!(weights[i] >= 0) || Double.isInfinite(weights[i])) {
+        throw new IllegalArgumentException("weight " + i + " is " + list.get(i) + ": a number from 0 up is needed");
+      }
+    }
+    return of(json.path("generation").asLong(), json.path("batch").asText(""), json.path("placed").asBoolean(),
+        json.path("credit").asInt(DEFAULT_CREDIT), weights, groups(json.path("groups"), weights.length));
+  }
+
+  private static int[] groups(JsonNode list, int tasks) {
+    if (!list.isArray()) {
+      return null;
+    }
+    if (list.size() != KEY_GROUPS) {
+      throw new IllegalArgumentException("'groups' has " + list.size() + " entries, needed are " + KEY_GROUPS);
+    }
+    int[] groups = new int[KEY_GROUPS];
+    for (int i = 0; i < KEY_GROUPS; i++) {
+      groups[i] = list.get(i).asInt(-1);
+      if (groups[i] < 0 || groups[i] >= tasks) {
+        throw new IllegalArgumentException("group " + i + " goes to task " + list.get(i) + " of " + tasks);
+      }
+    }
+    return groups;
+  }
+
+  private static RoutingTable of(long generation, String batch, boolean placed, int credit, double[] byTask,
+      int[] groups) {
+    int used = (int) Arrays.stream(byTask).filter(w -> w > 0).count();
+    if (used == 0) {
+      throw new IllegalArgumentException("all weights are 0: at least one task must get records");
+    }
+    int[] targets = new int[used];
+    double[] weights = new double[used];
+    int next = 0;
+    for (int task = 0; task < byTask.length; task++) {
+      if (byTask[task] > 0) {
+        targets[next] = task;
+        weights[next++] = byTask[task];
+      }
+    }
+    return new RoutingTable(generation, batch, placed, credit, targets, weights, groups);
+  }
+
+  /** The task of a key: its group's, or without a map of groups the used tasks in turn. */
+  int taskOfHash(long hash) {
+    int group = (int) Math.floorMod(hash, (long) KEY_GROUPS);
+    return groups != null ? groups[group] : targets[group % targets.length];
+  }
+
+  /** The same table with another credit: what a driver's setCredit makes of it. */
+  static ObjectNode withCredit(ObjectNode table, int credit) {
+    if (credit < 1) {
+      throw new IllegalArgumentException("credit " + credit + ": at least 1 record must be allowed in flight");
+    }
+    return table.deepCopy().put("credit", credit);
+  }
+}

@@ -1,0 +1,102 @@
+// Owns where each task of each job runs in the current batch, idle ones included, as the scheduler tells it.
+package io.trilithon.probe;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.StageInfo;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Probes cannot tell where an idle task is: they see only records. The stages of a chain are numbered source to sink. */
+final class TaskLocations extends SparkListener {
+  private final DriverState state;
+  private final Map<Integer, Place> stages = new HashMap<>();
+  private final Map<String, Batch> batches = new HashMap<>();
+
+  /** A job's running batch: the tasks of each of its stages, index to executor. */
+  static final class Batch {
+    final String name;
+    final List<Integer> tasksPerStage;
+    final List<Map<Integer, String>> executors;
+
+    Batch(String name, List<Integer> tasksPerStage) {
+      this.name = name;
+      this.tasksPerStage = tasksPerStage;
+      executors = tasksPerStage.stream().<Map<Integer, String>>map(n -> new TreeMap<>()).toList();
+    }
+
+    boolean complete(int stage) {
+      return executors.get(stage).size() == tasksPerStage.get(stage);
+    }
+  }
+
+  private record Place(String job, Batch batch, int stage) {}
+
+  TaskLocations(DriverState state) {
+    this.state = state;
+  }
+
+  @Override
+  public void onJobStart(SparkListenerJobStart event) {
+    Properties properties = event.properties();
+    String job = properties == null ? null : properties.getProperty(TaskProbe.JOB);
+    if (job == null) {
+      return;
+    }
+    List<StageInfo> infos = CollectionConverters.asJava(event.stageInfos()).stream()
+        .sorted((a, b) -> Integer.compare(a.stageId(), b.stageId())).toList();
+    String name = TaskProbe.batch(properties.getProperty("spark.jobGroup.id"),
+        properties.getProperty("streaming.sql.batchId"));
+    Batch batch = new Batch(name, infos.stream().map(StageInfo::numTasks).toList());
+    synchronized (this) {
+      stages.values().removeIf(place -> place.job.equals(job));
+      batches.put(job, batch);
+      for (int i = 0; i < infos.size(); i++) {
+        stages.put(infos.get(i).stageId(), new Place(job, batch, i));
+      }
+    }
+  }
+
+  @Override
+  public void onTaskStart(SparkListenerTaskStart event) {
+    Place place;
+    boolean complete;
+    synchronized (this) {
+      place = stages.get(event.stageId());
+      if (place == null) {
+        return;
+      }
+      place.batch.executors.get(place.stage).put(event.taskInfo().index(), event.taskInfo().executorId());
+      complete = place.batch.complete(place.stage);
+    }
+    if (complete) {
+      state.located(place.job, place.stage, place.batch.name, executorsOf(place));
+    }
+  }
+
+  private synchronized Map<Integer, String> executorsOf(Place place) {
+    return new TreeMap<>(place.batch.executors.get(place.stage));
+  }
+
+  @Override
+  public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+    state.executorLost(event.executorId());
+  }
+
+  synchronized void forget(String job) {
+    batches.remove(job);
+    stages.values().removeIf(place -> place.job.equals(job));
+  }
+
+  /** The number of tasks of each stage of the job's running batch; empty before the first. */
+  synchronized List<Integer> tasksPerStage(String job) {
+    Batch batch = batches.get(job);
+    return batch == null ? List.of() : batch.tasksPerStage;
+  }
+}

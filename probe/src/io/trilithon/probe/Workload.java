@@ -1,0 +1,35 @@
+// Owns the two kinds of work that workloads are made of: burning CPU and waiting.
+package io.trilithon.probe;
+
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+
+final class Workload {
+  private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
+  private static final int MIX_ROUNDS = 2000;
+
+  private Workload() {}
+
+  /** Burns this much CPU of the calling thread, by the thread's own CPU clock: contention makes it last longer. */
+  static double work(double ms) {
+    long end = THREADS.getCurrentThreadCpuTime() + (long) (ms * 1e6);
+    long mixed = end | 1;
+    while (THREADS.getCurrentThreadCpuTime() < end) {
+      for (int i = 0; i < MIX_ROUNDS; i++) {
+        mixed = mixed * 6364136223846793005L + 1442695040888963407L;
+      }
+    }
+    return mixed == 0 ? 0 : ms;
+  }
+
+  /** Sleeps, as an operator does that waits for somebody else's answer. */
+  static double pause(double ms) {
+    long ns = (long) (ms * 1e6);
+    try {
+      Thread.sleep(ns / 1_000_000, (int) (ns % 1_000_000));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    return ms;
+  }
+}

@@ -1,0 +1,39 @@
+// Owns running the tests: every method of the test classes, its name is the sentence it proves.
+package io.trilithon.probe;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.List;
+
+final class AllTests {
+  private static final List<Class<?>> CLASSES = List.of(NamesTest.class, MeasuresTest.class, RoutingTest.class,
+      CreditTest.class, InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class);
+
+  private AllTests() {}
+
+  public static void main(String[] arguments) throws ReflectiveOperationException {
+    int failed = 0;
+    int run = 0;
+    for (Class<?> type : CLASSES) {
+      Method[] methods = type.getDeclaredMethods();
+      Arrays.sort(methods, Comparator.comparing(Method::getName));
+      for (Method method : methods) {
+        if (method.isSynthetic() || method.getParameterCount() > 0 || method.getReturnType() != void.class) {
+          continue;
+        }
+        run++;
+        try {
+          method.invoke(type.getDeclaredConstructor().newInstance());
+        } catch (InvocationTargetException e) {
+          failed++;
+          System.out.println("FAILED " + type.getSimpleName() + "." + method.getName() + ": " + e.getCause());
+          Arrays.stream(e.getCause().getStackTrace()).limit(6).forEach(f -> System.out.println("    at " + f));
+        }
+      }
+    }
+    System.out.println((run - failed) + " passed, " + failed + " failed");
+    System.exit(failed == 0 ? 0 : 1);
+  }
+}

@@ -1,0 +1,222 @@
+// Owns the tests of credits and the gate.
+package io.trilithon.probe;
+
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+
+class CreditTest {
+  /** Loads the gate's class, and with it the logger, before a test looks at the clock. */
+  CreditTest() {
+    Gate.stuckAfterMs(10_000);
+  }
+
+  private static final class Counts implements Gate.Meter {
+    final AtomicLong parkedNs = new AtomicLong();
+    final AtomicInteger forced = new AtomicInteger();
+
+    @Override
+    public void parked(long ns) {
+      parkedNs.addAndGet(ns);
+    }
+
+    @Override
+    public void forced() {
+      forced.incrementAndGet();
+    }
+  }
+
+  void atMostBAreInFlight() {
+    CreditCell cell = new CreditCell("c");
+    for (int i = 0; i < 20; i++) {
+      Check.that(cell.reserve(3, 0, 20, 0), "credit " + i);
+    }
+    Check.that(!cell.reserve(3, 0, 20, 0), "no more");
+    Check.that(cell.reserve(4, 0, 20, 0), "another task has its own");
+    cell.took(0, 3);
+    Check.that(cell.reserve(3, 0, 20, 0), "one came back");
+  }
+
+  void theCreditIsDividedBetweenExecutors() {
+    CreditCell cell = new CreditCell("c");
+    cell.divideBetween(2);
+    int granted = 0;
+    while (cell.reserve(0, 0, 20, 0)) {
+      granted++;
+    }
+    Check.equal(10, granted);
+    cell.divideBetween(1000);
+    CreditCell small = new CreditCell("d");
+    small.divideBetween(1000);
+    Check.that(small.reserve(0, 0, 20, 0) && small.reserve(0, 0, 20, 0), "never below two");
+    Check.that(!small.reserve(0, 0, 20, 0), "nor above");
+  }
+
+  private static int granted(CreditCell cell, int credit) {
+    int granted = 0;
+    while (cell.reserve(0, 0, credit, 0)) {
+      granted++;
+    }
+    return granted;
+  }
+
+  void aFastReceiverMayHaveTwentyMillisecondsOfWorkInFlight() {
+    CreditCell cell = new CreditCell("c");
+    cell.measure(0, 1_000_000);
+    for (int i = 0; i < 10_000; i++) {
+      cell.sent.incrementAndGet(0);
+      cell.took(0, 0);
+    }
+    cell.measure(0, 2_000_000);
+    Check.equal(200, granted(cell, 20));
+  }
+
+  void aSlowReceiverStaysAtB() {
+    CreditCell cell = new CreditCell("c");
+    cell.measure(0, 1_000_000);
+    for (int i = 0; i < 100; i++) {
+      cell.sent.incrementAndGet(0);
+      cell.took(0, 0);
+    }
+    cell.measure(0, 2_000_000);
+    Check.equal(20, granted(cell, 20));
+  }
+
+  void recordsOfOtherSendersAreNotOurs() {
+    CreditCell cell = new CreditCell("c");
+    cell.reserve(0, 0, 1, 0);
+    cell.took(7, 0);
+    Check.equal(0L, cell.knownTaken(0, 0));
+  }
+
+  private static RemoteTaken exchanged(long[]... takenAndSent) {
+    RemoteTaken taken = new RemoteTaken();
+    long nowUs = 1_000_000;
+    for (long[] step : takenAndSent) {
+      taken.update(step[0], nowUs - 50_000, nowUs, step[1]);
+      nowUs += 100_000;
+    }
+    return taken;
+  }
+
+  void aReceiverWithAQueueIsCarriedOnAtItsRate() {
+    // 100/s are taken and 20 wait there; the count is 50 ms old, by now 5 more are taken, in another 50 ms 10
+    RemoteTaken taken = exchanged(new long[] {10, 35}, new long[] {20, 45}, new long[] {30, 55}, new long[] {40, 65},
+        new long[] {50, 75}, new long[] {60, 85}, new long[] {70, 95});
+    Check.close(75, taken.estimate(1_600_000, 95), 1);
+    Check.close(80, taken.estimate(1_650_000, 95), 1);
+  }
+
+  void aReceiverThatKeepsUpMayGetTwiceItsBestRate() {
+    RemoteTaken taken = exchanged(new long[] {10, 10}, new long[] {20, 20}, new long[] {30, 30});
+    Check.close(30 + 2 * 10, taken.estimate(1_250_000, 1000), 1);
+  }
+
+  void theEstimateIsNeverAboveWhatWasSent() {
+    RemoteTaken taken = exchanged(new long[] {10, 10}, new long[] {20, 20}, new long[] {30, 30});
+    Check.equal(31L, taken.estimate(1_250_000, 31));
+  }
+
+  void aReceiverThatStopsIsHeldAtItsCredit() {
+    long[][] steps = new long[12][];
+    for (int i = 0; i < steps.length; i++) {
+      steps[i] = i < 2 ? new long[] {10 * i, 10 * i + 20} : new long[] {20, 40};
+    }
+    Check.equal(20L, exchanged(steps).estimate(2_100_000 + 100_000, 40));
+  }
+
+  void oldNewsIsIgnored() {
+    RemoteTaken taken = new RemoteTaken();
+    taken.update(200, 2_000_000, 2_000_000, 200);
+    taken.update(100, 1_000_000, 2_100_000, 200);
+    Check.equal(200L, taken.known());
+  }
+
+  void aDeadExchangeOpensNoGateForEver() {
+    RemoteTaken taken = exchanged(new long[] {0, 0}, new long[] {1000, 1000});
+    Check.equal(1000 + 2 * 5000L, taken.estimate(60_000_000, 1_000_000));
+  }
+
+  void aParkedSenderGoesOnWhenARecordIsTaken() throws Exception {
+    CreditCell cell = new CreditCell("c");
+    cell.reserve(0, 0, 1, 0);
+    Counts counts = new Counts();
+    AtomicInteger got = new AtomicInteger(-1);
+    Thread sender = new Thread(() -> got.set(Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, counts)));
+    sender.start();
+    Thread.sleep(100);
+    Check.that(sender.isAlive(), "parked");
+    cell.took(0, 0);
+    sender.join(1000);
+    Check.equal(0, got.get());
+    Check.close(100e6, counts.parkedNs.get(), 60e6);
+    Check.equal(0, counts.forced.get());
+  }
+
+  void aParkedSenderFollowsANewTable() throws Exception {
+    CreditCell cell = new CreditCell("c");
+    cell.reserve(0, 0, 1, 0);
+    AtomicInteger choice = new AtomicInteger(0);
+    AtomicInteger got = new AtomicInteger(-1);
+    Thread sender = new Thread(
+        () -> got.set(Gate.pass(cell, choice::get, () -> 1, 0, new Clock(), null, new Counts())));
+    sender.start();
+    Thread.sleep(20);
+    choice.set(5);
+    sender.join(1000);
+    Check.equal(5, got.get());
+  }
+
+  void anInterruptLetsTheSenderOut() throws Exception {
+    CreditCell cell = new CreditCell("c");
+    cell.reserve(0, 0, 1, 0);
+    AtomicInteger interrupted = new AtomicInteger();
+    Thread sender = new Thread(() -> {
+      Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, new Counts());
+      interrupted.set(Thread.currentThread().isInterrupted() ? 1 : 0);
+    });
+    sender.start();
+    Thread.sleep(20);
+    sender.interrupt();
+    sender.join(1000);
+    Check.equal(1, interrupted.get());
+  }
+
+  void aStuckGateForcesARecordThrough() {
+    Gate.stuckAfterMs(50);
+    try {
+      CreditCell cell = new CreditCell("c");
+      cell.reserve(0, 0, 1, 0);
+      Counts counts = new Counts();
+      Check.equal(0, Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, counts));
+      Check.equal(1, counts.forced.get());
+    } finally {
+      Gate.stuckAfterMs(10_000);
+    }
+  }
+
+  void sendersOfOneExecutorNeverOvershoot() throws Exception {
+    CreditCell cell = new CreditCell("c");
+    AtomicLong most = new AtomicLong();
+    Thread[] senders = new Thread[4];
+    for (int s = 0; s < senders.length; s++) {
+      senders[s] = new Thread(() -> {
+        for (int i = 0; i < 5000; i++) {
+          Gate.pass(cell, () -> 0, () -> 7, 0, new Clock(), null, new Counts());
+        }
+      });
+      senders[s].start();
+    }
+    for (int taken = 0; taken < 20_000;) {
+      long inFlight = cell.sent.get(0) - taken;
+      most.accumulateAndGet(inFlight, Math::max);
+      if (inFlight > 0) {
+        cell.took(0, 0);
+        taken++;
+      }
+    }
+    for (Thread sender : senders) {
+      sender.join();
+    }
+    Check.that(most.get() <= 7, "in flight " + most.get());
+  }
+}

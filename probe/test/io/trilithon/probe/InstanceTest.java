@@ -1,0 +1,69 @@
+// Owns the tests of an instance's counters.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.JsonNode;
+
+class InstanceTest {
+  private static final long MS = 1_000_000;
+  private final Instance instance = new Instance(new InstanceKey("j", "a", 2, 1));
+  private final Inbound in = instance.inbound("src");
+  private final Outbound out = instance.outbound("b");
+
+  private void take(long atMs) {
+    instance.take(in, atMs * 1000, atMs * 1000 + 500, atMs * MS, 0);
+  }
+
+  void aRowThatAFilterDropsCountsAsWork() {
+    take(10);
+    instance.mark(14 * MS);
+    take(20);
+    instance.mark(22 * MS);
+    instance.sent(out, 3);
+    instance.letGo(null, 0);
+    JsonNode json = instance.toJson();
+    Check.equal(2L, json.path("taken").asLong());
+    Check.equal(2L, json.path("service").path("count").asLong());
+    Check.close(6000, json.path("service").path("sum_us").asDouble(), 0);
+    Check.equal(1L, json.path("out").path("b").path("emitted").asLong());
+    Check.equal("{\"3\":1}", json.path("out").path("b").path("sent_to").toString());
+  }
+
+  void timeParkedIsNotService() {
+    take(10);
+    instance.mark(12 * MS);
+    instance.parked(out, 50 * MS);
+    instance.mark(63 * MS);
+    instance.parked(out, 100 * MS);
+    instance.letGo(null, 0);
+    JsonNode json = instance.toJson();
+    Check.close(3000, json.path("service").path("sum_us").asDouble(), 0);
+    Check.equal(150 * MS, json.path("out").path("b").path("parked_ns").asLong());
+  }
+
+  void channelLatencyIsFromTheStamp() {
+    take(10);
+    take(20);
+    JsonNode channel = instance.toJson().path("in").path("src").path("channel");
+    Check.equal(2L, channel.path("count").asLong());
+    Check.close(1000, channel.path("sum_us").asDouble(), 0);
+  }
+
+  void countersOutliveTheTask() {
+    take(10);
+    instance.mark(11 * MS);
+    instance.letGo(null, 7);
+    take(2000);
+    instance.mark(2001 * MS);
+    instance.letGo(null, 5);
+    JsonNode json = instance.toJson();
+    Check.equal(2L, json.path("taken").asLong());
+    Check.equal(2L, json.path("service").path("count").asLong());
+    Check.equal(12L, json.path("cpu_ns").asLong());
+    Check.equal(0L, json.path("in").path("src").path("interarrival").path("count").asLong());
+  }
+
+  void latencyAtTheSinkIsAHistogram() {
+    instance.delivered(instance.endToEnd(), 1, 25.0);
+    Check.equal("{\"" + LogHistogram.key(25.0) + "\":1}", instance.toJson().path("e2e").path("buckets").toString());
+  }
+}

@@ -1,0 +1,84 @@
+// Owns the tests of routing tables, round robin and placement.
+package io.trilithon.probe;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Map;
+import java.util.TreeMap;
+
+class RoutingTest {
+  private static RoutingTable table(String json) {
+    return RoutingTable.parse(Json.parse(json));
+  }
+
+  void weightsAreHeldExactlyAndSmoothly() {
+    SmoothRoundRobin order = new SmoothRoundRobin(table("{\"generation\":1,\"weights\":[5,1,0,1]}"), 0);
+    StringBuilder picks = new StringBuilder();
+    for (int i = 0; i < 7; i++) {
+      picks.append(order.next());
+    }
+    Check.equal("0010300", picks.toString());
+  }
+
+  void sendersStartAtDifferentPlaces() {
+    RoutingTable even = RoutingTable.even(4, 20);
+    for (int phase = 0; phase < 8; phase++) {
+      Check.equal(phase % 4, new SmoothRoundRobin(even, phase).next());
+    }
+  }
+
+  void everyKeyHasOneTask() {
+    RoutingTable even = RoutingTable.even(3, 20);
+    for (long hash : new long[] {0, 5, -7, Long.MIN_VALUE, Long.MAX_VALUE}) {
+      int task = even.taskOfHash(hash);
+      Check.that(task >= 0 && task < 3, "task " + task);
+      Check.equal(task, even.taskOfHash(hash + 1024 * (hash > 0 ? -1 : 1)));
+    }
+  }
+
+  void groupsCanBeMovedOneByOne() {
+    StringBuilder groups = new StringBuilder("0");
+    for (int i = 1; i < 1024; i++) {
+      groups.append(i == 5 ? ",1" : ",0");
+    }
+    RoutingTable t = table("{\"generation\":1,\"weights\":[1,1],\"groups\":[" + groups + "]}");
+    Check.equal(1, t.taskOfHash(5));
+    Check.equal(1, t.taskOfHash(5 + 1024));
+    Check.equal(0, t.taskOfHash(6));
+  }
+
+  void badTablesAreRefused() {
+    Check.refused("needs 'weights'", () -> table("{\"generation\":1}"));
+    Check.refused("all weights are 0", () -> table("{\"weights\":[0,0]}"));
+    Check.refused("weight 1 is -1", () -> table("{\"weights\":[1,-1]}"));
+    Check.refused("weight 0 is \"x\"", () -> table("{\"weights\":[\"x\"]}"));
+    Check.refused("has 1 entries", () -> table("{\"weights\":[1],\"groups\":[0]}"));
+  }
+
+  private static Map<Integer, String> places(String... executors) {
+    Map<Integer, String> map = new TreeMap<>();
+    for (int i = 0; i < executors.length; i++) {
+      map.put(i, executors[i]);
+    }
+    return map;
+  }
+
+  void aWishBecomesWeights() {
+    ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"1\":2}}");
+    ObjectNode got = Placement.resolve(wish, "run:3", places("0", "1", "0", "1", "1"));
+    Check.equal("[0,1,0,1,0]", got.get("weights").toString());
+    Check.equal("run:3", got.get("batch").asText());
+    Check.that(got.get("unmet").isEmpty(), "all met");
+  }
+
+  void whatCannotBeMetIsSaid() {
+    ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"0\":2,\"9\":1}}");
+    ObjectNode got = Placement.resolve(wish, "b", places("0", "1"));
+    Check.equal("[1,0]", got.get("weights").toString());
+    Check.equal("{\"0\":1,\"9\":1}", got.get("unmet").toString());
+  }
+
+  void recordsGoSomewhereEvenIfNothingCanBeMet() {
+    ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"9\":1}}");
+    Check.equal("[1,0]", Placement.resolve(wish, "b", places("0", "1")).get("weights").toString());
+  }
+}

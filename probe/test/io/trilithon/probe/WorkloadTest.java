@@ -1,0 +1,66 @@
+// Owns the tests of work and wait, and of the catalog that offers them.
+package io.trilithon.probe;
+
+import java.lang.management.ManagementFactory;
+import java.lang.reflect.Method;
+import java.util.Arrays;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+class WorkloadTest {
+  private static long cpuNs() {
+    return ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
+  }
+
+  void workBurnsTheThreadsCpu() {
+    Workload.work(5);
+    long before = cpuNs();
+    Workload.work(20);
+    Check.close(20e6, cpuNs() - before, 2e6);
+  }
+
+  void waitBurnsNone() {
+    long cpu = cpuNs();
+    long start = System.nanoTime();
+    Workload.pause(20.5);
+    Check.that(System.nanoTime() - start >= 20_500_000, "at least as long as asked");
+    Check.that(cpuNs() - cpu < 5_000_000, "no CPU");
+  }
+
+  private static ProbeCatalog catalog() {
+    ProbeCatalog catalog = new ProbeCatalog();
+    catalog.initialize("tri", CaseInsensitiveStringMap.empty());
+    return catalog;
+  }
+
+  void everyFunctionHasAStaticInvokeOfItsTypes() throws Exception {
+    StructType[] shapes = {
+        new StructType().add("a", DataTypes.DoubleType),
+        new StructType().add("a", DataTypes.StringType).add("b", DataTypes.LongType),
+        new StructType().add("a", DataTypes.StringType).add("b", DataTypes.IntegerType).add("c", DataTypes.LongType)};
+    for (Identifier id : catalog().listFunctions(new String[0])) {
+      ScalarFunction<?> bound = null;
+      for (StructType shape : shapes) {
+        try {
+          bound = (ScalarFunction<?>) catalog().loadFunction(id).bind(shape);
+        } catch (UnsupportedOperationException e) {
+          continue;
+        }
+      }
+      Check.that(bound != null && !bound.isDeterministic() && !bound.isResultNullable(), id.name());
+      int arguments = bound.inputTypes().length;
+      Method[] found = Arrays.stream(bound.getClass().getMethods())
+          .filter(m -> m.getName().equals("invoke") && m.getParameterCount() == arguments).toArray(Method[]::new);
+      Check.that(found.length > 0, id.name() + " has no invoke");
+    }
+  }
+
+  void anUnknownFunctionOrCountIsRefusedInWords() {
+    Check.refused("no function 'x'", () -> catalog().loadFunction(Identifier.of(new String[0], "x")));
+    Check.refused("takes 1 arguments, given are 0",
+        () -> catalog().loadFunction(Identifier.of(new String[0], "work")).bind(new StructType()));
+  }
+}

@@ -1,0 +1,88 @@
+"""Owns the probe's jar: where it is, and building it from its sources.
+
+The probe is the small Java part that runs inside Spark's executors. A wheel brings its jar; a checkout
+builds it, by `javac` against PySpark's own jars. Standard library only: set-up runs this, too.
+"""
+
+import importlib.util
+import os
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+from trilithon.engines.spark.jdk import MISSING, find_jdk
+from trilithon.errors import TrilithonError
+
+JAR = Path(__file__).with_name("trilithon-probe.jar")
+# A jar's bytes depend on the classes only, not on when it was made.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LINT = "-Xlint:all,-processing,-path,-classfile,-serial"
+_OPENS = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+
+class ProbeNotBuilt(TrilithonError):
+    code = "PROBE_NOT_BUILT"
+    exit_code = 8
+
+
+def build(sources: Path, jar: Path = JAR) -> Path:
+    """Compiles the probe and packs it, in place of the jar that was there."""
+    with tempfile.TemporaryDirectory() as folder:
+        classes = Path(folder)
+        _compile(sources / "src", classes, spark_jars())
+        _pack(classes, jar)
+    return jar
+
+
+def run_tests(sources: Path, jar: Path = JAR) -> str:
+    """Compiles the probe's own tests and runs them; what they print."""
+    with tempfile.TemporaryDirectory() as folder:
+        _compile(sources / "test", Path(folder), str(jar), spark_jars())
+        class_path = os.pathsep.join([str(jar), folder, spark_jars()])
+        return _run("java", *_OPENS, "-ea", "-cp", class_path, "io.trilithon.probe.AllTests")
+
+
+def spark_jars() -> str:
+    """The class path of PySpark's own jars."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ProbeNotBuilt("PySpark is not installed: the probe is compiled against its jars.")
+    return str(Path(found.origin).parent / "jars" / "*")
+
+
+def _compile(sources: Path, target: Path, *class_path: str) -> None:
+    files = sorted(str(path) for path in sources.rglob("*.java"))
+    options = ("--release", "17", "-encoding", "UTF-8", "-g", "-Werror", _LINT, "-proc:none")
+    _run("javac", *options, "-cp", os.pathsep.join(class_path), "-d", str(target), *files)
+
+
+def _run(tool: str, *arguments: str) -> str:
+    if (jdk := find_jdk()) is None:
+        raise ProbeNotBuilt(MISSING)
+    done = subprocess.run(  # noqa: S603 - a JDK's tool
+        [jdk / "bin" / tool, *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ProbeNotBuilt(f"{tool} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _pack(classes: Path, jar: Path) -> None:
+    entries = {
+        path.relative_to(classes).as_posix(): path.read_bytes() for path in classes.rglob("*.class")
+    }
+    fresh = jar.with_suffix(".new")
+    with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in [
+            ("META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\n\r\n"),
+            *sorted(entries.items()),
+        ]:
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+    fresh.replace(jar)

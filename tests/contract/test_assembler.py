@@ -1,0 +1,167 @@
+"""The assembler: sums over senders, silence, and instances that come back."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.model.test_validation import GOOD
+from tests.strategies import snapshots
+from trilithon.contract.assembler import Assembler
+from trilithon.model.allocation import Allocation, initial
+from trilithon.model.columns import Edges, Instances, Machines, Sinks
+from trilithon.model.job import Operator, Parallelism
+from trilithon.model.report import Report
+from trilithon.model.series import Series
+from trilithon.model.sketches import Sketches
+from trilithon.model.snapshot import Snapshot
+
+JOB = replace(GOOD, operators=(Operator("a", parallelism=Parallelism(2)), Operator("b")))
+EDGE = ("ads/good", "a", "b")
+
+
+def report(
+    sender: str, sequence: int, time_s: float, taken: dict[int, float], **more: Any
+) -> Report:
+    """What a sender knows of instances of `a`."""
+    keys = tuple(("ads/good", "a", index) for index in taken)
+    columns = Instances.of(len(keys), taken=list(taken.values()), incarnation=[1.0] * len(keys))
+    return Report(sender, sequence, time_s, instance_keys=keys, instances=columns,
+                  machine_keys=(f"m-{sender}",), machines=Machines.of(1, cores=[8]), **more)  # fmt: skip
+
+
+def assembler(parallelism: int = 2) -> Assembler:
+    found = Assembler()
+    found.expect(JOB, Allocation(JOB.id, 1, {"a": parallelism, "b": 1}))
+    return found
+
+
+def test_a_snapshot_holds_what_the_senders_know() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    found.take(report("y", 1, 10, {1: 7}))
+    snapshot = found.snapshot(10)
+    assert snapshot.instances.taken[:2].tolist() == [5, 7]
+    assert np.isnan(snapshot.instances.taken[2])  # nobody spoke of b
+    assert snapshot.layout.machines == ("m-x", "m-y")
+    assert snapshot.instances.machine[:2].tolist() == [0, 1]
+    assert snapshot.jobs == {JOB.id: JOB}
+
+
+def test_counters_of_one_row_from_several_senders_add_up() -> None:
+    """An instance that moved counts on from 0 elsewhere; senders on both machines feed one edge."""
+    found = assembler()
+    edges = {"edge_keys": (EDGE,), "edges": Edges.of(1, emitted=[100], senders=[1])}
+    found.take(report("x", 1, 10, {0: 5}, **edges))
+    found.take(report("y", 1, 11, {0: 7}, edge_keys=(EDGE,), edges=Edges.of(1, emitted=[40])))
+    snapshot = found.snapshot(11)
+    assert snapshot.instances.taken[0] == 12
+    row = snapshot.layout.edge_row[EDGE]
+    assert snapshot.edges.emitted[row] == 140
+    assert snapshot.edges.senders[row] == 1
+    assert np.isnan(snapshot.edges.parked_s[row])
+
+
+def test_histograms_add_up() -> None:
+    found = assembler()
+    sink = ("ads/good", "k")
+    for sender, histogram in (("x", {10: 2.0}), ("y", {10: 1.0, 20: 4.0})):
+        found.take(report(sender, 1, 10, {}, sink_keys=(sink,), sinks=Sinks.of(1, written=[3]),
+                          latencies=Sketches.of([histogram])))  # fmt: skip
+    snapshot = found.snapshot(10)
+    assert snapshot.latencies.row(0) == {10: 3.0, 20: 4.0}
+    assert snapshot.sinks.written.tolist() == [6]
+
+
+def test_what_a_silent_sender_counted_for_is_missing() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    found.take(report("y", 1, 20, {0: 7, 1: 8}))
+    snapshot = found.snapshot(20)
+    assert np.isnan(snapshot.instances.taken[0])
+    assert snapshot.instances.taken[1] == 8
+
+
+def test_a_sender_that_was_lost_stays_in_the_sums() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    found.take(report("y", 1, 20, {0: 7, 1: 8}))
+    found.lose("x")
+    assert found.snapshot(20).instances.taken[:2].tolist() == [12, 8]
+
+
+def test_an_old_report_changes_nothing_and_a_gap_is_counted() -> None:
+    found = assembler()
+    found.take(report("x", 2, 10, {0: 5}))
+    found.take(report("x", 1, 9, {0: 99}))
+    found.take(report("x", 5, 13, {0: 6}))
+    assert found.snapshot(13).instances.taken[0] == 6
+    assert found.lost_reports == 2
+
+
+def test_an_instance_that_comes_back_begins_at_zero_in_a_new_incarnation() -> None:
+    """Its tasks never went: the probe counts on, and without this all of its past would be growth."""
+    found = assembler(2)
+    found.take(report("x", 1, 10, {0: 10, 1: 1000}))
+    first = found.snapshot(10)
+    found.expect(JOB, Allocation(JOB.id, 2, {"a": 1, "b": 1}))
+    found.take(report("x", 2, 11, {0: 20, 1: 1000}))
+    second = found.snapshot(11)
+    found.expect(JOB, Allocation(JOB.id, 3, {"a": 2, "b": 1}))
+    found.take(report("x", 3, 12, {0: 30, 1: 1005}))
+    third = found.snapshot(12)
+    assert third.instances.taken[:2].tolist() == [30, 5]
+    for series in (Series((second, third)), Series((first, second, third))):
+        window = series.window()
+        assert window is not None
+        assert window.instances.taken[1] == 5
+
+
+def test_jobs_come_and_go() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    found.forget(JOB.id)
+    assert found.snapshot(10).layout.jobs == ()
+    found.expect(JOB, initial(JOB))
+    assert found.snapshot(10).layout.jobs == (JOB.id,)
+
+
+def test_layouts_are_shared_while_nothing_changes() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    first = found.snapshot(10)
+    found.take(report("x", 2, 11, {0: 6}))
+    assert found.snapshot(11).layout is first.layout
+    assert found.snapshot(11).jobs is first.jobs
+
+
+@given(snapshots(), st.integers(1, 3))
+def test_a_snapshot_cut_into_reports_is_put_together_again(snapshot: Snapshot, parts: int) -> None:
+    """Every row to one of the senders, in any order."""
+    layout = snapshot.layout
+    found = Assembler()
+    for job in snapshot.jobs.values():
+        found.expect(job, initial(job))
+
+    def rows(keys: list[Any], part: int) -> tuple[tuple[Any, ...], Any]:
+        mine = [i for i in range(len(keys)) if i % parts == part]
+        return tuple(keys[i] for i in mine), np.array(mine, dtype=np.int64)
+
+    for part in range(parts):
+        tables: dict[str, Any] = {}
+        for name, keys in (("instance", layout.instance_row), ("edge", layout.edge_row),
+                           ("source", layout.source_row), ("sink", layout.sink_row)):  # fmt: skip
+            mine, index = rows(list(keys), part)
+            tables[f"{name}_keys"] = mine
+            tables[f"{name}s"] = getattr(snapshot, f"{name}s").take(index)
+            if name == "sink":
+                tables["latencies"] = snapshot.latencies.take(index)
+        found.take(Report(f"part-{part}", 1, snapshot.time_s, **tables))
+    again = found.snapshot(snapshot.time_s)
+    for name in ("edges", "sources", "sinks"):
+        assert getattr(again, name).equals(getattr(snapshot, name))
+    assert again.instances.taken == pytest.approx(snapshot.instances.taken, nan_ok=True)
+    assert again.latencies.equals(snapshot.latencies)

@@ -1,7 +1,7 @@
 """Owns putting reports together: what every sender knows of a job becomes one snapshot.
 
 Every engine sends the same reports and this makes snapshots of them, so that no engine can know more
-than another. Counters of one row from several senders add up; a gauge is what the youngest report says.
+than another. Counters of one row from several senders add up; of a gauge the youngest report counts.
 A row is missing while a sender that counted for it is silent: half a sum is worse than none.
 """
 
@@ -180,7 +180,7 @@ def _merge(
             known = ~np.isnan(values)
             target, values = place[mine][known], values[known]
             column_of = merged[column.name]
-            if column.counter:
+            if column.adds:
                 column_of[target] = (
                     np.where(np.isnan(column_of[target]), 0, column_of[target]) + values
                 )

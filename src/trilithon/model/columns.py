@@ -29,14 +29,16 @@ class Column:
     unit: str
     meaning: str
     counter: bool
+    # Whether the parts of several senders add up. Counters do; of most gauges the youngest counts.
+    adds: bool
 
 
 def counter(unit: str, meaning: str) -> Any:
-    return field(metadata={"unit": unit, "meaning": meaning, "counter": True})
+    return field(metadata={"unit": unit, "meaning": meaning, "counter": True, "adds": True})
 
 
-def gauge(unit: str, meaning: str) -> Any:
-    return field(metadata={"unit": unit, "meaning": meaning, "counter": False})
+def gauge(unit: str, meaning: str, *, adds: bool = False) -> Any:
+    return field(metadata={"unit": unit, "meaning": meaning, "counter": False, "adds": adds})
 
 
 def _frozen(values: npt.ArrayLike) -> Floats:
@@ -58,7 +60,7 @@ class Columns:
     @cache
     def describe(cls) -> tuple[Column, ...]:
         return tuple(
-            Column(f.name, f.metadata["unit"], f.metadata["meaning"], f.metadata["counter"])
+            Column(f.name, *(f.metadata[key] for key in ("unit", "meaning", "counter", "adds")))
             for f in fields(cls)
         )
 
@@ -139,7 +141,7 @@ class Edges(Columns):
     """One row per edge of a job."""
 
     incarnation: Floats = gauge("1", "how often the edge began anew; its counters began at 0")
-    senders: Floats = gauge("1", "instances that send over it")
+    senders: Floats = gauge("1", "instances that send over it", adds=True)
     idle_transport_s: Floats = gauge("s", "how long a record travels when nothing waits")
     emitted: Floats = counter("records", "sent over it")
     taken: Floats = counter("records", "of those, taken by the receivers")

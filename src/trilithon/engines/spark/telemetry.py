@@ -1,0 +1,168 @@
+"""Owns the probe's words: what an executor sends every second, as a report of the model.
+
+A sender's part of an edge and what it sent to each receiver stand with the sender; what a receiver took
+and how long records were under way stand with the receiver. The assembler adds the two up.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+from trilithon.model.sketches import Sketches
+
+VERSION = 1
+
+
+@dataclass
+class _Rows:
+    """Rows under their keys, filled number by number; what nobody set is missing."""
+
+    table: type[Columns]
+    rows: dict[Any, dict[str, float]] = field(default_factory=dict)
+
+    def add(self, key: Any, **numbers: float) -> None:
+        """Counts are added to what the row has."""
+        row = self.rows.setdefault(key, {})
+        for name, value in numbers.items():
+            row[name] = row.get(name, 0.0) + value
+
+    def put(self, key: Any, **numbers: float) -> None:
+        self.rows.setdefault(key, {}).update(numbers)
+
+    def columns(self) -> Any:
+        nan = float("nan")
+        return self.table(
+            **{n: [row.get(n, nan) for row in self.rows.values()] for n in self.table.names()}
+        )
+
+
+def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job]) -> Report:
+    """The report of one executor. Jobs that are not known any more are left out."""
+    if sent.get("version") != VERSION:
+        raise ValueError(f"a probe of version {sent.get('version')}, expected is {VERSION}")
+    translator = _Translator(jobs)
+    for instance in sent["instances"]:
+        translator.instance(instance)
+    translator.settle()
+    host = f"{sent['host']}/{sent['executor']}"
+    machine = sent["machine"]
+    load = float(machine["load"])
+    machines = Machines.of(1, cores=[machine["cores"]], **({"load": [load]} if load >= 0 else {}))
+    return Report(
+        sender=str(sent["executor"]),
+        sequence=int(sent["sequence"]),
+        time_s=float(sent["time_us"]) / 1e6,
+        clock_error_s=float(sent["clock"]["error_us"]) / 1e6,
+        instance_keys=tuple(translator.instances.rows),
+        instances=translator.instances.columns(),
+        edge_keys=tuple(translator.edges.rows),
+        edges=translator.edges.columns(),
+        source_keys=tuple(translator.sources.rows),
+        sources=translator.sources.columns(),
+        sink_keys=tuple(translator.sinks.rows),
+        sinks=translator.sinks.columns(),
+        latencies=Sketches.of(translator.histograms[key] for key in translator.sinks.rows),
+        machine_keys=(host,),
+        machines=machines,
+    )
+
+
+class _Translator:
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self.jobs = jobs
+        self.instances = _Rows(Instances)
+        self.edges = _Rows(Edges)
+        self.sources = _Rows(Sources)
+        self.sinks = _Rows(Sinks)
+        self.histograms: dict[tuple[str, str], dict[int, float]] = {}
+        self.senders: dict[tuple[str, str, str], int] = {}
+        self.incarnations: dict[str, float] = {}
+
+    def instance(self, sent: Mapping[str, Any]) -> None:
+        if (job := self.jobs.get(sent["job"])) is None:
+            return
+        operator = sent["operator"]
+        self.incarnations[job.id] = float(sent["incarnation"])
+        if operator in {source.name for source in job.sources}:
+            self.sources.add((job.id, operator), taken=float(sent["taken"]))
+        else:
+            self._operator(job, operator, sent)
+        for target, edge in sent["out"].items():
+            self._outbound((job.id, operator, target), edge, bool(sent["active"]))
+        if "e2e" in sent:
+            self._delivered(job, operator, sent["e2e"], bool(sent["active"]))
+
+    def _operator(self, job: Job, operator: str, sent: Mapping[str, Any]) -> None:
+        service = sent["service"]
+        key = (job.id, operator, int(sent["index"]))
+        self.instances.add(
+            key,
+            taken=float(sent["taken"]),
+            emitted=float(sum(edge["emitted"] for edge in sent["out"].values())),
+            busy_s=service["sum_us"] / 1e6,
+            busy_sq_s2=service["sumsq_us2"] / 1e12,
+            cpu_s=sent["cpu_ns"] / 1e9,
+        )
+        for source, edge in sent["in"].items():
+            channel, gaps = edge["channel"], edge["interarrival"]
+            self.instances.add(
+                key,
+                gaps=float(gaps["count"]),
+                gap_s=gaps["sum_us"] / 1e6,
+                gap_sq_s2=gaps["sumsq_us2"] / 1e12,
+            )
+            self.edges.add(
+                (job.id, source, operator),
+                taken=float(channel["count"]),
+                transfers=float(channel["count"]),
+                channel_s=channel["sum_us"] / 1e6,
+            )
+
+    def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any], active: bool) -> None:
+        job, _, target = key
+        self.edges.add(key, emitted=float(edge["emitted"]), parked_s=edge["parked_ns"] / 1e9)
+        self.senders[key] = self.senders.get(key, 0) + active
+        for index, count in edge["sent_to"].items():
+            self.instances.add((job, target, int(index)), sent=float(count))
+
+    def _delivered(self, job: Job, operator: str, found: Mapping[str, Any], active: bool) -> None:
+        """The last operator writes to all its sinks: each of them gets every row."""
+        for edge in job.children[operator]:
+            key = (job.id, edge.target)
+            count = float(found["count"])
+            self.sinks.add(key, written=count, latencies=count, latency_s=found["sum_ms"] / 1e3)
+            histogram = self.histograms.setdefault(key, {})
+            for bucket, number in found["buckets"].items():
+                histogram[int(bucket)] = histogram.get(int(bucket), 0.0) + number
+            name = (job.id, operator, edge.target)
+            self.edges.add(name, emitted=count, taken=count, parked_s=0.0)
+            self.senders[name] = self.senders.get(name, 0) + active
+
+    def settle(self) -> None:
+        """What holds for whole rows: how many send over an edge, and in which life."""
+        for key, count in self.senders.items():
+            self.edges.put(key, senders=float(count))
+        for table in (self.instances, self.edges, self.sources, self.sinks):
+            for key in table.rows:
+                table.put(key, incarnation=self.incarnations[key[0]])
+
+
+def lag_report(
+    sequence: int,
+    time_s: float,
+    arrived: Mapping[tuple[str, str], float],
+    partitions: Iterable[int],
+) -> Report:
+    """What the host knows of sources that no executor does: the growth of the log's end."""
+    return Report(
+        sender="host",
+        sequence=sequence,
+        time_s=time_s,
+        source_keys=tuple(arrived),
+        sources=Sources.of(
+            len(arrived), arrived=list(arrived.values()), partitions=list(map(float, partitions))
+        ),
+    )

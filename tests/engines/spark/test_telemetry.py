@@ -1,0 +1,110 @@
+"""The probe's reports in the words of the model, and through the assembler to measures."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.model.test_validation import GOOD
+from trilithon.contract.assembler import Assembler
+from trilithon.engines.spark.telemetry import lag_report, report_of
+from trilithon.measures.assess import assess
+from trilithon.model.allocation import Allocation
+from trilithon.model.job import Operator, Parallelism
+from trilithon.model.series import Series
+
+JOB = replace(GOOD, operators=(Operator("a", parallelism=Parallelism(2)), Operator("b")))
+
+
+def moments(count: float, mean_us: float) -> dict[str, float]:
+    return {"count": count, "sum_us": count * mean_us, "sumsq_us2": 2 * count * mean_us**2}
+
+
+def instance(operator: str, index: int, taken: int, **more: Any) -> dict[str, Any]:
+    return {"job": "ads/good", "operator": operator, "index": index, "incarnation": 1, "active": True,
+            "taken": taken, "cpu_ns": taken * 1e6, "service": moments(taken, 5000), "in": {}, "out": {},
+            **more}  # fmt: skip
+
+
+def out(emitted: int, **sent_to: int) -> dict[str, Any]:
+    return {"emitted": emitted, "parked_ns": 5e8, "forced": 0,
+            "sent_to": {index.removeprefix("to"): count for index, count in sent_to.items()}}  # fmt: skip
+
+
+def into(count: int) -> dict[str, Any]:
+    return {"channel": moments(count, 8000), "interarrival": moments(count, 10_000)}
+
+
+def sent(executor: str, second: int, instances: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"version": 1, "executor": executor, "host": "h", "sequence": second, "time_us": second * 1e6,
+            "machine": {"cores": 2, "load": 1.5}, "clock": {"offset_us": 0, "error_us": 300},
+            "instances": instances}  # fmt: skip
+
+
+def first(n: int) -> list[dict[str, Any]]:
+    """The reader and one instance of `a`; the other one runs elsewhere."""
+    return [
+        instance("s", 0, 100 * n, out={"a": out(100 * n, to0=60 * n, to1=40 * n)}),
+        instance(
+            "a", 0, 60 * n, **{"in": {"s": into(60 * n)}, "out": {"b": out(60 * n, to0=60 * n)}}
+        ),
+    ]
+
+
+def second(n: int) -> list[dict[str, Any]]:
+    end = {
+        "count": 100 * n,
+        "sum_ms": 2500 * n,
+        "zero": 0,
+        "buckets": {"160": 95 * n, "200": 5 * n},
+    }
+    return [
+        instance(
+            "a", 1, 38 * n, **{"in": {"s": into(38 * n)}, "out": {"b": out(38 * n, to0=38 * n)}}
+        ),
+        instance("b", 0, 98 * n, **{"in": {"a": into(98 * n)}}, e2e=end),
+        instance("x", 0, 1, job="not/known"),
+    ]
+
+
+def test_two_executors_make_one_picture() -> None:
+    assembler = Assembler()
+    assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
+    snapshots = []
+    for n in (1, 2):
+        assembler.take(report_of(sent("0", n, first(n)), {JOB.id: JOB}))
+        assembler.take(report_of(sent("1", n, second(n)), {JOB.id: JOB}))
+        assembler.take(lag_report(n, n, {(JOB.id, "s"): 100.0 * n}, [4]))
+        snapshots.append(assembler.snapshot(n))
+    last = snapshots[-1]
+    view = last.job(JOB.id)
+    assert view.instance("a", 0)["sent"] == 120
+    assert view.instance("a", 1)["taken"] == 76
+    assert view.edge("s", "a")["emitted"] == 200
+    assert view.edge("s", "a")["taken"] == 196
+    assert view.edge("s", "a")["senders"] == 1
+    assert view.edge("a", "b")["emitted"] == 196
+    assert view.edge("a", "b")["senders"] == 2  # one on each executor
+    assert view.edge("b", "k")["taken"] == 200
+    assert view.lag("s") == 0
+    assert last.layout.machines == ("h/0", "h/1")
+    window = Series.of(snapshots).window()
+    assert window is not None
+    found = assess(window)
+    row = window.layout.node_row
+    assert found.processing_rate[row[JOB.id, "a"]] == 98
+    assert found.service_s[row[JOB.id, "a"]] == pytest.approx(0.005)
+    assert found.queue[row[JOB.id, "a"]] == 4
+    assert found.outcome.values["throughput"].tolist() == [100]
+    assert found.outcome.values["latency.mean"].tolist() == [25]
+
+
+def test_a_load_that_the_machine_does_not_tell_is_missing() -> None:
+    report = report_of({**sent("0", 1, []), "machine": {"cores": 2, "load": -1}}, {})
+    assert report.machines.cores.tolist() == [2]
+    assert str(report.machines.load[0]) == "nan"
+
+
+def test_a_probe_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 7"):
+        report_of({**sent("0", 1, []), "version": 7}, {})

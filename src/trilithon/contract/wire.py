@@ -1,0 +1,112 @@
+"""Owns the contract as JSON: what goes over a socket or into a journal, and comes back the same."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from trilithon.contract.engine import (
+    Ability,
+    Action,
+    AddMachines,
+    Capabilities,
+    How,
+    Outcome,
+    Reallocate,
+    RemoveMachines,
+    RestartInstance,
+    RestartJob,
+    Status,
+)
+from trilithon.errors import TrilithonError
+from trilithon.model.allocation import Allocation
+from trilithon.model.intent import EdgeName
+
+ONE_SHOT = {
+    "restart_instance": RestartInstance,
+    "restart_job": RestartJob,
+    "add_machines": AddMachines,
+    "remove_machines": RemoveMachines,
+}
+
+
+class NotUnderstood(TrilithonError):
+    code = "NOT_UNDERSTOOD"
+
+
+def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
+    return {
+        "job": allocation.job,
+        "generation": allocation.generation,
+        "parallelism": dict(allocation.parallelism),
+        "weights": {name: list(weights) for name, weights in allocation.weights.items()},
+        "placement": {name: list(machines) for name, machines in allocation.placement.items()},
+        "batching_ms": {str(edge): wait for edge, wait in allocation.batching_ms.items()},
+    }
+
+
+def allocation_from_json(data: Mapping[str, Any]) -> Allocation:
+    def edge(name: str) -> EdgeName:
+        source, _, target = name.partition("->")
+        return EdgeName(source, target)
+
+    try:
+        return Allocation(
+            job=data["job"],
+            generation=int(data["generation"]),
+            parallelism={name: int(count) for name, count in data["parallelism"].items()},
+            weights={name: tuple(map(float, w)) for name, w in data["weights"].items()},
+            placement={name: tuple(machines) for name, machines in data["placement"].items()},
+            batching_ms={edge(name): float(wait) for name, wait in data["batching_ms"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotUnderstood(f"This is not an allocation: {error}.") from error
+
+
+def action_to_json(action: Action) -> dict[str, Any]:
+    if isinstance(action, Reallocate):
+        return {"do": "reallocate", "allocation": allocation_to_json(action.allocation)}
+    name = next(name for name, kind in ONE_SHOT.items() if isinstance(action, kind))
+    return {"do": name, **asdict(action)}
+
+
+def action_from_json(data: Mapping[str, Any]) -> Action:
+    given = dict(data)
+    name = given.pop("do", None)
+    if name == "reallocate":
+        return Reallocate(allocation_from_json(given.get("allocation", {})))
+    if name not in ONE_SHOT:
+        raise NotUnderstood(f"There is no action {name!r}.", f"There are: {', '.join(ONE_SHOT)}.")
+    if name == "remove_machines":
+        given["machines"] = tuple(given.get("machines", ()))
+    try:
+        action: Action = ONE_SHOT[name](**given)
+    except TypeError as error:
+        raise NotUnderstood(f"This is not a {name}: {error}.") from error
+    return action
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    return asdict(outcome)
+
+
+def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
+    try:
+        return Outcome(**{**data, "status": Status(data["status"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotUnderstood(f"This is not an outcome: {error}.") from error
+
+
+def capabilities_to_json(capabilities: Capabilities) -> dict[str, Any]:
+    return asdict(capabilities)
+
+
+def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
+    try:
+        return Capabilities(
+            how={Ability(name): How(how) for name, how in data["how"].items()},
+            slots=data["slots"],
+            tasks=data["tasks"],
+            fixed={job: tuple(operators) for job, operators in data["fixed"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotUnderstood(f"These are not capabilities: {error}.") from error

@@ -1,0 +1,120 @@
+"""Fakes that several tests share: an engine that keeps the contract and runs nothing."""
+
+from collections.abc import Sequence
+
+from trilithon.contract.engine import (
+    Ability,
+    Action,
+    AddMachines,
+    Capabilities,
+    How,
+    Outcome,
+    Reallocate,
+    RemoveMachines,
+    RestartInstance,
+    RestartJob,
+    Status,
+)
+from trilithon.engines.spark.ledger import DoesNotFit, Entry, Ledger
+from trilithon.model.allocation import Allocation
+from trilithon.model.columns import Instances, Machines
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+
+UNCHANGED = Outcome(Status.UNCHANGED)
+
+
+def refused(code: str, message: str) -> Outcome:
+    return Outcome(Status.REFUSED, code, message)
+
+
+class FakeEngine:
+    """Keeps books, counts a record per instance and report, and remembers what it was told."""
+
+    def __init__(self, tasks: int = 100, slots: int = 20, machines: int = 2) -> None:
+        self.ledger = Ledger(tasks, slots)
+        self.jobs: dict[str, Job] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.machines = [f"m{i}" for i in range(machines)]
+        self.done: list[Action] = []
+        self.closed = False
+        self._ids: set[str] = set()
+        self._sequence = 0
+
+    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+        if job.id in self.jobs:
+            return UNCHANGED
+        try:
+            self.ledger.reserve(job.id, Entry(job.tenant, job.tasks, allocation.instances))
+        except DoesNotFit as error:
+            return refused(error.code, error.message)
+        self.jobs[job.id], self.allocations[job.id] = job, allocation
+        return Outcome(Status.DONE)
+
+    def cancel(self, job: str) -> Outcome:
+        if self.jobs.pop(job, None) is None:
+            return UNCHANGED
+        self.allocations.pop(job)
+        self.ledger.release(job)
+        return Outcome(Status.DONE)
+
+    def apply(self, action: Action) -> Outcome:
+        if isinstance(action, Reallocate):
+            return self._reallocate(action)
+        if isinstance(action, RestartInstance | RestartJob) and action.job not in self.jobs:
+            return refused("NOT_FOUND", f"There is no job {action.job}.")
+        if isinstance(action, RemoveMachines) and set(action.machines) - set(self.machines):
+            return refused("NOT_FOUND", "There is no such machine.")
+        if action.id in self._ids:
+            return UNCHANGED
+        self._ids.add(action.id)
+        self.done.append(action)
+        if isinstance(action, AddMachines):
+            self.machines += [f"m{len(self.machines) + i}" for i in range(action.count)]
+        if isinstance(action, RemoveMachines):
+            self.machines = [m for m in self.machines if m not in action.machines]
+        return Outcome(Status.DONE)
+
+    def _reallocate(self, action: Reallocate) -> Outcome:
+        wanted = action.allocation
+        if (job := self.jobs.get(wanted.job)) is None:
+            return refused("NOT_FOUND", f"There is no job {wanted.job}.")
+        now = self.allocations[wanted.job]
+        if wanted.generation <= now.generation:
+            return UNCHANGED
+        if set(wanted.parallelism) != set(now.parallelism):
+            return refused("UNKNOWN_OPERATOR", "It names other operators than the job has.")
+        for name, count in wanted.parallelism.items():
+            if count > job.operator(name).parallelism.max:
+                return refused(
+                    "OUT_OF_RANGE", f"{name} has {job.operator(name).parallelism.max} tasks."
+                )
+        try:
+            self.ledger.reserve(job.id, Entry(job.tenant, job.tasks, wanted.instances))
+        except DoesNotFit as error:
+            return refused(error.code, error.message)
+        self.allocations[wanted.job] = wanted
+        self.done.append(action)
+        return Outcome(Status.DONE)
+
+    def reports(self) -> Sequence[Report]:
+        self._sequence += 1
+        keys = [
+            (job, operator, index)
+            for job, allocation in self.allocations.items()
+            for operator, count in allocation.parallelism.items()
+            for index in range(count)
+        ]
+        counted = Instances.of(len(keys), taken=[float(self._sequence)] * len(keys))
+        return [
+            Report("fake", self._sequence, float(self._sequence), instance_keys=tuple(keys), instances=counted,
+                   machine_keys=tuple(self.machines), machines=Machines.missing(len(self.machines)))
+        ]  # fmt: skip
+
+    def capabilities(self) -> Capabilities:
+        live = dict.fromkeys(Ability, How.LIVE)
+        live[Ability.BATCHING] = How.NOT_AT_ALL
+        return Capabilities(live, slots=self.ledger.slots, tasks=self.ledger.tasks)
+
+    def close(self) -> None:
+        self.closed = True

@@ -108,5 +108,7 @@ EXIT_CODES: dict[int, str] = {
     NotFound.exit_code: "nothing answers to a name",
     8: "the Java part cannot be built",
     9: "a job does not fit into the cluster",
+    10: "a host runs there already",
+    11: "no host answers",
     130: "stopped by Ctrl-C",
 }

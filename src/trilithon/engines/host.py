@@ -1,0 +1,149 @@
+"""Owns the host: an engine behind a socket of its owner, which goes on when whoever called it dies.
+
+One request per line, one answer per line, JSON. The engine is asked by one caller at a time; reports are
+kept for a while, and every caller reads them from where it was.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from trilithon.contract import wire
+from trilithon.contract.engine import Engine
+from trilithon.errors import TrilithonError
+from trilithon.model.report import Report
+from trilithon.recording import reports as report_forms
+from trilithon.recording.snapshots import job_from_json
+
+# Ten minutes of reports of a few executors.
+KEPT_REPORTS: Final = 2000
+# A job file has at most 256 KiB; what is larger is no request.
+LONGEST_REQUEST: Final = 4 * 2**20
+
+
+class HostRuns(TrilithonError):
+    code = "HOST_RUNS"
+    exit_code = 10
+
+
+class Host:
+    """Serves an engine on a socket until it is closed."""
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self.engine, self.path = engine, path
+        self._lock = threading.Lock()
+        self._reports: deque[tuple[int, Report]] = deque(maxlen=KEPT_REPORTS)
+        self._number = 0
+        self._stopped = threading.Event()
+        self._socket = _listen(path)
+
+    def serve(self) -> None:
+        """Answers callers, each in a thread of its own, until `close`."""
+        while not self._stopped.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                break
+            threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the host and its engine. A second call does nothing."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+        with self._lock:
+            self.engine.close()
+
+    def _answer_all(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            if _peer(connection) != os.getuid():
+                return
+            while not self._stopped.is_set():
+                line = stream.readline(LONGEST_REQUEST)
+                if not line.endswith(b"\n"):
+                    return  # the caller is gone, or its request has no end
+                answer = json.dumps(self._answer(line)).encode() + b"\n"
+                try:
+                    connection.sendall(answer)
+                except OSError:
+                    return
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            call: Callable[[dict[str, Any]], Any] = self._calls()[request["call"]]
+            with self._lock:
+                return {"ok": call(request)}
+        except TrilithonError as error:
+            return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"This is not a request: {type(error).__name__} {error}."
+            return {"error": {"code": "NOT_UNDERSTOOD", "message": message, "hint": ""}}
+
+    def _calls(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        engine = self.engine
+        return {
+            "submit": lambda r: wire.outcome_to_json(
+                engine.submit(job_from_json(r["job"]), wire.allocation_from_json(r["allocation"]))
+            ),
+            "cancel": lambda r: wire.outcome_to_json(engine.cancel(r["job"])),
+            "apply": lambda r: wire.outcome_to_json(
+                engine.apply(wire.action_from_json(r["action"]))
+            ),
+            "capabilities": lambda _: wire.capabilities_to_json(engine.capabilities()),
+            "reports": lambda r: self._reports_since(int(r["since"])),
+        }
+
+    def _reports_since(self, since: int) -> dict[str, Any]:
+        for report in self.engine.reports():
+            self._number += 1
+            self._reports.append((self._number, report))
+        found = [report_forms.to_json(report) for number, report in self._reports if number > since]
+        return {"upto": self._number, "reports": found}
+
+
+def _listen(path: Path) -> socket.socket:
+    """A socket that only its owner can open. One that nobody answers any more is taken over."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+        if _answers(path):
+            raise HostRuns(f"A host answers at {path} already.", "Use it, or end it first.")
+        path.unlink()
+    before = os.umask(0o177)
+    try:
+        listening.bind(str(path))
+    finally:
+        os.umask(before)
+    listening.listen(16)
+    return listening
+
+
+def _answers(path: Path) -> bool:
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as trial:
+        try:
+            trial.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def _peer(connection: socket.socket) -> int:
+    """Whose process is at the other end."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return os.getuid()  # elsewhere the permissions of the file must do
+    size = struct.calcsize("3i")
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", found)[1])

@@ -1,0 +1,86 @@
+"""Owns the other end of a host's socket: an engine like any other to whoever calls it."""
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trilithon.contract import wire
+from trilithon.contract.engine import Action, Capabilities, Outcome
+from trilithon.errors import TrilithonError
+from trilithon.model.allocation import Allocation
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+from trilithon.recording import reports as report_forms
+from trilithon.recording.snapshots import job_to_json
+
+
+class HostUnreachable(TrilithonError):
+    code = "HOST_UNREACHABLE"
+    exit_code = 11
+
+
+class RefusedByHost(TrilithonError):
+    """What the host said no to, with the host's own code."""
+
+    exit_code = 3
+
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.host_code = code
+
+    def __str__(self) -> str:
+        return f"{self.host_code}: {self.message} {self.hint}".rstrip()
+
+
+class RemoteEngine:
+    """An engine in another process. Closing it leaves that one alone."""
+
+    def __init__(self, path: Path, patience_s: float = 60.0) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(patience_s)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            raise HostUnreachable(
+                f"No host answers at {path}: {error.strerror}.", "Start one with `trilithon run`."
+            ) from error
+        self._stream = self._socket.makefile("rwb")
+        self._upto = 0
+
+    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+        given = {"job": job_to_json(job), "allocation": wire.allocation_to_json(allocation)}
+        return wire.outcome_from_json(self._ask("submit", given))
+
+    def cancel(self, job: str) -> Outcome:
+        return wire.outcome_from_json(self._ask("cancel", {"job": job}))
+
+    def apply(self, action: Action) -> Outcome:
+        return wire.outcome_from_json(self._ask("apply", {"action": wire.action_to_json(action)}))
+
+    def reports(self) -> Sequence[Report]:
+        answer = self._ask("reports", {"since": self._upto})
+        self._upto = answer["upto"]
+        return [report_forms.from_json(report) for report in answer["reports"]]
+
+    def capabilities(self) -> Capabilities:
+        return wire.capabilities_from_json(self._ask("capabilities", {}))
+
+    def close(self) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def _ask(self, call: str, given: Mapping[str, Any]) -> Any:
+        try:
+            self._stream.write(json.dumps({"call": call, **given}).encode() + b"\n")
+            self._stream.flush()
+            line = self._stream.readline()
+        except (OSError, ValueError) as error:
+            raise HostUnreachable(f"The host does not answer: {error}.") from error
+        if not line:
+            raise HostUnreachable("The host ended the connection.")
+        answer = json.loads(line)
+        if (refused := answer.get("error")) is not None:
+            raise RefusedByHost(refused["code"], refused["message"], refused["hint"])
+        return answer["ok"]

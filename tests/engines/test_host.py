@@ -1,0 +1,133 @@
+"""An engine behind a socket: the same contract, for its owner only, whoever dies at the other end."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.suite import EngineContract
+from tests.fakes import FakeEngine
+from trilithon.contract.engine import Engine
+from trilithon.engines.host import Host, HostRuns
+from trilithon.engines.remote import HostUnreachable, RefusedByHost, RemoteEngine
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    found = Host(FakeEngine(), tmp_path / "state" / "host.sock")
+    serving = threading.Thread(target=found.serve, daemon=True)
+    serving.start()
+    yield found
+    found.close()
+    serving.join(timeout=5)
+    assert not serving.is_alive()
+
+
+class TestThroughASocket(EngineContract):
+    @pytest.fixture
+    def engine(self, host: Host) -> Iterator[Engine]:
+        remote = RemoteEngine(host.path)
+        yield remote
+        remote.close()
+
+
+def test_only_its_owner_can_open_the_socket(host: Host) -> None:
+    assert stat.S_IMODE(host.path.stat().st_mode) == 0o600
+
+
+def test_every_caller_reads_all_reports(host: Host) -> None:
+    one, two = RemoteEngine(host.path), RemoteEngine(host.path)
+    first = [report.sequence for report in one.reports()]
+    second = [report.sequence for report in two.reports()]
+    assert second[: len(first)] == first
+    assert [report.sequence for report in one.reports()] == [second[-1], second[-1] + 1]
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"hello\n", b"[]\n", b"{}\n", b'{"call": "fly"}\n', b'{"call": "apply", "action": {}}\n'],
+)
+def test_what_is_no_request_is_answered_and_the_host_goes_on(host: Host, line: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
+        raw.connect(str(host.path))
+        stream = raw.makefile("rwb")
+        stream.write(line)
+        stream.flush()
+        assert json.loads(stream.readline())["error"]["code"] == "NOT_UNDERSTOOD"
+        stream.close()
+    remote = RemoteEngine(host.path)
+    assert remote.capabilities().slots == 20
+    remote.close()
+
+
+def test_half_a_request_is_forgotten_with_its_caller(host: Host) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as raw:
+        raw.connect(str(host.path))
+        raw.sendall(b'{"call": "cancel", "jo')
+    remote = RemoteEngine(host.path)
+    assert remote.capabilities().tasks == 100
+    remote.close()
+
+
+def test_a_caller_that_is_killed_leaves_the_host_alone(host: Host) -> None:
+    program = (
+        "import sys, pathlib; from trilithon.engines.remote import RemoteEngine\n"
+        "remote = RemoteEngine(pathlib.Path(sys.argv[1]))\n"
+        "print('ready', flush=True)\n"
+        "while True: remote.reports()\n"
+    )
+    caller = subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", program, str(host.path)], stdout=subprocess.PIPE
+    )
+    assert caller.stdout is not None
+    assert caller.stdout.readline() == b"ready\n"
+    os.kill(caller.pid, signal.SIGKILL)
+    caller.wait(timeout=10)
+    caller.stdout.close()
+    remote = RemoteEngine(host.path)
+    assert remote.reports()
+    remote.close()
+
+
+def test_an_error_of_the_engine_reaches_the_caller_with_its_code(host: Host) -> None:
+    remote = RemoteEngine(host.path)
+    with pytest.raises(RefusedByHost, match="There is no action 'fly'"):
+        remote._ask("apply", {"action": {"do": "fly"}})
+    remote.close()
+
+
+def test_a_second_host_at_the_same_place_is_refused_and_a_dead_ones_place_is_taken(
+    host: Host, tmp_path: Path
+) -> None:
+    with pytest.raises(HostRuns):
+        Host(FakeEngine(), host.path)
+    dead = tmp_path / "dead.sock"
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    left.bind(str(dead))
+    left.close()
+    taken = Host(FakeEngine(), dead)
+    taken.close()
+    assert not dead.exists()
+
+
+def test_without_a_host_the_caller_is_told(tmp_path: Path) -> None:
+    with pytest.raises(HostUnreachable, match="No host answers"):
+        RemoteEngine(tmp_path / "nothing.sock")
+
+
+def test_a_closed_host_ends_its_engine(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    host = Host(engine, tmp_path / "host.sock")
+    host.close()
+    host.close()
+    assert engine.closed

@@ -67,18 +67,15 @@ class Host:
             self.engine.close()
 
     def _answer_all(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as stream:
+        """Answers one caller until it is gone, however it goes."""
+        with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
             if _peer(connection) != os.getuid():
                 return
             while not self._stopped.is_set():
                 line = stream.readline(LONGEST_REQUEST)
                 if not line.endswith(b"\n"):
                     return  # the caller is gone, or its request has no end
-                answer = json.dumps(self._answer(line)).encode() + b"\n"
-                try:
-                    connection.sendall(answer)
-                except OSError:
-                    return
+                connection.sendall(json.dumps(self._answer(line)).encode() + b"\n")
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
@@ -117,11 +114,11 @@ class Host:
 def _listen(path: Path) -> socket.socket:
     """A socket that only its owner can open. One that nobody answers any more is taken over."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         if _answers(path):
             raise HostRuns(f"A host answers at {path} already.", "Use it, or end it first.")
         path.unlink()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
         listening.bind(str(path))

@@ -43,6 +43,7 @@ class RemoteEngine:
         try:
             self._socket.connect(str(path))
         except OSError as error:
+            self._socket.close()
             raise HostUnreachable(
                 f"No host answers at {path}: {error.strerror}.", "Start one with `trilithon run`."
             ) from error

@@ -1,9 +1,10 @@
 """Fakes that several tests share: an engine that keeps the contract and runs nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trilithon.contract.engine import (
     Ability,
+    Accepted,
     Action,
     AddMachines,
     Capabilities,
@@ -33,7 +34,7 @@ class FakeEngine:
 
     def __init__(self, tasks: int = 100, slots: int = 20, machines: int = 2) -> None:
         self.ledger = Ledger(tasks, slots)
-        self.jobs: dict[str, Job] = {}
+        self.jobs_by_name: dict[str, Job] = {}
         self.allocations: dict[str, Allocation] = {}
         self.machines = [f"m{i}" for i in range(machines)]
         self.done: list[Action] = []
@@ -42,17 +43,17 @@ class FakeEngine:
         self._sequence = 0
 
     def submit(self, job: Job, allocation: Allocation) -> Outcome:
-        if job.id in self.jobs:
+        if job.id in self.jobs_by_name:
             return UNCHANGED
         try:
             self.ledger.reserve(job.id, Entry(job.tenant, job.tasks, allocation.instances))
         except DoesNotFit as error:
             return refused(error.code, error.message)
-        self.jobs[job.id], self.allocations[job.id] = job, allocation
+        self.jobs_by_name[job.id], self.allocations[job.id] = job, allocation
         return Outcome(Status.DONE)
 
     def cancel(self, job: str) -> Outcome:
-        if self.jobs.pop(job, None) is None:
+        if self.jobs_by_name.pop(job, None) is None:
             return UNCHANGED
         self.allocations.pop(job)
         self.ledger.release(job)
@@ -61,7 +62,7 @@ class FakeEngine:
     def apply(self, action: Action) -> Outcome:
         if isinstance(action, Reallocate):
             return self._reallocate(action)
-        if isinstance(action, RestartInstance | RestartJob) and action.job not in self.jobs:
+        if isinstance(action, RestartInstance | RestartJob) and action.job not in self.jobs_by_name:
             return refused("NOT_FOUND", f"There is no job {action.job}.")
         if isinstance(action, RemoveMachines) and set(action.machines) - set(self.machines):
             return refused("NOT_FOUND", "There is no such machine.")
@@ -77,7 +78,7 @@ class FakeEngine:
 
     def _reallocate(self, action: Reallocate) -> Outcome:
         wanted = action.allocation
-        if (job := self.jobs.get(wanted.job)) is None:
+        if (job := self.jobs_by_name.get(wanted.job)) is None:
             return refused("NOT_FOUND", f"There is no job {wanted.job}.")
         now = self.allocations[wanted.job]
         if wanted.generation <= now.generation:
@@ -96,6 +97,11 @@ class FakeEngine:
         self.allocations[wanted.job] = wanted
         self.done.append(action)
         return Outcome(Status.DONE)
+
+    def jobs(self) -> Mapping[str, Accepted]:
+        return {
+            name: Accepted(job, self.allocations[name]) for name, job in self.jobs_by_name.items()
+        }
 
     def reports(self) -> Sequence[Report]:
         self._sequence += 1

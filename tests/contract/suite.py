@@ -135,6 +135,17 @@ class EngineContract:
         )
         assert engine.submit(running, initial(running)).status is Status.DONE
 
+    def test_what_was_accepted_can_be_asked_for(self, engine: Engine, running: Job) -> None:
+        wider = Allocation(running.id, 5, {"first": 2, "second": 2})
+        assert engine.apply(Reallocate(wider)).changed
+        found = engine.jobs()
+        assert set(found) == {running.id}
+        assert found[running.id].job == running
+        assert found[running.id].allocation == wider
+        assert found[running.id].health == "running"
+        engine.cancel(running.id)
+        assert engine.jobs() == {}
+
     def test_reports_speak_of_the_job_and_follow_each_other(
         self, engine: Engine, running: Job
     ) -> None:

@@ -115,6 +115,16 @@ class Outcome:
         return self.status is Status.DONE
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A job that an engine runs: its file, what is wanted of it now, and how it fares in a word."""
+
+    job: Job
+    allocation: Allocation
+    health: str = "running"
+    reason: str = ""
+
+
 class Engine(Protocol):
     """Whatever runs jobs. Every method may be called again after a failure."""
 
@@ -126,6 +136,9 @@ class Engine(Protocol):
 
     def apply(self, action: Action) -> Outcome:
         """Does an action whole, or not at all."""
+
+    def jobs(self) -> Mapping[str, Accepted]:
+        """Everything that was accepted: what a controller must know that comes later."""
 
     def reports(self) -> Sequence[Report]:
         """What came from the probes since the last call, in order."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from trilithon.contract.engine import (
     Ability,
+    Accepted,
     Action,
     AddMachines,
     Capabilities,
@@ -20,6 +21,7 @@ from trilithon.contract.engine import (
 from trilithon.errors import TrilithonError
 from trilithon.model.allocation import Allocation
 from trilithon.model.intent import EdgeName
+from trilithon.recording.snapshots import job_from_json, job_to_json
 
 ONE_SHOT = {
     "restart_instance": RestartInstance,
@@ -94,6 +96,27 @@ def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
         return Outcome(**{**data, "status": Status(data["status"])})
     except (KeyError, TypeError, ValueError) as error:
         raise NotUnderstood(f"This is not an outcome: {error}.") from error
+
+
+def accepted_to_json(accepted: Accepted) -> dict[str, Any]:
+    return {
+        "job": job_to_json(accepted.job),
+        "allocation": allocation_to_json(accepted.allocation),
+        "health": accepted.health,
+        "reason": accepted.reason,
+    }
+
+
+def accepted_from_json(data: Mapping[str, Any]) -> Accepted:
+    try:
+        return Accepted(
+            job_from_json(data["job"]),
+            allocation_from_json(data["allocation"]),
+            str(data["health"]),
+            str(data["reason"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise NotUnderstood(f"This is not an accepted job: {error}.") from error
 
 
 def capabilities_to_json(capabilities: Capabilities) -> dict[str, Any]:

@@ -100,6 +100,9 @@ class Host:
                 engine.apply(wire.action_from_json(r["action"]))
             ),
             "capabilities": lambda _: wire.capabilities_to_json(engine.capabilities()),
+            "jobs": lambda _: {
+                name: wire.accepted_to_json(found) for name, found in engine.jobs().items()
+            },
             "reports": lambda r: self._reports_since(int(r["since"])),
         }
 

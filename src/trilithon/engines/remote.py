@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trilithon.contract import wire
-from trilithon.contract.engine import Action, Capabilities, Outcome
+from trilithon.contract.engine import Accepted, Action, Capabilities, Outcome
 from trilithon.errors import TrilithonError
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
@@ -59,6 +59,9 @@ class RemoteEngine:
 
     def apply(self, action: Action) -> Outcome:
         return wire.outcome_from_json(self._ask("apply", {"action": wire.action_to_json(action)}))
+
+    def jobs(self) -> Mapping[str, Accepted]:
+        return {name: wire.accepted_from_json(one) for name, one in self._ask("jobs", {}).items()}
 
     def reports(self) -> Sequence[Report]:
         answer = self._ask("reports", {"since": self._upto})

@@ -72,8 +72,3 @@ def back_pressure_origin(window: Window, parked: Floats | None = None) -> npt.ND
     into = np.bincount(layout.edge_target, weights=blocked, minlength=nodes) > 0
     out = np.bincount(layout.edge_source, weights=blocked, minlength=nodes) > 0
     return into & ~out
-
-
-def lag(window: Window) -> Floats:
-    """By how much the log grew faster than it was read, in records, per source in this window."""
-    return window.sources.arrived - window.sources.taken

@@ -35,6 +35,7 @@ class Window:
     machines: Machines
     jobs: Mapping[str, Job]
     queue: npt.NDArray[np.float64]
+    lag: npt.NDArray[np.float64]
 
     @property
     def span_s(self) -> float:
@@ -132,6 +133,8 @@ def _between(before: Snapshot, after: Snapshot) -> Window:
         jobs=after.jobs,
         # Sent to an instance and not taken by it, at the end of the window.
         queue=np.maximum(0.0, after.instances.sent - after.instances.taken),
+        # Arrived in the log and not read, at the end of the window.
+        lag=np.maximum(0.0, after.sources.arrived - after.sources.taken),
     )
 
 

@@ -1,0 +1,109 @@
+"""Owns the live view of running jobs: what a second of reports says, as a table that stays in place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from trilithon.cli.output import table
+from trilithon.contract.engine import Accepted
+from trilithon.measures.assess import Assessment
+from trilithon.model.job import Kind
+from trilithon.model.layout import KINDS
+
+JOB_COLUMNS = ("job", "in/s", "out/s", "lag", "p50 ms", "p95 ms", "juice", "utility", "of", "")
+OPERATOR_COLUMNS = ("operator", "p", "in/s", "done/s", "capacity", "queue", "held back", "")
+
+
+def summary(found: Assessment | None, accepted: Mapping[str, Accepted]) -> list[dict[str, Any]]:
+    """The live figures as data: a job after the other, with its operators. Missing ones are None."""
+    return [_job(found, name, one) for name, one in accepted.items()]
+
+
+def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, Any]:
+    job: dict[str, Any] = {"job": name, "health": accepted.health, "reason": accepted.reason}
+    if found is None or name not in found.window.layout.jobs:
+        return {**job, "operators": []}
+    layout, outcome = found.window.layout, found.outcome
+    row = layout.jobs.index(name)
+    values = {key: _plain(value[row]) for key, value in outcome.values.items()}
+    nodes = layout.job_nodes(name)
+    sources = [i for i, node in enumerate(layout.source_nodes) if node in nodes]
+    met = _plain(outcome.met[row])
+    return {
+        **job,
+        "input_per_s": _plain(np.sum(found.window.sources.arrived[sources]) / found.window.span_s),
+        "output_per_s": values["throughput"],
+        "lag": _plain(np.sum(found.window.lag[sources])),
+        "p50_ms": values["latency.p50"],
+        "p95_ms": values["latency.p95"],
+        "juice": values["juice"],
+        "utility": _plain(outcome.utility[row]),
+        "max_utility": _plain(outcome.max_utility[row]),
+        "met": None if met is None else bool(met),
+        "operators": [
+            _operator(found, node)
+            for node in nodes
+            if KINDS[layout.node_kind[node]] is Kind.OPERATOR
+        ],
+    }
+
+
+def _operator(found: Assessment, node: int) -> dict[str, Any]:
+    layout = found.window.layout
+    into = np.flatnonzero(layout.edge_target == node)
+    return {
+        "operator": layout.node_names[node],
+        "parallelism": int(layout.parallelism[node]),
+        "input_per_s": _plain(found.input_rate[node]),
+        "processed_per_s": _plain(found.processing_rate[node]),
+        "capacity": _plain(found.capacity[node]),
+        "queue": _plain(found.queue[node]),
+        "held_back": _plain(np.max(found.back_pressure[into])) if len(into) else None,
+        "congested": bool(found.congested_by_rates[node]),
+    }
+
+
+def _plain(value: Any) -> float | None:
+    number = float(value)
+    return number if np.isfinite(number) else None
+
+
+def draw(jobs: list[dict[str, Any]]) -> RenderableType:
+    """One table of jobs, one of operators per job."""
+    rows = [
+        (
+            job["job"],
+            *(job.get(key) for key in ("input_per_s", "output_per_s", "lag", "p50_ms", "p95_ms",
+                                       "juice", "utility", "max_utility")),
+            _verdict(job),
+        )
+        for job in jobs
+    ]  # fmt: skip
+    parts: list[RenderableType] = [table(None, JOB_COLUMNS, rows)]
+    for job in jobs:
+        if job["operators"]:
+            parts += [
+                Text(),
+                table(job["job"], OPERATOR_COLUMNS, map(_operator_row, job["operators"])),
+            ]
+    return Group(*parts)
+
+
+def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
+    held = operator["held_back"]
+    return (
+        *(operator[key] for key in ("operator", "parallelism", "input_per_s", "processed_per_s",
+                                    "capacity", "queue")),
+        None if held is None else f"{held:.0%}",
+        Text("congested", "red") if operator["congested"] else "",
+    )  # fmt: skip
+
+
+def _verdict(job: Mapping[str, Any]) -> Text:
+    if job["health"] != "running":
+        return Text(f"{job['health']}: {job['reason']}"[:60], "red")
+    met = job.get("met")
+    return Text("") if met is None else Text("met", "green") if met else Text("missed", "red")

@@ -146,6 +146,23 @@ def test_what_follows_from_a_mistake_is_not_told_again() -> None:
     )
 
 
+def test_a_field_that_does_not_fit_hides_nothing_else() -> None:
+    text = GOOD.replace("where: url IS NOT NULL", "whre: x\n    parallelism: two")
+    text = text.replace("priority: 7", "priority: 0").replace("topic: hits", "topic: clicks")
+    assert [code for code, _, _ in problems(text)] == [
+        "UNKNOWN_FIELD",
+        "WRONG_TYPE",
+        "FEEDBACK_TOPIC",
+        "OUT_OF_RANGE",
+    ]
+
+
+def test_an_input_that_does_not_fit_does_not_blame_its_neighbours() -> None:
+    assert problems(GOOD.replace("input: parse", "input: 5")) == [
+        ("WRONG_TYPE", "operators[1].input", 15)
+    ]
+
+
 def test_a_near_miss_gets_a_suggestion() -> None:
     with pytest.raises(InvalidJob) as caught:
         loads(GOOD.replace("where: url", "whre: url"))

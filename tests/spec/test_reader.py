@@ -88,6 +88,8 @@ HOSTILE = {
     + "["
     + "1," * 9000
     + "]",
+    "unknown fields": "name: x\n" + "".join(f"k{i}: 1\n" for i in range(4_900)),
+    "unknown fields within": "operators:\n" + "- {naem: a, inptu: b}\n" * 1_900,
     "long digits": "a: " + "9" * 250_000,
     "complex keys": "? " * 100_000,
     "dashes": "- " * 120_000,

@@ -1,7 +1,9 @@
 """Owns the two ways between a job file and the model: what a file means, and a job as a file."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -44,6 +46,11 @@ from trilithon.spec.fields import (
 from trilithon.spec.flow import check_columns
 from trilithon.spec.schemas import fields_of
 
+# A field that is left out may show another one that does not fit, but not for ever.
+MOST_TRIES: Final = 8
+# Of a file that is wrong throughout, that many problems with its form are enough.
+MOST_PROBLEMS: Final = 200
+
 # Codes of problems with the form of a file, beside those of the model.
 CODES: Final[dict[str, str]] = {
     "AGGREGATE_NOT_HERE": "an aggregate function where single rows are meant",
@@ -79,24 +86,75 @@ CODES: Final[dict[str, str]] = {
 def build(data: Mapping[str, Any], utilities: Utilities = UTILITIES) -> Job:
     """The job that a file describes. Raises `InvalidJob` with every problem there is.
 
-    A file whose form is wrong is not looked at further: its meaning would be guessed.
+    A field that does not fit is told and left out, so that the rest is looked at as well; what only
+    follows from its absence is not told.
     """
     name = str(data.get("name", "the job"))
-    try:
-        form = JobForm.model_validate(dict(data))
-    except ValidationError as error:
-        raise InvalidJob(
-            [_form_problem(e) for e in error.errors(include_url=False)], name
-        ) from error
-    problems: list[Problem] = []
-    job = _job(form, problems)
-    problems += options_problems(form)
-    problems += validate(job, utilities)
-    if not any(problem.code == "BAD_SCHEMA" for problem in problems):
-        problems += check_columns(job)
+    form, problems = _form(dict(data))
+    if form is None:
+        raise InvalidJob(problems, name)
+    broken = {_node(problem.path) for problem in problems if problem.code != "UNKNOWN_FIELD"}
+    found: list[Problem] = []
+    job = _job(form, found)
+    found += options_problems(form)
+    found += validate(job, utilities)
+    if not any(problem.code == "BAD_SCHEMA" for problem in found) and not broken:
+        found += check_columns(job)
+    # An input that was left out leaves others without a reader, which is not their fault.
+    loose = (
+        {"DEAD_END", "CONSTRAINT_BROKEN"}
+        if any(".input" in problem.path for problem in problems)
+        else set()
+    )
+    problems += [
+        problem
+        for problem in found
+        if _node(problem.path) not in broken and problem.code not in loose
+    ]
     if problems:
         raise InvalidJob(problems, name)
     return job
+
+
+def _form(data: dict[str, Any]) -> tuple[JobForm | None, list[Problem]]:
+    """The form of some data without the fields that do not fit, and what was wrong with them.
+
+    None when something is missing that a job cannot be without.
+    """
+    problems: list[Problem] = []
+    rest = deepcopy(data)
+    for _ in range(MOST_TRIES):
+        try:
+            return JobForm.model_validate(rest), problems
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=True)
+        known = {(problem.code, problem.path) for problem in problems}
+        more = [_form_problem(detail) for detail in details[:MOST_PROBLEMS]]
+        problems += [problem for problem in more if (problem.code, problem.path) not in known]
+        if len(details) > MOST_PROBLEMS or not all(_leave_out(rest, d) for d in details):
+            break
+    return None, problems
+
+
+def _leave_out(data: Any, detail: ErrorDetails) -> bool:
+    """Takes the field at fault out of the data; false if there is none to take."""
+    place = [part for part in detail["loc"] if part not in {PLAIN, MAPPING}]
+    # What stands in a list is left out with the field that holds the list.
+    while place and isinstance(place[-1], int):
+        place.pop()
+    if not place or detail["type"] == "missing":
+        return False
+    for part in place[:-1]:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return isinstance(data, dict) and data.pop(place[-1], None) is not None
+
+
+def _node(path: str) -> str:
+    """The part of the file that a path lies in: `operators[2]`, `intent`, `name`."""
+    return re.split(r"[.]", path, maxsplit=1)[0]
 
 
 def options_problems(form: JobForm) -> Iterator[Problem]:

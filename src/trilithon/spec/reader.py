@@ -42,11 +42,14 @@ class Lines:
 
     def find(self, path: str) -> int:
         """The line of a path such as `operators[2].where`, or of the innermost part there is."""
+        if found := re.match(r"\[([0-9]+)\]\.?", path):
+            inner = self.parts.get(int(found.group(1)))
+            return self.line if inner is None else inner.find(path[found.end() :])
         # Keys may hold dots themselves: the longest one that fits is meant.
-        for key in sorted(self.parts, key=lambda key: -len(str(key))):
-            written = f"[{key}]" if isinstance(key, int) else str(key)
-            if path == written or path.startswith((f"{written}.", f"{written}[")):
-                return self.parts[key].find(path[len(written) :].removeprefix("."))
+        ends = [len(path), *(m.start() for m in re.finditer(r"[.\[]", path))]
+        for end in sorted(ends, reverse=True):
+            if (inner := self.parts.get(path[:end])) is not None:
+                return inner.find(path[end:].removeprefix("."))
         # A single `input` is the list `inputs` with one entry.
         if path.startswith("inputs[0]") and "input" in self.parts:
             return self.parts["input"].find(path[len("inputs[0]") :].removeprefix("."))

@@ -1,0 +1,1 @@
+"""The papers' jobs and load shapes."""

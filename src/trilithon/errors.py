@@ -7,7 +7,8 @@
     ├── FileUnreadable      a file that is missing, too large or not what it claims to be
     ├── FileUnwritable      a file that cannot be written
     ├── FileExists          a file that would be overwritten
-    └── NotFound            a name that nothing answers to: a job, a policy, a utility function
+    ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
+    └── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
 
 Each class has a stable `code`. Problems inside an `InvalidJob` have codes of their own, which are
 listed in docs/reference/problems.md.
@@ -97,6 +98,11 @@ class NotFound(TrilithonError):
     exit_code = 7
 
 
+class PartsMissing(TrilithonError):
+    code = "PARTS_MISSING"
+    exit_code = 8
+
+
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "something went wrong that Trilithon has no name for",
@@ -106,5 +112,6 @@ EXIT_CODES: dict[int, str] = {
     InvalidRecording.exit_code: "a recording cannot be read or contradicts itself",
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",
+    PartsMissing.exit_code: "a JDK or a jar is missing, cannot be fetched or is not the right one",
     130: "stopped by Ctrl-C",
 }

@@ -8,7 +8,8 @@
     ├── FileUnwritable      a file that cannot be written
     ├── FileExists          a file that would be overwritten
     ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
-    └── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
+    ├── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
+    └── BrokerUnavailable   a Kafka that does not start, does not answer or is somebody else's
 
 Each class has a stable `code`. Problems inside an `InvalidJob` have codes of their own, which are
 listed in docs/reference/problems.md.
@@ -103,6 +104,11 @@ class PartsMissing(TrilithonError):
     exit_code = 8
 
 
+class BrokerUnavailable(TrilithonError):
+    code = "BROKER_UNAVAILABLE"
+    exit_code = 9
+
+
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "something went wrong that Trilithon has no name for",
@@ -113,5 +119,6 @@ EXIT_CODES: dict[int, str] = {
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",
     PartsMissing.exit_code: "a JDK or a jar is missing, cannot be fetched or is not the right one",
+    BrokerUnavailable.exit_code: "a Kafka broker does not start or does not answer",
     130: "stopped by Ctrl-C",
 }

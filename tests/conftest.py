@@ -1,9 +1,13 @@
 """Settings that all tests share."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from trilithon.engines.spark.broker import MARK, EmbeddedBroker, command_line
 
 # Two cores and other work beside the tests: a slow example is no finding.
 settings.register_profile(
@@ -19,3 +23,25 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_broker_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The first to be set up and so the last to look: after the run no broker of ours is there."""
+    base = tmp_path_factory.getbasetemp()
+    yield
+    assert brokers_under(base) == []
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """The one broker of the run, started by the first test that asks for it."""
+    with EmbeddedBroker.start(tmp_path_factory.mktemp("kafka") / "broker") as broker:
+        yield broker
+
+
+def brokers_under(folder: Path) -> list[int]:
+    """The processes that are brokers of this folder or of one inside it."""
+    mark = f"{MARK}{folder.resolve()}"
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if any(word.startswith(mark) for word in command_line(pid))]

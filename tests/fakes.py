@@ -16,7 +16,8 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
-from trilithon.engines.spark.ledger import DoesNotFit, Entry, Ledger
+from trilithon.engines.spark.ledger import Entry, Ledger
+from trilithon.errors import DoesNotFit
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Instances, Machines
 from trilithon.model.job import Job

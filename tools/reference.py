@@ -1,6 +1,8 @@
 """Writes what the code already says: the pages under docs/reference and the JSON Schema."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import typer.main
 
@@ -60,24 +62,37 @@ def columns() -> str:
     return text
 
 
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name, those of groups among them."""
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    flags = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    usage = [
+        f"{p.metavar or p.name.upper()}{'…' if p.nargs == -1 else ''}"
+        if p.required
+        else f"[{p.metavar or p.name.upper()}]"
+        for p in arguments
+    ]
+    text = f"## `{' '.join(['trilithon', name, *usage])}`\n\n{command.help}\n\n"
+    return text + "".join(f"- `{', '.join(flag.opts)}`: {flag.help}\n" for flag in flags) + "\n"
+
+
 def commands() -> str:
     text = (
         f"# Command line\n{NOTE}\n"
         "Answers go to stdout, messages and progress to stderr. `-o table|json|yaml` says how an answer "
         "is printed; scripts should use `json`.\n\n"
     )
-    group = typer.main.get_command(app)
-    for name, command in sorted(getattr(group, "commands").items()):  # noqa: B009 - a click group
-        arguments = [p for p in command.params if p.param_type_name == "argument"]
-        flags = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
-        usage = " ".join(
-            f"{p.metavar or p.name.upper()}{'…' if p.nargs == -1 else ''}"
-            if p.required
-            else f"[{p.metavar or p.name.upper()}]"
-            for p in arguments
-        )
-        text += f"## `trilithon {name} {usage}`\n\n{command.help}\n\n"
-        text += "".join(f"- `{', '.join(flag.opts)}`: {flag.help}\n" for flag in flags) + "\n"
+    text += "".join(
+        _command(name, command) for name, command in _commands(typer.main.get_command(app), "")
+    )
     text += "## Exit codes\n\n| code | meaning |\n| --- | --- |\n"
     return text + "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
 

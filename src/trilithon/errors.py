@@ -7,7 +7,19 @@
     ├── FileUnreadable      a file that is missing, too large or not what it claims to be
     ├── FileUnwritable      a file that cannot be written
     ├── FileExists          a file that would be overwritten
-    └── NotFound            a name that nothing answers to: a job, a policy, a utility function
+    ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
+    ├── InvalidAllocation   wanted state that no engine could bring about
+    ├── NotUnderstood       a message that is no part of the contract
+    ├── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
+    │   └── ProbeNotBuilt       the Java part does not compile
+    ├── BrokerUnavailable   a Kafka that does not start, does not answer or is somebody else's
+    │   └── KafkaUnreachable    a Kafka that an engine cannot reach
+    ├── DoesNotFit          a job for which there are not enough tasks or slots
+    ├── HostUnreachable     no host answers
+    ├── HostRuns            a host runs there already
+    └── SparkNotStarted     Spark does not start
+        ├── QueryNotStarted     a job's query does not start
+        └── PlanMismatch        Spark planned other stages than were compiled
 
 Each class has a stable `code`. Problems inside an `InvalidJob` have codes of their own, which are
 listed in docs/reference/problems.md.
@@ -97,6 +109,64 @@ class NotFound(TrilithonError):
     exit_code = 7
 
 
+class PartsMissing(TrilithonError):
+    code = "PARTS_MISSING"
+    exit_code = 8
+
+
+class BrokerUnavailable(TrilithonError):
+    code = "BROKER_UNAVAILABLE"
+    exit_code = 9
+
+
+class ProbeNotBuilt(PartsMissing):
+    code = "PROBE_NOT_BUILT"
+
+
+class KafkaUnreachable(BrokerUnavailable):
+    code = "KAFKA_UNREACHABLE"
+
+
+class InvalidAllocation(TrilithonError):
+    code = "INVALID_ALLOCATION"
+    exit_code = 3
+
+
+class NotUnderstood(TrilithonError):
+    code = "NOT_UNDERSTOOD"
+    exit_code = 3
+
+
+class DoesNotFit(TrilithonError):
+    code = "DOES_NOT_FIT"
+    exit_code = 11
+
+
+class HostUnreachable(TrilithonError):
+    code = "HOST_UNREACHABLE"
+    exit_code = 12
+
+
+class HostRuns(TrilithonError):
+    code = "HOST_RUNS"
+    exit_code = 12
+
+
+class SparkNotStarted(TrilithonError):
+    code = "SPARK_NOT_STARTED"
+    exit_code = 13
+
+
+class QueryNotStarted(SparkNotStarted):
+    code = "QUERY_NOT_STARTED"
+
+
+class PlanMismatch(SparkNotStarted):
+    """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
+
+    code = "PLAN_MISMATCH"
+
+
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "something went wrong that Trilithon has no name for",
@@ -106,9 +176,11 @@ EXIT_CODES: dict[int, str] = {
     InvalidRecording.exit_code: "a recording cannot be read or contradicts itself",
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",
-    8: "the Java part cannot be built",
-    9: "a job does not fit into the cluster",
-    10: "a host runs there already",
-    11: "no host answers",
+    PartsMissing.exit_code: "a JDK or a jar is missing, cannot be fetched or is not the right one",
+    BrokerUnavailable.exit_code: "a Kafka does not start or does not answer",
+    10: "a trace or a setting of a load cannot be meant",
+    DoesNotFit.exit_code: "a job does not fit into the cluster",
+    HostUnreachable.exit_code: "no host answers, or one runs there already",
+    SparkNotStarted.exit_code: "Spark, or a job on it, does not start",
     130: "stopped by Ctrl-C",
 }

@@ -21,7 +21,6 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.contract.wire import (
-    NotUnderstood,
     action_from_json,
     action_to_json,
     capabilities_from_json,
@@ -29,6 +28,7 @@ from trilithon.contract.wire import (
     outcome_from_json,
     outcome_to_json,
 )
+from trilithon.errors import NotUnderstood
 from trilithon.model.allocation import Allocation
 from trilithon.model.intent import EdgeName
 

@@ -16,8 +16,9 @@ import pytest
 from tests.contract.suite import EngineContract
 from tests.fakes import FakeEngine
 from trilithon.contract.engine import Engine
-from trilithon.engines.host import Host, HostRuns
-from trilithon.engines.remote import HostUnreachable, RefusedByHost, RemoteEngine
+from trilithon.engines.host import Host
+from trilithon.engines.remote import RefusedByHost, RemoteEngine
+from trilithon.errors import HostRuns, HostUnreachable
 
 
 @pytest.fixture

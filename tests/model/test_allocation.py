@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from tests.strategies import jobs
-from trilithon.errors import NotFound
-from trilithon.model.allocation import Allocation, InvalidAllocation, initial
+from trilithon.errors import InvalidAllocation, NotFound
+from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Job
 
 

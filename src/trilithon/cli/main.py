@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 import trilithon
+from trilithon.cli import broker
 from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.jobs import jobs_in
 from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
@@ -36,6 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(broker.app, name="broker")
 Files = Annotated[
     list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
 ]

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,23 @@ def data_console() -> Console:
 
 def message_console() -> Console:
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A way to tell how far one is, on stderr: one line that changes, or lines if nobody watches."""
+    watched = sys.stderr.isatty()
+
+    def tell(message: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{message}" if watched else f"{message}\n")
+        sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if watched:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def answer(output: Format, data: Any, draw: Callable[[Console], None]) -> None:

@@ -18,7 +18,7 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
-from trilithon.errors import TrilithonError
+from trilithon.errors import NotUnderstood
 from trilithon.model.allocation import Allocation
 from trilithon.model.intent import EdgeName
 from trilithon.recording.snapshots import job_from_json, job_to_json
@@ -29,10 +29,6 @@ ONE_SHOT = {
     "add_machines": AddMachines,
     "remove_machines": RemoveMachines,
 }
-
-
-class NotUnderstood(TrilithonError):
-    code = "NOT_UNDERSTOOD"
 
 
 def allocation_to_json(allocation: Allocation) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from trilithon.contract import wire
 from trilithon.contract.engine import Engine
-from trilithon.errors import TrilithonError
+from trilithon.errors import HostRuns, TrilithonError
 from trilithon.model.report import Report
 from trilithon.recording import reports as report_forms
 from trilithon.recording.snapshots import job_from_json
@@ -27,11 +27,6 @@ from trilithon.recording.snapshots import job_from_json
 KEPT_REPORTS: Final = 2000
 # A job file has at most 256 KiB; what is larger is no request.
 LONGEST_REQUEST: Final = 4 * 2**20
-
-
-class HostRuns(TrilithonError):
-    code = "HOST_RUNS"
-    exit_code = 10
 
 
 class Host:

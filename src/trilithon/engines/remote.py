@@ -8,17 +8,12 @@ from typing import Any
 
 from trilithon.contract import wire
 from trilithon.contract.engine import Accepted, Action, Capabilities, Outcome
-from trilithon.errors import TrilithonError
+from trilithon.errors import HostUnreachable, TrilithonError
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 from trilithon.recording import reports as report_forms
 from trilithon.recording.snapshots import job_to_json
-
-
-class HostUnreachable(TrilithonError):
-    code = "HOST_UNREACHABLE"
-    exit_code = 11
 
 
 class RefusedByHost(TrilithonError):

@@ -4,14 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from trilithon.errors import NotFound, TrilithonError
+from trilithon.errors import InvalidAllocation, NotFound
 from trilithon.model.intent import EdgeName
 from trilithon.model.job import Job
-
-
-class InvalidAllocation(TrilithonError):
-    code = "INVALID_ALLOCATION"
-    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)

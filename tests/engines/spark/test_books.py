@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from trilithon.engines.spark.ledger import DoesNotFit, Entry, Ledger
+from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.supervisor import Health, Limits, Supervision
+from trilithon.errors import DoesNotFit
 
 
 def test_a_refusal_says_the_numbers() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from trilithon.engines.spark import probe
+from trilithon.errors import ProbeNotBuilt
 
 SOURCES = Path(__file__).resolve().parents[3] / "probe"
 
@@ -32,6 +33,6 @@ def test_what_does_not_compile_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "src" / "Broken.java"
     broken.parent.mkdir()
     broken.write_text("class Broken {")
-    with pytest.raises(probe.ProbeNotBuilt, match=r"Broken.java:1"):
+    with pytest.raises(ProbeNotBuilt, match=r"Broken.java:1"):
         probe.build(tmp_path, tmp_path / "probe.jar")
     assert not (tmp_path / "probe.jar").exists()

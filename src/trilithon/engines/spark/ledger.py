@@ -7,12 +7,7 @@ live figure lets a newcomer in that kills an old job. So nothing is started that
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trilithon.errors import TrilithonError
-
-
-class DoesNotFit(TrilithonError):
-    code = "DOES_NOT_FIT"
-    exit_code = 9
+from trilithon.errors import DoesNotFit
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 from trilithon.engines.spark.jdk import MISSING, find_jdk
-from trilithon.errors import TrilithonError
+from trilithon.errors import ProbeNotBuilt
 
 JAR = Path(__file__).with_name("trilithon-probe.jar")
 # A jar's bytes depend on the classes only, not on when it was made.
@@ -22,11 +22,6 @@ _OPENS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-
-
-class ProbeNotBuilt(TrilithonError):
-    code = "PROBE_NOT_BUILT"
-    exit_code = 8
 
 
 def build(sources: Path, jar: Path = JAR) -> Path:

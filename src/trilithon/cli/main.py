@@ -19,6 +19,7 @@ from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.jobs import jobs_in
 from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
 from trilithon.cli.plan import draw_plan, plan
+from trilithon.cli.run import rescale_command, run_command
 from trilithon.errors import (
     FileExists,
     FileUnwritable,
@@ -38,6 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(broker.app, name="broker")
+app.command("run")(run_command)
+app.command("rescale")(rescale_command)
 Files = Annotated[
     list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
 ]

@@ -83,6 +83,10 @@ class Host:
         except (KeyError, TypeError, ValueError) as error:
             message = f"This is not a request: {type(error).__name__} {error}."
             return {"error": {"code": "NOT_UNDERSTOOD", "message": message, "hint": ""}}
+        except Exception as error:  # noqa: BLE001 - whatever an engine throws, the host goes on
+            lines = str(error).strip().splitlines() or [""]
+            message = f"The engine failed: {type(error).__name__} {lines[0]}"
+            return {"error": {"code": "ENGINE_FAILED", "message": message, "hint": ""}}
 
     def _calls(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         engine = self.engine

@@ -106,7 +106,10 @@ class Topics:
         return self.spark._jvm
 
     def create(self, **partitions: int) -> None:
-        optional, topic = self.jvm.java.util.Optional, self.jvm.org.apache.kafka.clients.admin.NewTopic
+        optional, topic = (
+            self.jvm.java.util.Optional,
+            self.jvm.org.apache.kafka.clients.admin.NewTopic,
+        )
         wanted = self.jvm.java.util.ArrayList()
         for name, count in partitions.items():
             wanted.add(topic(name, optional.of(count), optional.empty()))

@@ -10,12 +10,16 @@ from trilithon.model.job import Job
 from trilithon.spec import build
 from trilithon.spec.load import loads
 
-CLICKS = "{name: clicks, options: {subscribe: clicks}, schema: {user: STRING, n: INT, at: TIMESTAMP}}"
+CLICKS = (
+    "{name: clicks, options: {subscribe: clicks}, schema: {user: STRING, n: INT, at: TIMESTAMP}}"
+)
 VIEWS = "{name: views, options: {subscribe: views}, schema: {user: STRING, n: INT, at: TIMESTAMP}}"
 
 
 def job(operators: str, sinks: str, sources: str = CLICKS, more: str = "") -> Job:
-    return loads(f"name: j\nsources: [{sources}]\noperators: [{operators}]\nsinks: [{sinks}]\n{more}")
+    return loads(
+        f"name: j\nsources: [{sources}]\noperators: [{operators}]\nsinks: [{sinks}]\n{more}"
+    )
 
 
 def sink(name: str, reads: str, options: str = "") -> str:

@@ -165,7 +165,9 @@ def _edges(job: Job) -> Iterator[Problem]:
     for name, targets in readers.items():
         if len(targets) > 1 and not (name in operators and set(targets) <= sinks):
             place = (
-                [s.name for s in job.sources] if name in sources else [o.name for o in job.operators]
+                [s.name for s in job.sources]
+                if name in sources
+                else [o.name for o in job.operators]
             )
             yield _cut(
                 f"{'sources' if name in sources else 'operators'}[{place.index(name)}]",

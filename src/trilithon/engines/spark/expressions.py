@@ -137,5 +137,8 @@ def _syntax(error: Exception, path: str) -> Problem:
     lines = [line for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     return Problem(
-        "EXPRESSION_SYNTAX", path, f"Spark does not understand this: {first}", "Write one expression."
+        "EXPRESSION_SYNTAX",
+        path,
+        f"Spark does not understand this: {first}",
+        "Write one expression.",
     )

@@ -114,7 +114,9 @@ class _Builder:
             raise InvalidJob([_refused(error, f"{path}.schema")], self.job) from error
         row = _col(_ROW)
         broken = row.isNull() | row[_CORRUPT].isNotNull()
-        letter = self._letter(source.name, "the value is not JSON of the source's schema", _col(_VALUE))
+        letter = self._letter(
+            source.name, "the value is not JSON of the source's schema", _col(_VALUE)
+        )
         frame = frame.select(
             *(row[field.name].alias(field.name) for field in source.schema),
             _col(ORIGIN),
@@ -297,9 +299,7 @@ class _Builder:
         ).where(_col(_WRITTEN))
         if dead_letters is not None:
             topics = F.when(alive, topics).otherwise(F.array(F.lit(dead_letters)))
-        header = F.struct(
-            F.lit(ID_HEADER).alias("key"), F.encode(_col(ID), "UTF-8").alias("value")
-        )
+        header = F.struct(F.lit(ID_HEADER).alias("key"), F.encode(_col(ID), "UTF-8").alias("value"))
         return frame.select(
             F.explode(topics).alias("topic"),
             F.coalesce(_col(_VALUE), F.to_json(_col(DEAD))).alias("value"),

@@ -1,20 +1,17 @@
 """Owns how the engine reaches Kafka: the address and security settings, and what topics there are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from trilithon.errors import InvalidJob, Problem, TrilithonError
+from trilithon.errors import InvalidJob, KafkaUnreachable, Problem
 from trilithon.model.job import Job
 
 _ANSWER_MS: Final = 10_000
-
-
-class KafkaUnreachable(TrilithonError):
-    code = "KAFKA_UNREACHABLE"
-    exit_code = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +48,53 @@ def partitions(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
     return found
 
 
+def end_offsets(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
+    """Where the log of each source of a job ends: the sum over its partitions."""
+    with _admin(spark, kafka) as (jvm, admin):
+        ends: dict[str, int] = {}
+        for source in job.sources:
+            described = admin.describeTopics(list(source.topics)).allTopicNames().get()
+            asked = jvm.java.util.HashMap()
+            for name in list(described.keySet()):
+                for partition in range(described.get(name).partitions().size()):
+                    topic = jvm.org.apache.kafka.common.TopicPartition(name, partition)
+                    asked.put(topic, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+            found = admin.listOffsets(asked).all().get()
+            ends[source.name] = sum(
+                int(found.get(topic).offset()) for topic in list(asked.keySet())
+            )
+        return ends
+
+
 def topics(spark: SparkSession, kafka: Kafka) -> dict[str, int]:
-    """Every topic with its number of partitions, asked by the connector's own client."""
+    """Every topic with its number of partitions."""
+    with _admin(spark, kafka) as (_, admin):
+        described = admin.describeTopics(admin.listTopics().names().get()).allTopicNames().get()
+        return {
+            str(name): int(described.get(name).partitions().size())
+            for name in list(described.keySet())
+        }
+
+
+@contextmanager
+def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[tuple[Any, Any]]:
+    """The connector's own client, so that what it can reach, queries can."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the client is the JVM's
     settings = jvm.java.util.HashMap()
     for name, value in {"request.timeout.ms": "5000", **kafka.client}.items():
         settings.put(name, value)
     settings.put("default.api.timeout.ms", str(_ANSWER_MS))
+    admin = None
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
-        try:
-            names = admin.listTopics().names().get()
-            described = admin.describeTopics(names).allTopicNames().get()
-            return {
-                str(name): int(described.get(name).partitions().size())
-                for name in list(described.keySet())
-            }
-        finally:
-            admin.close()
-    except Exception as error:
+        yield jvm, admin
+    except Py4JError as error:
         raise KafkaUnreachable(
             f"Kafka does not answer at {kafka.servers}.", "Is it running, and is the address right?"
         ) from error
+    finally:
+        if admin is not None:
+            admin.close()
 
 
 def _missing(names: Sequence[str], path: str, there: Mapping[str, int]) -> list[Problem]:

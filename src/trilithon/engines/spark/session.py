@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from trilithon.engines.spark import probe
 from trilithon.engines.spark.jdk import MISSING, find_jdk
-from trilithon.errors import TrilithonError
+from trilithon.errors import SparkNotStarted
 
 # The catalog under which queries find the probe's functions.
 CATALOG: Final = "trilithon"
@@ -46,11 +46,6 @@ _USUAL: Final = {
     # How long a record may wait for company in a shuffle. Spark's 50 ms would be most of the latency.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
 }
-
-
-class SparkNotStarted(TrilithonError):
-    code = "SPARK_NOT_STARTED"
-    exit_code = 9
 
 
 @contextmanager
@@ -101,9 +96,7 @@ def _open(
     if (home := find_jdk()) is None:
         raise SparkNotStarted(MISSING)
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - PySpark has no other way
-        raise SparkNotStarted(
-            "A Spark session is open in this process already.", "Close it first."
-        )
+        raise SparkNotStarted("A Spark session is open in this process already.", "Close it first.")
     folder.mkdir(parents=True, exist_ok=True)
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName("trilithon")

@@ -15,23 +15,11 @@ from trilithon.engines.spark.compiler import Chain, plan_chain
 from trilithon.engines.spark.control import Control
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.kafka import Kafka, partitions
-from trilithon.errors import TrilithonError
+from trilithon.errors import PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
 
 START_S: Final = 60.0
 _POLL_S: Final = 0.05
-
-
-class QueryNotStarted(TrilithonError):
-    code = "QUERY_NOT_STARTED"
-    exit_code = 9
-
-
-class PlanMismatch(TrilithonError):
-    """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
-
-    code = "PLAN_MISMATCH"
-    exit_code = 9
 
 
 @dataclass(frozen=True)
@@ -100,9 +88,7 @@ def start_frame(
     return Running(chain, query, incarnation)
 
 
-def _await_stages(
-    control: Control, query: StreamingQuery, chain: Chain, timeout_s: float
-) -> None:
+def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not (found := control.tasks_per_stage(chain.job.id)):
         if (failure := query.exception()) is not None:

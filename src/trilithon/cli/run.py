@@ -1,0 +1,169 @@
+"""Owns running jobs from the command line: the host in this process, a live view on top of it."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from trilithon import folders
+from trilithon.cli import live
+from trilithon.cli.jobs import jobs_in
+from trilithon.cli.output import Format, Output, answer, message_console, progress
+from trilithon.contract.assembler import Assembler
+from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
+from trilithon.engines.host import Host
+from trilithon.engines.remote import RefusedByHost, RemoteEngine
+from trilithon.errors import NotFound, TrilithonError
+from trilithon.measures.assess import Assessment, assess
+from trilithon.model.allocation import initial
+from trilithon.model.job import Job
+from trilithon.model.series import Series
+from trilithon.spec.durations import seconds
+
+WINDOW_S = 10.0
+KEPT_S = 60.0
+
+
+class NotAccepted(TrilithonError):
+    code = "NOT_ACCEPTED"
+    exit_code = 3
+
+
+def socket_path() -> Path:
+    return folders.state() / "host.sock"
+
+
+@dataclass
+class Watcher:
+    """What is known of the jobs of an engine, brought up to date by `look`."""
+
+    engine: Engine
+    assembler: Assembler = field(default_factory=Assembler)
+    series: Series = field(default_factory=lambda: Series((), KEPT_S))
+    generations: dict[str, int] = field(default_factory=dict)
+
+    def look(self, now_s: float) -> list[dict[str, Any]]:
+        """Takes what was reported and gives the live figures."""
+        accepted = self.engine.jobs()
+        for name, one in accepted.items():
+            if self.generations.get(name) != one.allocation.generation:
+                self.generations[name] = one.allocation.generation
+                self.assembler.expect(one.job, one.allocation)
+        for report in self.engine.reports():
+            self.assembler.take(report)
+        if not self.series.snapshots or now_s > self.series.last.time_s:
+            self.series = self.series.extended([self.assembler.snapshot(now_s)])
+        return live.summary(self.assess(), accepted)
+
+    def assess(self) -> Assessment | None:
+        window = self.series.window(WINDOW_S)
+        return None if window is None else assess(window)
+
+
+def run_command(
+    files: Annotated[list[Path], typer.Argument(help="Job files.", show_default=False)],
+    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[64]",
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", help="host:port of a Kafka; without it, the embedded one."),
+    ] = None,
+    span: Annotated[str | None, typer.Option("--for", help="How long to run, as in 60s.")] = None,
+    slots: Annotated[int, typer.Option("--slots", help="Instances that may run at once.")] = 32,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run jobs on Spark and show live what they do, until Ctrl-C or the time is over."""
+    jobs = [job for file in files for job in jobs_in(file)]
+    length_s = None if span is None else seconds(span)
+    with progress() as tell, running(jobs, master, kafka, slots, tell) as engine:
+        figures = _watch(Watcher(engine), length_s)
+    answer(output, figures, lambda console: console.print(live.draw(figures)))
+
+
+def _watch(watcher: Watcher, length_s: float | None) -> list[dict[str, Any]]:
+    """Shows the figures every second until the time is over or somebody has had enough."""
+    console = message_console()
+    began = time.monotonic()
+    figures: list[dict[str, Any]] = []
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as shown:
+        while length_s is None or time.monotonic() - began < length_s:
+            figures = watcher.look(time.time())
+            shown.update(live.draw(figures), refresh=True)
+            time.sleep(1.0)
+    return figures
+
+
+@contextlib.contextmanager
+def running(
+    jobs: list[Job], master: str, kafka: str | None, slots: int, tell: Callable[[str], None]
+) -> Iterator[Engine]:
+    """These jobs on a host, and all that they need; everything is ended at the end.
+
+    This process talks to the host like any other: over its socket.
+    """
+    # Spark is slow to import, and most commands do without.
+    from trilithon.engines.spark.application import application  # noqa: PLC0415
+
+    with application(master, kafka, folders.state() / "spark", slots, jobs, tell) as engine:
+        host = Host(engine, socket_path())
+        serving = threading.Thread(target=host.serve, daemon=True)
+        serving.start()
+        remote = RemoteEngine(host.path, patience_s=300)
+        try:
+            for job in jobs:
+                tell(f"starting {job.id}")
+                _accepted(job, remote.submit(job, initial(job)))
+            tell(f"{len(jobs)} jobs run; Ctrl-C ends them")
+            yield remote
+        finally:
+            tell("stopping")
+            remote.close()
+            host.close()
+            serving.join(timeout=5)
+
+
+def _accepted(job: Job, outcome: Outcome) -> None:
+    if outcome.status is not Status.DONE:
+        raise NotAccepted(f"{job.id} was not started: {outcome.code} {outcome.message}")
+
+
+def rescale_command(
+    job: Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)],
+    changes: Annotated[list[str], typer.Argument(help="OPERATOR=INSTANCES …", show_default=False)],
+    socket: Annotated[Path | None, typer.Option("--socket", help="Where the host answers.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Change how many instances a running job's operators have, from another terminal."""
+    wanted = dict(_change(text) for text in changes)
+    remote = RemoteEngine(socket or socket_path())
+    try:
+        found = remote.jobs()
+        names = [name for name in found if job in {name, name.partition("/")[2]}]
+        if len(names) != 1:
+            raise NotFound(f"No job {job!r} runs.", f"There are: {', '.join(found) or 'none'}.")
+        allocation = found[names[0]].allocation.rescaled(wanted)
+        outcome = remote.apply(Reallocate(allocation))
+    finally:
+        remote.close()
+    if outcome.status is not Status.DONE:
+        raise RefusedByHost(outcome.code, outcome.message, "")
+    data = {
+        "job": names[0],
+        "generation": allocation.generation,
+        "parallelism": dict(allocation.parallelism),
+    }
+    line = ", ".join(f"{name} ×{count}" for name, count in allocation.parallelism.items())
+    answer(output, data, lambda console: console.print(Text(f"{names[0]}: {line}"), soft_wrap=True))
+
+
+def _change(text: str) -> tuple[str, int]:
+    operator, _, count = text.partition("=")
+    if not count.isdigit() or int(count) < 1:
+        raise typer.BadParameter(f"{text!r}: write OPERATOR=INSTANCES, with 1 or more.")
+    return operator, int(count)

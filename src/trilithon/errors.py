@@ -9,7 +9,8 @@
     ├── FileExists          a file that would be overwritten
     ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
     ├── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
-    └── BrokerUnavailable   a Kafka that does not start, does not answer or is somebody else's
+    ├── BrokerUnavailable   a Kafka that does not start, does not answer or is somebody else's
+    └── InvalidLoad         a trace or a setting of a load that cannot be meant
 
 Each class has a stable `code`. Problems inside an `InvalidJob` have codes of their own, which are
 listed in docs/reference/problems.md.
@@ -109,6 +110,11 @@ class BrokerUnavailable(TrilithonError):
     exit_code = 9
 
 
+class InvalidLoad(TrilithonError):
+    code = "INVALID_LOAD"
+    exit_code = 10
+
+
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "something went wrong that Trilithon has no name for",
@@ -120,5 +126,6 @@ EXIT_CODES: dict[int, str] = {
     NotFound.exit_code: "nothing answers to a name",
     PartsMissing.exit_code: "a JDK or a jar is missing, cannot be fetched or is not the right one",
     BrokerUnavailable.exit_code: "a Kafka broker does not start or does not answer",
+    InvalidLoad.exit_code: "a trace or a setting of a load cannot be meant",
     130: "stopped by Ctrl-C",
 }

@@ -1,0 +1,1 @@
+"""What jobs are given to do: load to try them with."""

@@ -47,6 +47,7 @@ def main() -> None:
             free = generate(
                 broker.address, "load", Constant(1e7), FOR_S, Records(1000, 1.1, seed=number)
             )
+            assert free.failed == 0
             made = Records(1000, 1.1, seed=number).make(0, free.sent, time.time())
             bare = plain(broker.address, "load", made)
             each = free.bytes / free.sent
@@ -56,6 +57,7 @@ def main() -> None:
                 f"{name:<12} {free.sent_per_s:>12,.0f} {bare:>12,.0f} {ratio:>6.2f} {each:>12.1f}"
             )
         paced = generate(broker.address, "load", Constant(PACED_PER_S), 10, Records(1000, 1.1))
+        assert paced.failed == 0
         print(
             f"asked for {PACED_PER_S:,.0f}/s over 10 s: {paced.sent:,} of {paced.wanted:,} sent, "
             f"{paced.sent_per_s:,.0f}/s, at most {paced.most_behind:,} behind, "

@@ -13,6 +13,8 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,6 +176,28 @@ def test_a_topic_with_another_number_of_partitions_is_not_taken(
     assert "has 2 partitions, not 3" in terminal.err
     table = terminal.run(*quick, "--shape", "trace", "--trace", "epa_http_hourly").out
     assert "behind at end" in table
+
+
+@pytest.mark.kafka
+def test_records_that_kafka_refuses_are_not_counted_as_sent(
+    terminal: Terminal, kafka: EmbeddedBroker
+) -> None:
+    """Failures that came in during the last flush were once overwritten by its result, and a load
+    whose broker had died said that everything was sent.
+    """
+    topic = f"load-{uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
+    small = NewTopic(topic, 1, 1, config={"max.message.bytes": "200"})
+    admin.create_topics([small])[topic].result(20)
+    Path("late").write_text("linger.ms=900\n")  # so that all of them come in then
+    told = terminal.json(
+        "load", "--topic", topic, "--rate", "200", "--for", "300ms", "--kafka", kafka.address,
+        "--value-bytes", "900", "--kafka-settings", "late",
+    )  # fmt: skip
+    assert told["sent"] == 0
+    assert told["failed"] + told["behind_at_end"] == told["wanted"] == 60
+    assert terminal.code == 9
+    assert "were not delivered" in terminal.err
 
 
 @pytest.mark.kafka

@@ -169,7 +169,9 @@ class _Run:
         except KeyboardInterrupt:
             interrupted = True
         due_s = min(time.perf_counter() - start, self.for_s)
-        self.failed += self.producer.flush(FLUSH_S)
+        # Not `self.failed += flush(…)`: failures are counted while it runs.
+        left = self.producer.flush(FLUSH_S)
+        self.failed += left
         # The time until the last record was delivered: what waits in a buffer is not sent.
         spent = time.perf_counter() - start
         pacer = self.pacer

@@ -13,7 +13,7 @@ from trilithon.recording.files import loads
 from trilithon.spec.load import loads as load_job
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted(page for glob in ("*.md", "docs/**/*.md", "src/**/*.md") for page in ROOT.glob(glob))
 
 
 @pytest.mark.parametrize("path", reference.files(), ids=lambda path: path.name)

@@ -17,6 +17,7 @@
     ├── DoesNotFit          a job for which there are not enough tasks or slots
     ├── HostUnreachable     no host answers
     ├── HostRuns            a host runs there already
+    ├── InvalidLoad         a trace or a setting of a load that cannot be meant
     └── SparkNotStarted     Spark does not start
         ├── QueryNotStarted     a job's query does not start
         └── PlanMismatch        Spark planned other stages than were compiled
@@ -165,6 +166,9 @@ class PlanMismatch(SparkNotStarted):
     """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
 
     code = "PLAN_MISMATCH"
+class InvalidLoad(TrilithonError):
+    code = "INVALID_LOAD"
+    exit_code = 10
 
 
 EXIT_CODES: dict[int, str] = {
@@ -178,7 +182,7 @@ EXIT_CODES: dict[int, str] = {
     NotFound.exit_code: "nothing answers to a name",
     PartsMissing.exit_code: "a JDK or a jar is missing, cannot be fetched or is not the right one",
     BrokerUnavailable.exit_code: "a Kafka does not start or does not answer",
-    10: "a trace or a setting of a load cannot be meant",
+    InvalidLoad.exit_code: "a trace or a setting of a load cannot be meant",
     DoesNotFit.exit_code: "a job does not fit into the cluster",
     HostUnreachable.exit_code: "no host answers, or one runs there already",
     SparkNotStarted.exit_code: "Spark, or a job on it, does not start",

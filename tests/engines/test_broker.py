@@ -44,7 +44,8 @@ def claim(folder: Path, pid: int) -> None:
 
 
 def topics(address: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics)
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    return set(admin.list_topics(timeout=10).topics)
 
 
 @pytest.mark.kafka
@@ -77,7 +78,7 @@ def test_on_the_command_line_it_runs_on_until_it_is_stopped(terminal: Terminal) 
         told = terminal.json("broker", "status")
         assert (told["running"], told["answers"]) == (True, True)
         assert (told["pid"], told["address"]) == (first["pid"], first["address"])
-        admin = AdminClient({"bootstrap.servers": first["address"]})
+        admin = AdminClient({"bootstrap.servers": first["address"], "log_level": 0})
         admin.create_topics([NewTopic("kept", 2, 1)])["kept"].result(20)
         assert terminal.json("broker", "stop") == {"stopped": True, "pid": first["pid"]}
         again = terminal.json("broker", "start")

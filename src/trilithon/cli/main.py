@@ -17,6 +17,7 @@ import trilithon
 from trilithon.cli import broker
 from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.jobs import jobs_in
+from trilithon.cli.load import load_command
 from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
 from trilithon.cli.plan import draw_plan, plan
 from trilithon.cli.run import rescale_command, run_command
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.add_typer(broker.app, name="broker")
 app.command("run")(run_command)
 app.command("rescale")(rescale_command)
+app.command("load")(load_command)
 Files = Annotated[
     list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
 ]

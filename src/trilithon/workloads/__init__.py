@@ -1,1 +1,1 @@
-"""The papers' jobs and load shapes."""
+"""What jobs are given to do: load to try them with."""

@@ -1,0 +1,210 @@
+"""Owns the command `load`: what it takes, and the shape that its options mean."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from trilithon.cli.output import Format, Output, answer, number, progress, table
+from trilithon.engines.spark import broker
+from trilithon.errors import BrokerUnavailable, FileUnreadable, InvalidLoad
+from trilithon.spec.durations import seconds
+from trilithon.workloads import shapes, trace
+from trilithon.workloads.load import Summary, generate
+from trilithon.workloads.records import LEAST_BYTES, SCHEMA, Records
+
+PEAK = 3.0
+PERIOD_S = 20.0
+ROW_S = 600.0
+
+
+class ShapeName(StrEnum):
+    CONSTANT = "constant"
+    STEP = "step"
+    SPIKE = "spike"
+    RAMP = "ramp"
+    SINE = "sine"
+    TRACE = "trace"
+
+
+def _span(text: str) -> float:
+    try:
+        found = seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+    if found <= 0:
+        raise typer.BadParameter("it must be above 0.")
+    return found
+
+
+def _above_zero(value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 1e7:
+        raise typer.BadParameter("it must be above 0, and at most ten million.")
+    return value
+
+
+def load_command(
+    topic: Annotated[str, typer.Option("--topic", help="Where to; made if it is not there.")],
+    rate: Annotated[
+        float,
+        typer.Option(
+            "--rate",
+            help="Records per second: the low of a shape, the mean of a trace.",
+            callback=_above_zero,
+        ),
+    ],
+    length_s: Annotated[
+        float, typer.Option("--for", help="How long.", parser=_span, metavar="SPAN")
+    ] = "60s",  # type: ignore[assignment] # the parser makes a number of it
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", help="host:port of a Kafka; else the embedded broker that runs."),
+    ] = None,
+    kafka_settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-settings", help="A file of key=value lines for the client, as for security."
+        ),
+    ] = None,
+    shape: Annotated[
+        ShapeName, typer.Option("--shape", help="How the rate changes over time.")
+    ] = ShapeName.CONSTANT,
+    peak: Annotated[
+        float | None,
+        typer.Option(
+            "--peak", help="The high of a shape; else three times --rate.", callback=_above_zero
+        ),
+    ] = None,
+    period_s: Annotated[
+        float | None,
+        typer.Option(
+            "--period",
+            help="Until a step or up a ramp, between spikes, of a wave (20s); of a trace's row (10m).",
+            parser=_span,
+            metavar="SPAN",
+        ),
+    ] = None,
+    trace_name: Annotated[
+        str | None,
+        typer.Option("--trace", help=f"A CSV file, or one of {', '.join(trace.names())}."),
+    ] = None,
+    keys: Annotated[int, typer.Option("--keys", help="Users.", min=1, max=1_000_000)] = 1000,
+    zipf: Annotated[
+        float,
+        typer.Option("--zipf", help="How uneven users are: 0 is even, 1.1 very.", min=0, max=5),
+    ] = 0.0,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", help="Of a topic that is made; else 4.", min=1, max=10_000),
+    ] = None,
+    value_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--value-bytes", help="Size of each value, by padding.", min=LEAST_BYTES, max=900_000
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the users' order.", min=0)] = 0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Generate load: timestamped JSON records, as many per second as a shape wants."""
+    wanted = _shape(shape, rate, peak, period_s, trace_name)
+    address = _address(kafka)
+    settings = {} if kafka_settings is None else read_settings(kafka_settings)
+    records = Records(keys, zipf, value_bytes, seed)
+    with progress() as tell:
+        summary = generate(
+            address, topic, wanted, length_s, records, partitions=partitions, settings=settings,
+            tell=lambda at_s, sent: tell(f"{at_s:.0f} of {length_s:g} s, {sent:,} records"),
+        )  # fmt: skip
+    data = {"kafka": address, "shape": shape.value, **asdict(summary)}
+    answer(output, data, lambda console: _draw(summary, console))
+    if summary.interrupted:
+        raise typer.Exit(130)
+    if summary.failed:
+        raise BrokerUnavailable(
+            f"{summary.failed:,} of {summary.sent + summary.failed:,} records were not delivered.",
+            f"Check the Kafka at {address}.",
+        )
+
+
+load_command.__doc__ = f"""{load_command.__doc__}
+
+A value is {SCHEMA}: the user, who is also the record's key, a page's address, the time at which it was
+handed to Kafka's client, and the record's number from 0 on.
+
+Shapes: constant; step (--rate, after one period --peak); spike (--peak in the last tenth of each period);
+ramp (to --peak in one period); sine (between the two); trace (the rows of a CSV, one per period). A load
+that was held up catches up, at most at one and a half times its highest rate.
+"""
+
+
+def _shape(
+    name: ShapeName,
+    rate: float,
+    peak: float | None,
+    period_s: float | None,
+    trace_name: str | None,
+) -> shapes.Shape:
+    if (trace_name is not None) != (name is ShapeName.TRACE):
+        raise InvalidLoad(
+            "--shape trace and --trace belong together.",
+            f"Shipped traces are {', '.join(trace.names())}.",
+        )
+    if trace_name is not None:
+        return shapes.Trace(rate, trace.load(trace_name), period_s or ROW_S)
+    if name is ShapeName.CONSTANT:
+        return shapes.Constant(rate)
+    kind: Callable[[float, float, float], shapes.Shape] = {
+        ShapeName.STEP: shapes.Step,
+        ShapeName.SPIKE: shapes.Spike,
+        ShapeName.RAMP: shapes.Ramp,
+        ShapeName.SINE: shapes.Sine,
+    }[name]
+    return kind(rate, PEAK * rate if peak is None else peak, period_s or PERIOD_S)
+
+
+def _address(kafka: str | None) -> str:
+    if kafka is not None:
+        return kafka
+    found = broker.status()
+    if found.address is None or not found.answers:
+        raise BrokerUnavailable(
+            "There is no Kafka to write to: no embedded broker runs.",
+            "Start one with `trilithon broker start`, or name a Kafka with --kafka host:port.",
+        )
+    return found.address
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Settings of librdkafka from a properties file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise FileUnreadable(f"{path} cannot be read: {error}.", "Check the name.") from error
+    found = {}
+    for line, written in enumerate(text.splitlines(), start=1):
+        if not written.strip() or written.lstrip().startswith("#"):
+            continue
+        key, equals, value = written.partition("=")
+        if not equals or not key.strip():
+            raise InvalidLoad(f"{path}:{line}: this is not a setting.", "Write key=value.")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _draw(summary: Summary, console: Console) -> None:
+    shown = {
+        "topic": summary.topic,
+        "seconds": summary.seconds,
+        "sent": f"{summary.sent:,}",
+        "failed": f"{summary.failed:,}",
+        "wanted/s": number(summary.wanted_per_s),
+        "sent/s": number(summary.sent_per_s),
+        "most behind": f"{summary.most_behind:,}",
+        "behind at end": f"{summary.behind_at_end:,}",
+    }
+    console.print(table(None, tuple(shown), [tuple(shown.values())]))

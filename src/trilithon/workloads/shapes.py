@@ -1,0 +1,148 @@
+"""Owns the shapes of load: how many records per second are wanted at each moment. Pure functions of time.
+
+A shape also knows its integral, the number of records that should have been sent by a moment: a schedule
+read from it has no rounding that adds up, and after a stall it still says exactly what is owed.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+SPIKE_SHARE = 0.1
+
+
+class Shape(ABC):
+    """Time is in seconds since the start."""
+
+    @property
+    @abstractmethod
+    def peak_per_s(self) -> float: ...
+
+    @abstractmethod
+    def rate_per_s(self, at_s: float) -> float: ...
+
+    @abstractmethod
+    def total(self, at_s: float) -> float:
+        """Records wanted from the start up to a moment: the integral of the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Shape):
+    """The same rate all the time."""
+
+    low_per_s: float
+
+    @property
+    def peak_per_s(self) -> float:
+        return self.low_per_s
+
+    def rate_per_s(self, at_s: float) -> float:  # noqa: ARG002 - every shape is a function of time
+        return self.low_per_s
+
+    def total(self, at_s: float) -> float:
+        return self.low_per_s * at_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Between(Shape):
+    """Two rates and a period: what the shapes with a peak share."""
+
+    low_per_s: float
+    high_per_s: float
+    period_s: float
+
+    @property
+    def peak_per_s(self) -> float:
+        return max(self.low_per_s, self.high_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(_Between):
+    """Low for one period, high from then on."""
+
+    def rate_per_s(self, at_s: float) -> float:
+        return self.low_per_s if at_s < self.period_s else self.high_per_s
+
+    def total(self, at_s: float) -> float:
+        before = min(at_s, self.period_s)
+        return self.low_per_s * before + self.high_per_s * (at_s - before)
+
+
+@dataclass(frozen=True, slots=True)
+class Spike(_Between):
+    """High in the last tenth of each period, low otherwise."""
+
+    def rate_per_s(self, at_s: float) -> float:
+        return self.low_per_s if at_s % self.period_s < self._calm_s else self.high_per_s
+
+    def total(self, at_s: float) -> float:
+        periods, within = divmod(at_s, self.period_s)
+        calm = min(within, self._calm_s)
+        low_s = periods * self._calm_s + calm
+        return self.low_per_s * low_s + self.high_per_s * (at_s - low_s)
+
+    @property
+    def _calm_s(self) -> float:
+        return self.period_s * (1 - SPIKE_SHARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp(_Between):
+    """From low to high in one period, high from then on."""
+
+    def rate_per_s(self, at_s: float) -> float:
+        risen = min(at_s / self.period_s, 1.0)
+        return self.low_per_s + (self.high_per_s - self.low_per_s) * risen
+
+    def total(self, at_s: float) -> float:
+        rising = min(at_s, self.period_s)
+        mean = (self.low_per_s + self.rate_per_s(rising)) / 2
+        return mean * rising + self.high_per_s * (at_s - rising)
+
+
+@dataclass(frozen=True, slots=True)
+class Sine(_Between):
+    """A wave per period, from low up to high and back."""
+
+    def rate_per_s(self, at_s: float) -> float:
+        wave = (1 - math.cos(math.tau * at_s / self.period_s)) / 2
+        return self.low_per_s + (self.high_per_s - self.low_per_s) * wave
+
+    def total(self, at_s: float) -> float:
+        turn = self.period_s / math.tau
+        wave = (at_s - turn * math.sin(at_s / turn)) / 2
+        return self.low_per_s * at_s + (self.high_per_s - self.low_per_s) * wave
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Shape):
+    """The rows of a trace one after another, each for one period, and again from the first. The
+    values are relative: their mean becomes the given rate.
+    """
+
+    mean_per_s: float
+    values: Sequence[float]
+    period_s: float
+    _rates: tuple[float, ...] = field(init=False, repr=False)
+    _totals: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        scale = self.mean_per_s * len(self.values) / sum(self.values)
+        rates = tuple(value * scale for value in self.values)
+        object.__setattr__(self, "_rates", rates)
+        totals = accumulate((rate * self.period_s for rate in rates), initial=0.0)
+        object.__setattr__(self, "_totals", tuple(totals))
+
+    @property
+    def peak_per_s(self) -> float:
+        return max(self._rates)
+
+    def rate_per_s(self, at_s: float) -> float:
+        return self._rates[int(at_s // self.period_s) % len(self._rates)]
+
+    def total(self, at_s: float) -> float:
+        row, within = divmod(at_s, self.period_s)
+        rounds, row = divmod(int(row), len(self._rates))
+        return rounds * self._totals[-1] + self._totals[row] + self._rates[row] * within

@@ -107,5 +107,6 @@ EXIT_CODES: dict[int, str] = {
     FileExists.exit_code: "a file would be overwritten",
     NotFound.exit_code: "nothing answers to a name",
     8: "the Java part cannot be built",
+    9: "Spark or Kafka cannot be started or reached, or a query does not start",
     130: "stopped by Ctrl-C",
 }

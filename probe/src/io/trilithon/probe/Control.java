@@ -32,6 +32,7 @@ public final class Control {
   public static int startJob(String job, String operators) {
     List<String> names = new ArrayList<>();
     Json.parse(operators).forEach(name -> names.add(name.asText()));
+    locations.forget(job);
     return state().startJob(job, names);
   }
 

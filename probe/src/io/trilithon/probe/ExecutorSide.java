@@ -76,6 +76,9 @@ final class ExecutorSide implements ExecutorPlugin {
   }
 
   private void sendReport() {
+    if (SparkEnv.get().blockManager().blockManagerId() == null) {
+      return; // the block manager is not up yet: nothing has run
+    }
     try {
       // PluginContext.hostname() throws on real executors
       context.send(Json.write(report.next(SparkEnv.get().blockManager().blockManagerId().host())));

@@ -41,6 +41,17 @@ public final class Functions {
     }
   }
 
+  /** reject(operator, rejected): around the condition for which a record becomes a dead letter; those are counted. */
+  public static final class Reject extends ProbeFunction {
+    public Reject() {
+      super("reject", BOOLEAN, TEXT, BOOLEAN);
+    }
+
+    public static boolean invoke(UTF8String operator, boolean rejected) {
+      return Probes.reject(operator, rejected);
+    }
+  }
+
   /** emit(edge, task): the stamp of a routed record; takes route's column, so that it comes after the gate. */
   public static final class Emit extends ProbeFunction {
     public Emit() {

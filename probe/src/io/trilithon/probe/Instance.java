@@ -21,6 +21,7 @@ final class Instance {
   private volatile LogHistogram endToEnd;
   private volatile TaskProbe holder;
   private long taken;
+  private long rejected;
   private long cpuNs;
   private long openedNs;
   private long lastMarkNs;
@@ -59,6 +60,12 @@ final class Instance {
     lock.beginWrite();
     edge.parkedNs += ns;
     parkedInRecordNs += ns;
+    lock.endWrite();
+  }
+
+  void rejected() {
+    lock.beginWrite();
+    rejected++;
     lock.endWrite();
   }
 
@@ -149,7 +156,7 @@ final class Instance {
     return lock.read(READ_TRIES, () -> {
       ObjectNode json = Json.object().put("job", key.job()).put("operator", key.operator()).put("index", key.index())
           .put("incarnation", key.incarnation()).put("active", task != null).put("taken", taken)
-          .put("cpu_ns", cpuNs + liveCpuNs);
+          .put("rejected", rejected).put("cpu_ns", cpuNs + liveCpuNs);
       json.set("service", service.toJson());
       ObjectNode in = json.putObject("in");
       inbound.forEach(edge -> in.set(edge.from, edge.toJson()));

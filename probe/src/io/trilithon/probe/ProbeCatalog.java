@@ -1,6 +1,8 @@
 // Owns the catalog under which queries find the functions: spark.sql.catalog.<name>=io.trilithon.probe.ProbeCatalog.
 package io.trilithon.probe;
 
+import static java.util.Map.entry;
+
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Function;
@@ -15,16 +17,17 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 public final class ProbeCatalog implements FunctionCatalog {
-  private static final Map<String, Entry> ENTRIES = new TreeMap<>(Map.of(
-      "take", new Entry("take(edge, stamp, origin_us)", 3, any -> new Functions.Take()),
-      "mark", new Entry("mark(operator, condition)", 2, any -> new Functions.Mark()),
-      "emit", new Entry("emit(edge, task)", 2, any -> new Functions.Emit()),
-      "sink", new Entry("sink(operator, origin_us, any)", 3, Functions.Sink::new),
-      "route", new Entry("route(edge, parallelism, any)", 3, Functions.Route::new),
-      "route_by_key", new Entry("route_by_key(edge, parallelism, hash)", 3, any -> new Functions.RouteByKey()),
-      "origin", new Entry("origin(operator, any)", 2, any -> new Functions.Origin()),
-      "work", new Entry("work(ms)", 1, any -> new Functions.Work()),
-      "wait", new Entry("wait(ms)", 1, any -> new Functions.Wait())));
+  private static final Map<String, Entry> ENTRIES = new TreeMap<>(Map.ofEntries(
+      entry("take", new Entry("take(edge, stamp, origin_us)", 3, any -> new Functions.Take())),
+      entry("mark", new Entry("mark(operator, condition)", 2, any -> new Functions.Mark())),
+      entry("reject", new Entry("reject(operator, rejected)", 2, any -> new Functions.Reject())),
+      entry("emit", new Entry("emit(edge, task)", 2, any -> new Functions.Emit())),
+      entry("sink", new Entry("sink(operator, origin_us, any)", 3, Functions.Sink::new)),
+      entry("route", new Entry("route(edge, parallelism, any)", 3, Functions.Route::new)),
+      entry("route_by_key", new Entry("route_by_key(edge, parallelism, hash)", 3, any -> new Functions.RouteByKey())),
+      entry("origin", new Entry("origin(operator, any)", 2, any -> new Functions.Origin())),
+      entry("work", new Entry("work(ms)", 1, any -> new Functions.Work())),
+      entry("wait", new Entry("wait(ms)", 1, any -> new Functions.Wait()))));
 
   private String name;
 

@@ -18,6 +18,14 @@ final class Probes {
     return condition;
   }
 
+  /** The operator cannot work on the record: it is counted, and goes on as a dead letter. */
+  static boolean reject(UTF8String operator, boolean rejected) {
+    if (rejected) {
+      TaskProbe.current().mark(operator).rejected();
+    }
+    return rejected;
+  }
+
   /** The operator's work is done, the record goes to one of the receiver's tasks as soon as that has credit. */
   static int route(UTF8String edge, int parallelism) {
     RouteProbe probe = TaskProbe.current().route(edge);

@@ -46,7 +46,7 @@ final class TaskLocations extends SparkListener {
   public void onJobStart(SparkListenerJobStart event) {
     Properties properties = event.properties();
     String job = properties == null ? null : properties.getProperty(TaskProbe.JOB);
-    if (job == null) {
+    if (job == null || isBroadcast(properties)) {
       return;
     }
     List<StageInfo> infos = CollectionConverters.asJava(event.stageInfos()).stream()
@@ -61,6 +61,11 @@ final class TaskLocations extends SparkListener {
         stages.put(infos.get(i).stageId(), new Place(job, batch, i));
       }
     }
+  }
+
+  /** Tables that are joined with are sent out before a batch, by Spark jobs that inherit the query's properties. */
+  static boolean isBroadcast(Properties properties) {
+    return properties.getProperty("spark.job.tags", "").contains("broadcast exchange");
   }
 
   @Override

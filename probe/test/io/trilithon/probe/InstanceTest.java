@@ -28,6 +28,15 @@ class InstanceTest {
     Check.equal("{\"3\":1}", json.path("out").path("b").path("sent_to").toString());
   }
 
+  void rejectedRecordsAreCounted() {
+    take(10);
+    instance.rejected();
+    take(20);
+    JsonNode json = instance.toJson();
+    Check.equal(2L, json.path("taken").asLong());
+    Check.equal(1L, json.path("rejected").asLong());
+  }
+
   void timeParkedIsNotService() {
     take(10);
     instance.mark(12 * MS);

@@ -1,0 +1,241 @@
+"""Owns what a job becomes on Spark: a chain of stages, or the reasons why this engine cannot run it.
+
+Pure: it knows neither Spark nor Kafka. `frame.py` makes a query of a chain, `start.py` runs it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from trilithon.errors import InvalidJob, Problem
+from trilithon.model.job import Edge, Grouping, Job, Operator, Sink, Source, Table
+from trilithon.model.validation import edge_paths
+
+# The probe's routing tables name at most this many tasks.
+MAX_TASKS: Final = 256
+
+# Codes of what this engine cannot run, beside those of the model and of job files.
+CODES: Final[dict[str, str]] = {
+    "BROADCAST_EDGE": "an edge that sends each record to all instances, which Spark has no way for",
+    "CUT_NEEDED": "streams that divide or meet in the middle of a job, where a topic must cut it",
+    "MISSING_TOPIC": "a topic that Kafka does not have",
+    "NO_OPERATOR": "a sink that reads a source directly",
+    "OPTION_NOT_SUPPORTED": "an option that real-time mode cannot keep",
+    "SINK_OPTIONS_DIFFER": "sinks of one job with different options of the Kafka writer",
+    "SPARK_REFUSED": "an operator that Spark's own analysis refuses",
+    "STATEFUL_OPERATOR": "an operator that keeps state, which chains cannot yet",
+    "TABLE_FILE": "a table in a file, where rows in the job are needed",
+    "TABLE_ROWS": "rows of a table that do not fit its schema",
+    "TOO_MANY_TASKS": "an operator with more tasks than a routing table can name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Tasks that run together: all readers of the sources, or one operator."""
+
+    name: str
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A job whose records take one way: united sources, a line of operators, sinks at its end."""
+
+    job: Job
+    sources: tuple[Source, ...]
+    operators: tuple[Operator, ...]
+    sinks: tuple[Sink, ...]
+    readers: tuple[int, ...]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """From source to sink. The readers of all sources are one stage: Spark unites them."""
+        reading = Stage("+".join(source.name for source in self.sources), sum(self.readers))
+        return (reading, *(Stage(o.name, o.parallelism.max) for o in self.operators))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stages' names, in the order in which the probe numbers them."""
+        return tuple(stage.name for stage in self.stages)
+
+    @property
+    def tasks_per_stage(self) -> tuple[int, ...]:
+        return tuple(stage.tasks for stage in self.stages)
+
+    @property
+    def first_reader(self) -> dict[str, int]:
+        """The index of each source's first task in the readers' stage: its instances count from there."""
+        first: dict[str, int] = {}
+        before = 0
+        for source, readers in zip(self.sources, self.readers, strict=True):
+            first[source.name] = before
+            before += readers
+        return first
+
+    def edges_into(self, operator: Operator) -> tuple[Edge, ...]:
+        return self.job.parents[operator.name]
+
+    def table(self, name: str) -> Table:
+        return next(table for table in self.job.tables if table.name == name)
+
+    def path(self, operator: Operator) -> str:
+        return f"operators[{self.job.operators.index(operator)}]"
+
+    @property
+    def writer_options(self) -> dict[str, str]:
+        """What the sinks ask of Kafka's writer; the topic is a column."""
+        return {name: value for name, value in self.sinks[0].options if name != "topic"}
+
+
+def plan_chain(job: Job, partitions: Mapping[str, int] | None = None) -> Chain:
+    """The chain of a valid job. Raises `InvalidJob` with everything that this engine cannot run.
+
+    `partitions` are those that Kafka has, by source; without them the job's own are believed, or 1.
+    """
+    if problems := tuple(unsupported(job)):
+        raise InvalidJob(problems, job.id)
+    found = partitions or {}
+    return Chain(
+        job=job,
+        sources=job.sources,
+        operators=tuple(job.operator(name) for name in job.order if name in _operators(job)),
+        sinks=job.sinks,
+        readers=tuple(found.get(s.name, s.partitions or 1) for s in job.sources),
+    )
+
+
+def unsupported(job: Job) -> Iterator[Problem]:
+    """Every reason why a valid job cannot run here, each with what to use instead."""
+    yield from _edges(job)
+    yield from _sources(job)
+    for i, operator in enumerate(job.operators):
+        yield from _operator(operator, f"operators[{i}]")
+    yield from _tables(job)
+    yield from _sinks(job)
+
+
+def _operators(job: Job) -> set[str]:
+    return {operator.name for operator in job.operators}
+
+
+def _sources(job: Job) -> Iterator[Problem]:
+    for i, source in enumerate(job.sources):
+        if "minPartitions" in dict(source.options):
+            yield Problem(
+                "OPTION_NOT_SUPPORTED",
+                f"sources[{i}].options.minPartitions",
+                "Real-time mode has one reader for each partition of a topic.",
+                "Leave the option out, and give the topic more partitions if reading is the limit.",
+            )
+
+
+def _edges(job: Job) -> Iterator[Problem]:
+    """A chain: the first operator reads sources only, every other one the operator before it, all
+    sinks read the last.
+    """
+    operators, sources = _operators(job), {source.name for source in job.sources}
+    sinks = {sink.name for sink in job.sinks}
+    readers: dict[str, list[str]] = {}
+    for edge, path in zip(job.edges, edge_paths(job), strict=True):
+        readers.setdefault(edge.source, []).append(edge.target)
+        if edge.grouping is Grouping.BROADCAST:
+            yield Problem(
+                "BROADCAST_EDGE",
+                path,
+                f"{edge.target!r} gets every record of {edge.source!r} in all its instances: "
+                "a Spark shuffle sends a record to one task.",
+                "Use shuffle or by_key; join with a table for data that all instances need.",
+            )
+        if edge.source in sources and edge.target in sinks:
+            yield Problem(
+                "NO_OPERATOR",
+                path,
+                f"The sink {edge.target!r} reads the source {edge.source!r}, with no operator between.",
+                "Put an operator between them: one with `select: ['*']` copies.",
+            )
+    for i, operator in enumerate(job.operators):
+        into = [edge.source for edge in job.parents[operator.name]]
+        if len(into) > 1 and not set(into) <= sources:
+            yield _cut(
+                f"operators[{i}].inputs",
+                f"{', '.join(into)} meet in {operator.name!r}: Spark unites raw sources only.",
+                f"Let each write to a topic, and let {operator.name!r} read these in a job of its own.",
+            )
+    for name, targets in readers.items():
+        if len(targets) > 1 and not (name in operators and set(targets) <= sinks):
+            place = (
+                [s.name for s in job.sources]
+                if name in sources
+                else [o.name for o in job.operators]
+            )
+            yield _cut(
+                f"{'sources' if name in sources else 'operators'}[{place.index(name)}]",
+                f"{name!r} is read by {', '.join(targets)}: a query has one line of operators.",
+                f"Cut by a topic: let {name!r} write to one, and let each of the others read it "
+                "in a job of its own.",
+            )
+    yield from _one_line(job, sources)
+
+
+def _one_line(job: Job, sources: set[str]) -> Iterator[Problem]:
+    """Whatever divides or meets was told before; here: several lines side by side."""
+    first = [
+        operator.name
+        for operator in job.operators
+        if any(edge.source in sources for edge in job.parents[operator.name])
+    ]
+    if len(first) > 1:
+        yield _cut(
+            "operators",
+            f"{', '.join(first)} each begin a line of operators: a query has one.",
+            "Make a job of each line.",
+        )
+
+
+def _cut(path: str, message: str, hint: str) -> Problem:
+    return Problem("CUT_NEEDED", path, message, hint)
+
+
+def _operator(operator: Operator, path: str) -> Iterator[Problem]:
+    if operator.work.stateful:
+        part = "aggregate" if operator.work.aggregate else "deduplicate"
+        yield Problem(
+            "STATEFUL_OPERATOR",
+            f"{path}.{part}",
+            f"{operator.name!r} keeps state, and this engine runs stateless operators only so far.",
+            "Write the rows to a topic and count them in Spark's own Structured Streaming.",
+        )
+    if operator.parallelism.max > MAX_TASKS:
+        yield Problem(
+            "TOO_MANY_TASKS",
+            f"{path}.parallelism",
+            f"{operator.parallelism.max} tasks: an operator has at most {MAX_TASKS}.",
+            "Lower `max`; 8 is a good one, since idle tasks make batch boundaries longer.",
+        )
+
+
+def _tables(job: Job) -> Iterator[Problem]:
+    for i, table in enumerate(job.tables):
+        if table.rows is None:
+            yield Problem(
+                "TABLE_FILE",
+                f"tables[{i}].path",
+                f"The table {table.name!r} is in a file, which this engine does not read yet.",
+                "Give its `rows` in the job.",
+            )
+
+
+def _sinks(job: Job) -> Iterator[Problem]:
+    def writer(sink: Sink) -> dict[str, str]:
+        return {name: value for name, value in sink.options if name != "topic"}
+
+    for i, sink in enumerate(job.sinks):
+        if writer(sink) != writer(job.sinks[0]):
+            yield Problem(
+                "SINK_OPTIONS_DIFFER",
+                f"sinks[{i}].options",
+                f"{sink.name!r} and {job.sinks[0].name!r} are written by one Kafka writer, "
+                "and ask different things of it.",
+                "Give all sinks the same options besides the topic.",
+            )

@@ -1,0 +1,363 @@
+"""Owns the query of a chain: how each source, operator and sink becomes a part of one DataFrame.
+
+    readers of each source ─ route, emit ┐
+                                         ├ union ─ shuffle ─ take, work ─ route, emit ─ shuffle ─ … ─ sink
+    readers of each source ─ route, emit ┘
+
+A record travels with a few columns of ours beside the user's. One that fails is not dropped where it
+fails, since a query has one writer: it becomes a dead letter, passes the operators untouched and is
+written at the end, to a topic of its own. `$d` is null as long as a record is alive.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+from trilithon.engines.spark.compiler import Chain
+from trilithon.engines.spark.expressions import attempted, checked
+from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.session import CATALOG
+from trilithon.errors import InvalidJob, Problem
+from trilithon.model.job import Edge, Field, Grouping, Join, Operator, Source, Table
+from trilithon.spec.expressions import parse
+
+# Ours begin with a sign that no column of a job can have.
+ORIGIN: Final = "$o"  # when the record was written to its source, µs: Kafka's timestamp
+ID: Final = "$i"  # topic-partition-offset, which tells duplicates
+DEAD: Final = "$d"  # why the record is a dead letter; null while it is alive
+STAMP: Final = "$t"  # when and by whom it was sent over the edge
+TASK: Final = "$p"  # the task that gets it
+SENDER: Final = "$s"  # which of several sources it came from
+_MATCHED: Final = "$m"
+_ROW: Final = "$r"
+_TRIED: Final = "$x"
+_VALUE: Final = "$v"
+_WRITTEN: Final = "$w"
+_CORRUPT: Final = "$c"
+_TRAVELLING: Final = (ORIGIN, ID, DEAD)
+
+# The header that carries a record's id to the sinks and into the dead letters.
+ID_HEADER: Final = "trilithon-source"
+
+
+def build_frame(spark: SparkSession, chain: Chain, kafka: Kafka) -> DataFrame:
+    """The chain's query, with columns `topic`, `value` and `headers` for Kafka's writer.
+
+    Raises `InvalidJob` for what Spark's parser or its analysis refuses, with the place in the job.
+    """
+    return _Builder(spark, chain, kafka).build()
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Rows on their way: a frame, and which of its columns are the user's."""
+
+    frame: DataFrame
+    columns: tuple[str, ...]
+    # What must be evaluated before the record leaves the operator.
+    evaluated: str = ORIGIN
+
+
+class _Builder:
+    def __init__(self, spark: SparkSession, chain: Chain, kafka: Kafka) -> None:
+        self.spark = spark
+        self.chain = chain
+        self.kafka = kafka
+        self.job = chain.job.id
+
+    def build(self) -> DataFrame:
+        first = self.chain.operators[0]
+        edges = {edge.source: edge for edge in self.chain.edges_into(first)}
+        branches = []
+        for i, source in enumerate(self.chain.sources):
+            read = self._source(source, f"sources[{i}]")
+            sent = self._send(read, edges[source.name], first)
+            several = len(edges) > 1
+            branches.append(sent.frame.withColumn(SENDER, F.lit(i)) if several else sent.frame)
+        frame = branches[0]
+        for branch in branches[1:]:
+            frame = frame.unionByName(branch)
+        stream = _Stream(frame, tuple(field.name for field in self.chain.sources[0].schema))
+        stream = self._receive(stream, first)
+        stream = self._work(stream, first)
+        for operator in self.chain.operators[1:]:
+            (edge,) = self.chain.edges_into(operator)
+            stream = self._receive(self._send(stream, edge, operator), operator)
+            stream = self._work(stream, operator)
+        return self._sinks(stream)
+
+    # -- sources
+
+    def _source(self, source: Source, path: str) -> _Stream:
+        options = {**dict(source.options), **self.kafka.options}
+        raw = self.spark.readStream.format("kafka").options(**options).load()
+        parsed = F.from_json(
+            _col(_VALUE),
+            ", ".join([_ddl(source.schema), f"`{_CORRUPT}` STRING"]),
+            {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
+        )
+        origin = F.unix_micros("timestamp")
+        frame = raw.select(
+            F.col("value").cast("string").alias(_VALUE),
+            origin.alias(ORIGIN),
+            F.concat_ws("-", "topic", "partition", "offset").alias(ID),
+        ).where(_probe("take", F.lit(f"{self.job}/>{source.name}"), _col(ORIGIN), _col(ORIGIN)))
+        try:
+            frame = frame.withColumn(_ROW, parsed)
+        except PySparkException as error:
+            raise InvalidJob([_refused(error, f"{path}.schema")], self.job) from error
+        row = _col(_ROW)
+        broken = row.isNull() | row[_CORRUPT].isNotNull()
+        letter = self._letter(
+            source.name, "the value is not JSON of the source's schema", _col(_VALUE)
+        )
+        frame = frame.select(
+            *(row[field.name].alias(field.name) for field in source.schema),
+            _col(ORIGIN),
+            _col(ID),
+            F.when(self._reject(source.name, broken), letter).alias(DEAD),
+        )
+        return _Stream(frame, tuple(field.name for field in source.schema), DEAD)
+
+    # -- edges
+
+    def _send(self, stream: _Stream, edge: Edge, target: Operator) -> _Stream:
+        name = F.lit(f"{self.job}/{edge.source}>{edge.target}")
+        start = F.lit(target.parallelism.initial)
+        if edge.grouping is Grouping.BY_KEY:
+            key = F.xxhash64(*(_col(name) for name in edge.key))
+            task = _probe("route_by_key", name, start, key)
+        else:
+            task = _probe("route", name, start, _col(stream.evaluated))
+        frame = stream.frame.withColumn(TASK, task)
+        frame = frame.withColumn(STAMP, _probe("emit", name, _col(TASK)))
+        return _Stream(_keep(frame, stream.columns, STAMP, TASK), stream.columns)
+
+    def _receive(self, stream: _Stream, operator: Operator) -> _Stream:
+        edges = self.chain.edges_into(operator)
+        names = [F.lit(f"{self.job}/{edge.source}>{edge.target}") for edge in edges]
+        name = names[-1]
+        by_source = {edge.source: names[i] for i, edge in enumerate(edges)}
+        if len(edges) > 1:
+            order = [by_source[source.name] for source in self.chain.sources]
+            name = order[-1]
+            for i, other in enumerate(order[:-1]):
+                name = F.when(_col(SENDER) == i, other).otherwise(name)
+        shuffled = stream.frame.repartitionById(operator.parallelism.max, _col(TASK))
+        taken = shuffled.where(_probe("take", name, _col(STAMP), _col(ORIGIN)))
+        return _Stream(_keep(taken, stream.columns), stream.columns)
+
+    # -- operators
+
+    def _work(self, stream: _Stream, operator: Operator) -> _Stream:
+        work, path = operator.work, self.chain.path(operator)
+        if work.join is not None:
+            stream = self._guarded(f"{path}.join", self._join, stream, operator, work.join)
+        if work.where is not None:
+            stream = self._guarded(f"{path}.where", self._where, stream, operator, work.where)
+        for alias, text in work.explode:
+            place = f"{path}.explode.{alias}"
+            stream = self._guarded(place, self._explode, stream, operator, alias, text, place)
+        if work.select:
+            stream = self._guarded(f"{path}.select", self._select, stream, operator)
+        return stream
+
+    def _guarded(self, path: str, step: Any, stream: _Stream, *arguments: Any) -> _Stream:
+        """A step whose frame Spark analyses at once: what it refuses is told with the place in the job."""
+        try:
+            result: _Stream = step(stream, *arguments)
+        except InvalidJob as error:
+            raise InvalidJob(error.problems, self.job) from error.__cause__
+        except AnalysisException as error:
+            raise InvalidJob([_refused(error, path)], self.job) from error
+        return result
+
+    def _join(self, stream: _Stream, operator: Operator, join: Join) -> _Stream:
+        index = self.chain.job.tables.index(self.chain.table(join.table))
+        table = self._table(self.chain.job.tables[index], f"tables[{index}]")
+        have = {name.lower() for name in stream.columns}
+        more = [name for name in table.columns if name.lower() not in have]
+        right = table.select(
+            *(_col(name).alias(f"$k{i}") for i, name in enumerate(join.on)),
+            *(_col(name) for name in more),
+            F.lit(True).alias(_MATCHED),
+        )
+        condition = _col(DEAD).isNull()
+        for i, name in enumerate(join.on):
+            left, kind = _col(name), right.schema[i].dataType
+            if stream.frame.select(left).schema[0].dataType != kind:
+                left = left.try_cast(kind)
+            condition &= left == _col(f"$k{i}")
+        frame = stream.frame.join(F.broadcast(right), condition, "left")
+        keep = _col(DEAD).isNotNull() | F.lit(join.how == "left") | _col(_MATCHED).isNotNull()
+        frame = frame.where(self._mark(operator, keep))
+        columns = (*stream.columns, *more)
+        return _Stream(_keep(frame, columns), columns)
+
+    def _where(self, stream: _Stream, operator: Operator, text: str) -> _Stream:
+        path = f"{self.chain.path(operator)}.where"
+        condition = checked(self.spark, text, stream.columns, path)
+        frame = self._try(stream, operator, "where", condition)
+        _need(frame, T.BooleanType, "A condition is true or false", path)
+        holds = F.coalesce(_col(_TRIED)["v"], F.lit(False))
+        frame = frame.where(self._mark(operator, _col(DEAD).isNotNull() | holds))
+        return _Stream(_keep(frame, stream.columns), stream.columns)
+
+    def _explode(
+        self, stream: _Stream, operator: Operator, alias: str, text: str, path: str
+    ) -> _Stream:
+        array = checked(self.spark, text, stream.columns, path)
+        frame = self._try(stream, operator, f"explode of {alias}", array)
+        _need(frame, T.ArrayType, "What is exploded is an array", path)
+        tried, dead = _col(_TRIED)["v"], _col(DEAD).isNotNull()
+        some = F.coalesce(F.size(tried) > 0, F.lit(False))
+        frame = frame.where(self._mark(operator, dead | some))
+        frame = frame.withColumn(
+            alias, F.explode(F.when(dead, F.array(F.lit(None))).otherwise(tried))
+        )
+        have = {name.lower() for name in stream.columns}
+        columns = stream.columns if alias.lower() in have else (*stream.columns, alias)
+        return _Stream(_keep(frame, columns), columns)
+
+    def _select(self, stream: _Stream, operator: Operator) -> _Stream:
+        path = self.chain.path(operator)
+        chosen: dict[str, Column] = {}
+        problems: list[Problem] = []
+        for i, text in enumerate(operator.work.select):
+            read = parse(text)
+            if read.star:
+                chosen |= {name: _col(name) for name in stream.columns}
+                continue
+            try:
+                column = checked(self.spark, text, stream.columns, f"{path}.select[{i}]")
+            except InvalidJob as error:
+                problems += error.problems
+                continue
+            chosen[read.output or f"_{i}"] = column
+        if problems:
+            raise InvalidJob(problems)
+        row = F.struct(*(column.alias(name) for name, column in chosen.items()))
+        alive = F.when(_col(DEAD).isNull(), attempted(self.spark, row))
+        frame = stream.frame.withColumn(_ROW, alive)
+        frame = self._bury(frame, stream.columns, operator, "select", _ROW)
+        frame = frame.select(
+            *(_col(_ROW)[name].alias(name) for name in chosen), *map(_col, (*_TRAVELLING, _ROW))
+        )
+        return _Stream(frame, tuple(chosen), _ROW)
+
+    def _try(self, stream: _Stream, operator: Operator, part: str, value: Column) -> DataFrame:
+        """The frame with the value as `v` of a struct: a null inside is a null, a null struct a failure."""
+        tried = attempted(self.spark, F.struct(value.alias("v")))
+        frame = stream.frame.withColumn(_TRIED, F.when(_col(DEAD).isNull(), tried))
+        return self._bury(frame, stream.columns, operator, part, _TRIED)
+
+    def _bury(
+        self, frame: DataFrame, columns: Sequence[str], operator: Operator, part: str, tried: str
+    ) -> DataFrame:
+        failed = _col(DEAD).isNull() & _col(tried).isNull()
+        row = attempted(self.spark, F.to_json(F.struct(*(_col(name) for name in columns))))
+        letter = self._letter(operator.name, f"{part} cannot be evaluated for this row", row)
+        burying = F.when(self._reject(operator.name, failed), letter).otherwise(_col(DEAD))
+        return frame.withColumn(DEAD, burying)
+
+    def _table(self, table: Table, path: str) -> DataFrame:
+        """The rows as a relation of the driver's, made by the JVM: Python's would be tasks on every core."""
+        names = [field.name for field in table.schema]
+        rows = [dict(zip(names, row, strict=True)) for row in table.rows or ()]
+        text = json.dumps(rows, default=str)
+        kind = f"array<struct<{', '.join(f'`{f.name}`: {f.type}' for f in table.schema)}>>"
+        try:
+            values = self.spark.range(1).select(
+                F.inline(F.from_json(F.lit(text), kind, {"mode": "FAILFAST"}))
+            )
+            found: Any = values._jdf.collectAsList()  # noqa: SLF001
+        except Exception as error:  # Spark's own comes as py4j's
+            raise InvalidJob([_bad_rows(table, path)], self.job) from error
+        if found.size() != len(rows):
+            raise InvalidJob([_bad_rows(table, path)], self.job)
+        jvm_session: Any = self.spark._jsparkSession  # noqa: SLF001
+        schema: Any = values._jdf.schema()  # noqa: SLF001
+        return ClassicFrame(jvm_session.createDataFrame(found, schema), self.spark)
+
+    # -- sinks
+
+    def _sinks(self, stream: _Stream) -> DataFrame:
+        last = self.chain.operators[-1].name
+        alive = _col(DEAD).isNull()
+        value = F.to_json(F.struct(*(_col(name) for name in stream.columns)))
+        frame = stream.frame.withColumn(_VALUE, F.when(alive, value))
+        delivered = _probe("sink", F.lit(f"{self.job}/{last}"), _col(ORIGIN), _col(_VALUE))
+        topics = F.array(*(F.lit(sink.topic) for sink in self.chain.sinks))
+        dead_letters = self.chain.job.dead_letter_topic
+        # As a column, not as a condition: that would move below the value, which is made twice then.
+        frame = frame.withColumn(
+            _WRITTEN, F.when(alive, delivered).otherwise(F.lit(dead_letters is not None))
+        ).where(_col(_WRITTEN))
+        if dead_letters is not None:
+            topics = F.when(alive, topics).otherwise(F.array(F.lit(dead_letters)))
+        header = F.struct(F.lit(ID_HEADER).alias("key"), F.encode(_col(ID), "UTF-8").alias("value"))
+        return frame.select(
+            F.explode(topics).alias("topic"),
+            F.coalesce(_col(_VALUE), F.to_json(_col(DEAD))).alias("value"),
+            F.array(header).alias("headers"),
+        )
+
+    # -- probes
+
+    def _mark(self, operator: Operator, condition: Column) -> Column:
+        return _probe("mark", F.lit(f"{self.job}/{operator.name}"), condition)
+
+    def _reject(self, node: str, condition: Column) -> Column:
+        return _probe("reject", F.lit(f"{self.job}/{node}"), condition)
+
+    @staticmethod
+    def _letter(node: str, reason: str, value: Column) -> Column:
+        return F.struct(
+            F.lit(reason).alias("reason"), F.lit(node).alias("at"), value.alias("value")
+        )
+
+
+def _probe(function: str, *arguments: Column) -> Column:
+    return F.call_function(f"{CATALOG}.{function}", *arguments)
+
+
+def _col(name: str) -> Column:
+    return F.col(f"`{name}`")
+
+
+def _keep(frame: DataFrame, columns: Sequence[str], *more: str) -> DataFrame:
+    """The user's columns and those of ours that travel on."""
+    return frame.select(*map(_col, (*columns, *_TRAVELLING, *more)))
+
+
+def _ddl(fields: Sequence[Field]) -> str:
+    return ", ".join(f"`{field.name}` {field.type}" for field in fields)
+
+
+def _need(frame: DataFrame, wanted: type[T.DataType], what: str, path: str) -> None:
+    kind = frame.select(_col(_TRIED)["v"]).schema[0].dataType
+    if not isinstance(kind, wanted):
+        raise InvalidJob(
+            [Problem("SPARK_REFUSED", path, f"{what}, this is {kind.simpleString()}.", "")]
+        )
+
+
+def _refused(error: PySparkException, path: str) -> Problem:
+    message = str(error).splitlines()[0]
+    return Problem("SPARK_REFUSED", path, f"Spark refuses this: {message}", "Mend the expression.")
+
+
+def _bad_rows(table: Table, path: str) -> Problem:
+    return Problem(
+        "TABLE_ROWS",
+        f"{path}.rows",
+        f"The rows of the table {table.name!r} do not fit its schema.",
+        f"Each is of {', '.join(str(field) for field in table.schema)}.",
+    )

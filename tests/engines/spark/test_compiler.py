@@ -1,0 +1,153 @@
+"""What a job becomes on Spark, and what this engine says it cannot run. Without Spark."""
+
+import pytest
+
+from trilithon.engines.spark.compiler import CODES, Stage, plan_chain
+from trilithon.engines.spark.expressions import with_own_functions
+from trilithon.errors import InvalidJob
+from trilithon.model import validation
+from trilithon.model.job import Job
+from trilithon.spec import build
+from trilithon.spec.load import loads
+
+CLICKS = (
+    "{name: clicks, options: {subscribe: clicks}, schema: {user: STRING, n: INT, at: TIMESTAMP}}"
+)
+VIEWS = "{name: views, options: {subscribe: views}, schema: {user: STRING, n: INT, at: TIMESTAMP}}"
+
+
+def job(operators: str, sinks: str, sources: str = CLICKS, more: str = "") -> Job:
+    return loads(
+        f"name: j\nsources: [{sources}]\noperators: [{operators}]\nsinks: [{sinks}]\n{more}"
+    )
+
+
+def sink(name: str, reads: str, options: str = "") -> str:
+    return f"{{name: {name}, input: {reads}, options: {{topic: {name}{options}}}}}"
+
+
+def problems(of: Job) -> dict[str, str]:
+    with pytest.raises(InvalidJob) as refused:
+        plan_chain(of)
+    return {problem.code: str(problem) for problem in refused.value.problems}
+
+
+def test_a_chain_has_a_stage_of_readers_and_one_for_each_operator() -> None:
+    operators = """{name: b, input: a, parallelism: 2}, {name: a, inputs: [clicks, views],
+        parallelism: {initial: 1, min: 1, max: 3}}"""
+    chain = plan_chain(
+        job(operators, f"{sink('x', 'b')}, {sink('y', 'b')}", f"{CLICKS}, {VIEWS}"),
+        {"clicks": 4, "views": 2},
+    )
+    assert chain.stages == (Stage("clicks+views", 6), Stage("a", 3), Stage("b", 8))
+    assert chain.names == ("clicks+views", "a", "b")
+    assert chain.tasks_per_stage == (6, 3, 8)
+    assert chain.first_reader == {"clicks": 0, "views": 4}
+    assert chain.path(chain.operators[0]) == "operators[1]"
+
+
+def test_without_an_answer_from_kafka_the_jobs_own_partitions_are_believed() -> None:
+    told = CLICKS.replace("}}", "}, partitions: 5}")
+    assert plan_chain(job("{name: a, input: clicks}", sink("x", "a"), told)).readers == (5,)
+    assert plan_chain(job("{name: a, input: clicks}", sink("x", "a"))).readers == (1,)
+
+
+@pytest.mark.parametrize(
+    ("operators", "sinks", "place"),
+    [
+        (
+            "{name: a, input: clicks}, {name: b, input: a}, {name: c, input: a}",
+            "{name: x, inputs: [b, c], options: {topic: x}}",
+            "operators[0]",
+        ),
+        (
+            "{name: a, input: clicks}, {name: b, input: a}",
+            f"{sink('x', 'a')}, {sink('y', 'b')}",
+            "operators[0]",
+        ),
+        (
+            "{name: a, input: clicks}, {name: b, input: clicks}, {name: c, inputs: [a, b]}",
+            sink("x", "c"),
+            "operators[2].inputs",
+        ),
+        (
+            "{name: a, input: clicks}, {name: b, inputs: [a, clicks]}",
+            sink("x", "b"),
+            "operators[1].inputs",
+        ),
+        (
+            "{name: a, input: clicks}, {name: b, input: clicks}",
+            f"{sink('x', 'a')}, {sink('y', 'b')}",
+            "sources[0]",
+        ),
+    ],
+    ids=["fan-out", "sink in the middle", "diamond", "source joins later", "two lines"],
+)
+def test_what_divides_or_meets_must_be_cut_by_a_topic(
+    operators: str, sinks: str, place: str
+) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        plan_chain(job(operators, sinks))
+    found = {problem.path: problem for problem in refused.value.problems}
+    assert found[place].code == "CUT_NEEDED"
+    assert "topic" in found[place].hint
+
+
+def test_a_sink_that_reads_two_operators_is_refused() -> None:
+    of = job(
+        "{name: a, input: clicks}, {name: b, input: views}",
+        "{name: x, inputs: [a, b], options: {topic: x}}",
+        f"{CLICKS}, {VIEWS}",
+    )
+    assert problems(of).keys() == {"CUT_NEEDED"}
+
+
+def test_what_else_this_engine_cannot_run_is_told_with_a_way_out() -> None:
+    operators = """{name: a, input: clicks, join: {table: t, on: [user]}, parallelism: {initial: 1, max: 300}},
+        {name: b, input: {from: a, grouping: broadcast},
+         watermark: {eventTime: at, delayThreshold: 1 second}, deduplicate: [user]}"""
+    of = job(
+        operators,
+        f"{sink('x', 'b')}, {sink('y', 'b', ', kafka.acks: all')}",
+        CLICKS.replace("subscribe: clicks", "subscribe: clicks, minPartitions: 4"),
+        "tables: [{name: t, schema: user STRING, path: t.csv, format: csv}]",
+    )
+    found = problems(of)
+    assert found.keys() == {
+        "BROADCAST_EDGE",
+        "OPTION_NOT_SUPPORTED",
+        "SINK_OPTIONS_DIFFER",
+        "STATEFUL_OPERATOR",
+        "TABLE_FILE",
+        "TOO_MANY_TASKS",
+    }
+    assert "'b' keeps state" in found["STATEFUL_OPERATOR"]
+    assert found["STATEFUL_OPERATOR"].startswith("STATEFUL_OPERATOR at operators[1].deduplicate")
+
+
+def test_a_sink_on_a_source_needs_an_operator_between() -> None:
+    of = job("{name: a, input: clicks}", f"{sink('x', 'a')}, {sink('y', 'clicks')}")
+    assert "NO_OPERATOR" in problems(of)
+
+
+def test_codes_have_one_meaning() -> None:
+    assert not CODES.keys() & (validation.CODES.keys() | build.CODES.keys())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("wait(10) AS w", "trilithon.wait(10) AS w"),
+        ("a + WORK (b)", "a + trilithon.work (b)"),
+        ("`wait`(1)", "trilithon.wait(1)"),
+        ("'wait(3)' || wait", "'wait(3)' || wait"),
+        ("work + wait(work(1))", "work + trilithon.wait(trilithon.work(1))"),
+        ("'é–' || wait(1)", "'é–' || trilithon.wait(1)"),
+        ("x.wait(1)", "x.wait(1)"),
+        ("v", "v"),
+    ],
+)
+def test_the_probes_functions_are_found_by_their_place_not_by_their_letters(
+    text: str, expected: str
+) -> None:
+    assert with_own_functions(text) == expected

@@ -7,6 +7,7 @@ from typing import Any
 import typer.main
 
 from trilithon.cli.main import app
+from trilithon.engines.spark import compiler
 from trilithon.errors import EXIT_CODES
 from trilithon.model import validation
 from trilithon.model.columns import TABLES
@@ -18,12 +19,17 @@ NOTE = "<!-- Written by `make reference` from the code; change it there. -->\n"
 
 def problems() -> str:
     rows = sorted({**validation.CODES, **build.CODES}.items())
+    engine = sorted(compiler.CODES.items())
     return (
         f"# Problems\n{NOTE}\n"
         "What `trilithon validate` can say of a job file. Each problem comes with its code, the path in "
         "the file, the line, and how to mend it; codes do not change between versions.\n\n"
         "| code | what is wrong |\n| --- | --- |\n"
         + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in rows)
+        + "\n## On Spark\n\nWhat the Spark engine can say of a good job that it cannot run. It uses the "
+        "codes above, too, for what Spark's own parser finds.\n\n"
+        "| code | what is wrong |\n| --- | --- |\n"
+        + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in engine)
     )
 
 

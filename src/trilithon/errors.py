@@ -166,6 +166,8 @@ class PlanMismatch(SparkNotStarted):
     """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
 
     code = "PLAN_MISMATCH"
+
+
 class InvalidLoad(TrilithonError):
     code = "INVALID_LOAD"
     exit_code = 10

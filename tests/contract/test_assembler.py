@@ -28,7 +28,12 @@ def report(
 ) -> Report:
     """What a sender knows of instances of `a`."""
     keys = tuple(("ads/good", "a", index) for index in taken)
-    columns = Instances.of(len(keys), taken=list(taken.values()), incarnation=[1.0] * len(keys))
+    columns = Instances.of(
+        len(keys),
+        taken=list(taken.values()),
+        busy_s=[0.1] * len(keys),
+        incarnation=[1.0] * len(keys),
+    )
     return Report(sender, sequence, time_s, instance_keys=keys, instances=columns,
                   machine_keys=(f"m-{sender}",), machines=Machines.of(1, cores=[8]), **more)  # fmt: skip
 

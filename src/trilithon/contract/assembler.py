@@ -148,7 +148,7 @@ class Assembler:
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
             for row, key in enumerate(report.instance_keys):
                 place = layout.instance_row.get(key)
-                runs = not np.isnan(report.instances.taken[row])
+                runs = not np.isnan(report.instances.busy_s[row])
                 if place is not None and on is not None and runs:
                     machine[place] = on
         columns["machine"] = machine

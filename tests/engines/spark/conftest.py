@@ -1,91 +1,31 @@
 """A Spark session and a Kafka broker for tests, one of each per module, ended with it."""
 
-import base64
-import os
-import socket
-import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from trilithon.engines.spark.jdk import find_jdk
+from trilithon.engines.spark.broker import EmbeddedBroker
+from trilithon.engines.spark.jars import CONNECTOR, jars
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import session
 
-PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-log.dirs={data}
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-group.initial.rebalance.delay.ms=0
-"""
-
 
 @pytest.fixture(scope="module")
-def jars() -> Path:
-    """Where the jars of the connector and of the broker are."""
-    folder = Path(os.environ.get("TRILITHON_TEST_JARS", "/work/probe-lab/jars"))
-    if not (folder / "connector").is_dir():
-        pytest.skip(f"no Kafka jars in {folder}: set TRILITHON_TEST_JARS")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    connector = sorted((jars / "connector").glob("*.jar"))
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     settings = {"spark.default.parallelism": "2", "spark.sql.shuffle.partitions": "2"}
-    with session("local[40]", folder, connector, settings=settings, log_level="OFF") as spark:
+    with session("local[40]", folder, jars(CONNECTOR), settings=settings, log_level="OFF") as spark:
         yield spark
 
 
 @pytest.fixture(scope="module")
-def broker(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    home = find_jdk()
-    if home is None or not (jars / "broker").is_dir():
-        pytest.skip("no JDK, or no broker's jars")
-    folder = tmp_path_factory.mktemp("broker")
-    port, controller = free_ports(2)
-    config = folder / "server.properties"
-    config.write_text(
-        PROPERTIES.format(port=port, controller=controller, data=folder / "data"), encoding="utf-8"
-    )
-    java = [home / "bin" / "java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/broker/*"]
-    cluster = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-    subprocess.run(  # noqa: S603 - a JDK's java
-        [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", config],
-        check=True,
-        capture_output=True,
-    )
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: S603 - the same
-            [*java, "kafka.Kafka", config], stdout=log, stderr=log, cwd=folder
-        )
-    try:
-        until(lambda: accepts(port) or process.poll() is not None)
-        assert process.poll() is None, (folder / "log").read_text()[-2000:]
-        yield Kafka(f"127.0.0.1:{port}")
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def broker(kafka: EmbeddedBroker) -> Kafka:
+    return Kafka(kafka.address)
 
 
 @dataclass
@@ -141,21 +81,6 @@ def topics(spark: SparkSession, broker: Kafka) -> Iterator[Topics]:
     topics = Topics(spark, broker)
     yield topics
     topics.admin.close()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def accepts(port: int) -> bool:
-    with socket.socket() as probing:
-        return probing.connect_ex(("127.0.0.1", port)) == 0
 
 
 def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:

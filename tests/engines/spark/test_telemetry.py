@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.test_validation import GOOD
 from trilithon.contract.assembler import Assembler
-from trilithon.engines.spark.telemetry import lag_report, report_of
+from trilithon.engines.spark.telemetry import Standing, host_report, report_of
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Operator, Parallelism
@@ -67,6 +67,22 @@ def second(n: int) -> list[dict[str, Any]]:
     ]
 
 
+def standing(arrived: float) -> Standing:
+    wanted = Allocation(JOB.id, 1, {"a": 2, "b": 1})
+    return Standing(JOB, wanted, 1, {"s": arrived}, {"s": 4})
+
+
+def test_an_instance_without_a_record_has_taken_none_which_is_not_missing() -> None:
+    assembler = Assembler()
+    assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
+    assembler.take(host_report(1, 1, [standing(0)]))
+    view = assembler.snapshot(1).job(JOB.id)
+    assert view.instance("a", 1)["taken"] == 0
+    assert view.instance("a", 1)["machine"] is None  # nobody said where it runs
+    assert view.edge("s", "a")["batching_s"] is None  # nobody measures that
+    assert assembler.snapshot(1).latencies.row(0) == {}
+
+
 def test_two_executors_make_one_picture() -> None:
     assembler = Assembler()
     assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
@@ -74,7 +90,7 @@ def test_two_executors_make_one_picture() -> None:
     for n in (1, 2):
         assembler.take(report_of(sent("0", n, first(n)), {JOB.id: JOB}))
         assembler.take(report_of(sent("1", n, second(n)), {JOB.id: JOB}))
-        assembler.take(lag_report(n, n, {(JOB.id, "s"): 100.0 * n}, [4]))
+        assembler.take(host_report(n, n, [standing(100.0 * n)]))
         snapshots.append(assembler.snapshot(n))
     last = snapshots[-1]
     view = last.job(JOB.id)

@@ -49,7 +49,7 @@ def application(
 
 def max_tasks(spark: SparkSession) -> int:
     """How many tasks the application can hold open at once: what Spark calls its slots."""
-    scala: Any = spark._jsc.sc()  # type: ignore[union-attr]  # noqa: SLF001 - only the JVM knows
+    scala: Any = spark._jsc.sc()  # noqa: SLF001 - only the JVM knows
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 

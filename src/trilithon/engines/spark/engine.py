@@ -31,7 +31,7 @@ from trilithon.engines.spark.kafka import Kafka, end_offsets, partitions
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.start import Running, start
 from trilithon.engines.spark.supervisor import Limits, Supervision
-from trilithon.engines.spark.telemetry import lag_report, report_of
+from trilithon.engines.spark.telemetry import Standing, host_report, report_of
 from trilithon.errors import InvalidAllocation, InvalidJob, TrilithonError
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
@@ -134,7 +134,7 @@ class SparkEngine:
         now = self.clock()
         if jobs and now >= self._next_lag_s:
             self._next_lag_s = now + 1.0
-            found.append(self._lag(now))
+            found.append(self._own_report(now))
         return found
 
     def capabilities(self) -> Capabilities:
@@ -145,6 +145,8 @@ class SparkEngine:
 
     def close(self) -> None:
         """Ends the queries; their checkpoints stay."""
+        # Each reader of a shuffle logs at ERROR that its writer has gone, which is meant here.
+        self.spark.sparkContext.setLogLevel("OFF")
         for held in self.held.values():
             if held.running is not None:
                 held.running.stop()
@@ -215,16 +217,18 @@ class SparkEngine:
             table = _table(wanted, operator, count, tasks)
             self.control.set_table(held.job.id, operator, table)
 
-    def _lag(self, now_s: float) -> Report:
+    def _own_report(self, now_s: float) -> Report:
         self._sequence += 1
-        arrived: dict[tuple[str, str], float] = {}
-        readers: list[int] = []
-        for name, held in self.held.items():
+        standing = []
+        for held in self.held.values():
+            if held.running is None:
+                continue
             ends = end_offsets(self.spark, self.kafka, held.job)
-            for source in held.job.sources:
-                arrived[name, source.name] = float(ends[source.name] - held.base[source.name])
-                readers.append(source.partitions or 1)
-        return lag_report(self._sequence, now_s, arrived, readers)
+            arrived = {name: float(end - held.base[name]) for name, end in ends.items()}
+            readers = dict(zip(ends, held.running.chain.readers, strict=True))
+            life = held.running.incarnation
+            standing.append(Standing(held.job, held.allocation, life, arrived, readers))
+        return host_report(self._sequence, now_s, standing)
 
     def _checkpoint(self, job: Job) -> Path:
         return self.folder / "checkpoints" / job.tenant / job.name

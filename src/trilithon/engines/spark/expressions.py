@@ -8,6 +8,7 @@ differently are no way around the list of functions.
 
 import difflib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession
@@ -40,7 +41,7 @@ def with_own_functions(text: str) -> str:
     """`wait(10)` → `trilithon.wait(10)`: the probe's functions live in a catalog of their own."""
     words = Spark().tokenize(text)
     result, done = "", 0
-    for i, (word, after) in enumerate(zip(words, words[1:], strict=False)):
+    for i, (word, after) in enumerate(pairwise(words)):
         qualified = i > 0 and words[i - 1].token_type is TokenType.DOT
         if (
             word.text.lower() in OWN
@@ -55,7 +56,7 @@ def with_own_functions(text: str) -> str:
 
 def checked(spark: SparkSession, text: str, columns: Sequence[str], path: str) -> Column:
     """The expression as a column over rows of these columns. Raises `InvalidJob` for what it may not say."""
-    session: Any = spark._jsparkSession  # type: ignore[attr-defined]  # noqa: SLF001 - py4j
+    session: Any = spark._jsparkSession  # noqa: SLF001 - py4j
     try:
         tree = session.sessionState().sqlParser().parseExpression(with_own_functions(text))
     except Exception as error:
@@ -71,7 +72,7 @@ def attempted(spark: SparkSession, column: Column) -> Column:
     Spark has `try_` forms of a few functions only; its own node behind them takes any expression.
     """
     catalyst: Any = spark._jvm.org.apache.spark.sql.catalyst.expressions  # type: ignore[union-attr]  # noqa: SLF001
-    inner: Any = column._jc  # type: ignore[attr-defined]  # noqa: SLF001
+    inner: Any = column._jc  # noqa: SLF001
     tools = _tools(spark)
     return ClassicColumn(tools.column(catalyst.TryEval(tools.expression(inner))))
 

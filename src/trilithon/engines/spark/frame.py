@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from trilithon.engines.spark.compiler import Chain
@@ -204,6 +205,7 @@ class _Builder:
         path = f"{self.chain.path(operator)}.where"
         condition = checked(self.spark, text, stream.columns, path)
         frame = self._try(stream, operator, "where", condition)
+        _need(frame, T.BooleanType, "A condition is true or false", path)
         holds = F.coalesce(_col(_TRIED)["v"], F.lit(False))
         frame = frame.where(self._mark(operator, _col(DEAD).isNotNull() | holds))
         return _Stream(_keep(frame, stream.columns), stream.columns)
@@ -213,6 +215,7 @@ class _Builder:
     ) -> _Stream:
         array = checked(self.spark, text, stream.columns, path)
         frame = self._try(stream, operator, f"explode of {alias}", array)
+        _need(frame, T.ArrayType, "What is exploded is an array", path)
         tried, dead = _col(_TRIED)["v"], _col(DEAD).isNotNull()
         some = F.coalesce(F.size(tried) > 0, F.lit(False))
         frame = frame.where(self._mark(operator, dead | some))
@@ -274,13 +277,13 @@ class _Builder:
             values = self.spark.range(1).select(
                 F.inline(F.from_json(F.lit(text), kind, {"mode": "FAILFAST"}))
             )
-            found: Any = values._jdf.collectAsList()  # type: ignore[attr-defined]  # noqa: SLF001
-        except PySparkException as error:
+            found: Any = values._jdf.collectAsList()  # noqa: SLF001
+        except Exception as error:  # Spark's own comes as py4j's
             raise InvalidJob([_bad_rows(table, path)], self.job) from error
         if found.size() != len(rows):
             raise InvalidJob([_bad_rows(table, path)], self.job)
-        jvm_session: Any = self.spark._jsparkSession  # type: ignore[attr-defined]  # noqa: SLF001
-        schema: Any = values._jdf.schema()  # type: ignore[attr-defined]  # noqa: SLF001
+        jvm_session: Any = self.spark._jsparkSession  # noqa: SLF001
+        schema: Any = values._jdf.schema()  # noqa: SLF001
         return ClassicFrame(jvm_session.createDataFrame(found, schema), self.spark)
 
     # -- sinks
@@ -336,6 +339,14 @@ def _keep(frame: DataFrame, columns: Sequence[str], *more: str) -> DataFrame:
 
 def _ddl(fields: Sequence[Field]) -> str:
     return ", ".join(f"`{field.name}` {field.type}" for field in fields)
+
+
+def _need(frame: DataFrame, wanted: type[T.DataType], what: str, path: str) -> None:
+    kind = frame.select(_col(_TRIED)["v"]).schema[0].dataType
+    if not isinstance(kind, wanted):
+        raise InvalidJob(
+            [Problem("SPARK_REFUSED", path, f"{what}, this is {kind.simpleString()}.", "")]
+        )
 
 
 def _refused(error: PySparkException, path: str) -> Problem:

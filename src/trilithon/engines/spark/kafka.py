@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trilithon.errors import InvalidJob, KafkaUnreachable, Problem
@@ -67,7 +68,7 @@ def end_offsets(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
 
 
 def topics(spark: SparkSession, kafka: Kafka) -> dict[str, int]:
-    """Every topic with its number of partitions."""
+    """Every topic with its number of partitions, asked by the connector's own client."""
     with _admin(spark, kafka) as (_, admin):
         described = admin.describeTopics(admin.listTopics().names().get()).allTopicNames().get()
         return {
@@ -78,17 +79,17 @@ def topics(spark: SparkSession, kafka: Kafka) -> dict[str, int]:
 
 @contextmanager
 def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[tuple[Any, Any]]:
-    """The connector's own client, so that what it can reach, queries can."""
+    """The connector's own client: what it reaches, queries reach."""
     jvm: Any = spark._jvm  # noqa: SLF001 - the client is the JVM's
     settings = jvm.java.util.HashMap()
-    for name, value in {"request.timeout.ms": "5000", **kafka.client}.items():
+    limits = {"request.timeout.ms": str(_ANSWER_MS), "default.api.timeout.ms": str(_ANSWER_MS)}
+    for name, value in {**limits, **kafka.client}.items():
         settings.put(name, value)
-    settings.put("default.api.timeout.ms", str(_ANSWER_MS))
     admin = None
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
         yield jvm, admin
-    except Py4JError as error:
+    except (Py4JError, PySparkException) as error:
         raise KafkaUnreachable(
             f"Kafka does not answer at {kafka.servers}.", "Is it running, and is the address right?"
         ) from error

@@ -3,6 +3,7 @@
 One session per process: PySpark keeps its JVM and its context in class variables.
 """
 
+import logging
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,10 @@ from pyspark.sql import SparkSession
 from trilithon.engines.spark import probe
 from trilithon.engines.spark.jdk import MISSING, find_jdk
 from trilithon.errors import SparkNotStarted
+
+# PySpark prints each exception that it raises, besides raising it.
+for _logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    logging.getLogger(_logger).setLevel(logging.CRITICAL)
 
 # The catalog under which queries find the probe's functions.
 CATALOG: Final = "trilithon"
@@ -102,14 +107,20 @@ def _open(
     builder = builder.master(master).appName("trilithon")
     for name, value in configuration(folder, jars, settings).items():
         builder = builder.config(name, value)
-    # Spark's launcher looks at JAVA_HOME only, and at this for the address it announces.
-    os.environ["JAVA_HOME"] = str(home)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Spark's launcher looks at JAVA_HOME only, and at the other for the address it announces.
+    needed = {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    before = {name: os.environ.get(name) for name in needed}
+    os.environ.update(needed)
     try:
         spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         _end_jvm()
         raise SparkNotStarted(f"Spark did not start: {error}") from error
+    finally:
+        for name, old in before.items():
+            os.environ.pop(name)
+            if old is not None:
+                os.environ[name] = old
     return spark
 
 

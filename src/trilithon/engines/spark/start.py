@@ -5,7 +5,7 @@ that were compiled, or none.
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +64,10 @@ def start_frame(
         .options(**{**chain.writer_options, **kafka.options})
         .option("checkpointLocation", str(checkpoint))
         .outputMode("update")
-        .trigger(realTime=f"{round(job.batch_s * 1000)} milliseconds")
     )
+    # PySpark's types do not know real-time mode yet.
+    real_time: Any = writer.trigger
+    writer = real_time(realTime=f"{round(job.batch_s * 1000)} milliseconds")
     # The query's thread inherits these, and its tasks get them: that is how a probe knows its job.
     properties = {"trilithon.job": job.id, "trilithon.incarnation": str(incarnation)}
     context = spark.sparkContext

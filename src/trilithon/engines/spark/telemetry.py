@@ -6,8 +6,9 @@ and how long records were under way stand with the receiver. The assembler adds 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
 from trilithon.model.report import Report
@@ -101,6 +102,7 @@ class _Translator:
         self.instances.add(
             key,
             taken=float(sent["taken"]),
+            failed=float(sent.get("rejected", 0)),
             emitted=float(sum(edge["emitted"] for edge in sent["out"].values())),
             busy_s=service["sum_us"] / 1e6,
             busy_sq_s2=service["sumsq_us2"] / 1e12,
@@ -150,19 +152,64 @@ class _Translator:
                 table.put(key, incarnation=self.incarnations[key[0]])
 
 
-def lag_report(
-    sequence: int,
-    time_s: float,
-    arrived: Mapping[tuple[str, str], float],
-    partitions: Iterable[int],
-) -> Report:
-    """What the host knows of sources that no executor does: the growth of the log's end."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job that runs: what the host knows of it without asking an executor."""
+
+    job: Job
+    allocation: Allocation
+    incarnation: int
+    arrived: Mapping[str, float]
+    partitions: Mapping[str, int]
+
+
+# What the probe counts. An instance that got no record yet has counted 0 of each, which no executor
+# tells; the host does, since counts of several senders add up.
+_COUNTED: Final = {
+    Instances: ("sent", "taken", "emitted", "failed", "busy_s", "busy_sq_s2", "cpu_s", "gaps",
+                "gap_s", "gap_sq_s2"),
+    Edges: ("emitted", "taken", "parked_s", "transfers", "channel_s"),
+    Sinks: ("written", "latencies", "latency_s"),
+}  # fmt: skip
+
+
+def host_report(sequence: int, time_s: float, standing: Iterable[Standing]) -> Report:
+    """What the host knows: which rows there are, and where the logs of the sources end."""
+    instances, edges, sinks, sources = (
+        _Rows(table) for table in (Instances, Edges, Sinks, Sources)
+    )
+    for one in standing:
+        job, life = one.job, float(one.incarnation)
+        for operator, count in one.allocation.parallelism.items():
+            for index in range(count):
+                instances.put((job.id, operator, index), incarnation=life, **_zeros(Instances))
+        for edge in job.edges:
+            edges.put((job.id, edge.source, edge.target), incarnation=life, **_zeros(Edges))
+        for sink in job.sinks:
+            sinks.put((job.id, sink.name), incarnation=life, **_zeros(Sinks))
+        for source in job.sources:
+            sources.put(
+                (job.id, source.name),
+                incarnation=life,
+                taken=0.0,
+                arrived=one.arrived[source.name],
+                partitions=float(one.partitions[source.name]),
+            )
     return Report(
         sender="host",
         sequence=sequence,
         time_s=time_s,
-        source_keys=tuple(arrived),
-        sources=Sources.of(
-            len(arrived), arrived=list(arrived.values()), partitions=list(map(float, partitions))
-        ),
+        instance_keys=tuple(instances.rows),
+        instances=instances.columns(),
+        edge_keys=tuple(edges.rows),
+        edges=edges.columns(),
+        sink_keys=tuple(sinks.rows),
+        sinks=sinks.columns(),
+        latencies=Sketches.of({} for _ in sinks.rows),
+        source_keys=tuple(sources.rows),
+        sources=sources.columns(),
     )
+
+
+def _zeros(table: type[Columns]) -> dict[str, float]:
+    return dict.fromkeys(_COUNTED[table], 0.0)

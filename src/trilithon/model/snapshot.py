@@ -128,12 +128,14 @@ class JobView:
         return {name: present(columns.column(name)[row]) for name in columns.names()}
 
     def lag(self, source: str) -> float | None:
-        """Records that arrived and were not read yet."""
+        """Records that arrived and were not read yet; not below 0, though the two counts may be of
+        moments a second apart.
+        """
         row = self.snapshot.layout.source_row.get((self.id, source))
         if row is None:
             raise NotFound(f"{self.id} has no source {source!r}.")
         sources = self.snapshot.sources
-        return present(sources.arrived[row] - sources.taken[row])
+        return present(np.maximum(0.0, sources.arrived[row] - sources.taken[row]))
 
 
 def present(value: float) -> float | None:

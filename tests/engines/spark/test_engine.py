@@ -75,7 +75,7 @@ class TestSparkEngine(EngineContract):
         engine.apply(Reallocate(Allocation(running.id, 2, {"first": 2, "second": 1})))
         assembler.expect(running, Allocation(running.id, 2, {"first": 2, "second": 1}))
         topics.write("chain-in", [f'{{"v": {i}}}' for i in range(-20, 180)])
-        until(lambda: written() == 180)
+        until(lambda: written() == 180 and snapshots[-1].sources.arrived[0] == 200)
         last = snapshots[-1]
         view = last.job(running.id)
         assert view.lag("in") == 0

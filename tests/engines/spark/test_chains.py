@@ -310,6 +310,19 @@ sinks: [{{name: out, input: op, options: {{topic: types-out}}}}]
             build_frame(spark, plan_chain(job), broker)
 
 
+def test_a_key_that_spark_cannot_hash_is_refused(
+    spark: SparkSession, broker: Kafka, topics: Topics
+) -> None:
+    job = loads("""
+name: maps
+sources: [{name: src, options: {subscribe: maps-in}, schema: {m: "MAP<STRING, INT>"}}]
+operators: [{name: op, input: {from: src, grouping: by_key, key: [m]}}]
+sinks: [{name: out, input: op, options: {topic: maps-out}}]
+""")
+    with pytest.raises(InvalidJob, match=r"SPARK_REFUSED at operators\[0\]\.inputs"):
+        build_frame(spark, plan_chain(job), broker)
+
+
 def test_rows_of_a_table_must_fit_its_schema(
     spark: SparkSession, broker: Kafka, topics: Topics
 ) -> None:

@@ -16,7 +16,7 @@ from trilithon.engines.spark.expressions import attempted, checked
 from trilithon.engines.spark.frame import ID_HEADER, build_frame
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.start import start, start_frame
-from trilithon.errors import InvalidJob, KafkaUnreachable, PlanMismatch
+from trilithon.errors import InvalidJob, KafkaUnreachable, PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
 from trilithon.spec.load import loads
 
@@ -215,6 +215,16 @@ def test_other_stages_than_compiled_are_refused(
     assert not spark.streams.active
 
 
+def test_without_slots_for_all_tasks_there_is_no_start(
+    spark: SparkSession, broker: Kafka, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create(**{"wide-in": 1, "wide-out": 1})
+    job = simple_job("wide", parallelism="{initial: 1, max: 60}")
+    with pytest.raises(QueryNotStarted, match=r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"):
+        start(spark, job, broker, tmp_path / "checkpoint")
+    assert not spark.streams.active
+
+
 def test_topics_that_are_missing_are_all_told_before_the_start(
     spark: SparkSession, broker: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +254,7 @@ def test_topics_that_are_missing_are_all_told_before_the_start(
         ("IDENTIFIER('reflect')('a')", "EXPRESSION_NOT_ALLOWED", "UnresolvedIdentifier"),
         ("sum(n) OVER ()", "EXPRESSION_NOT_ALLOWED", "Window"),
         (":p", "EXPRESSION_NOT_ALLOWED", "NamedParameter"),
+        ("to_json(struct(*))", "EXPRESSION_NOT_ALLOWED", "UnresolvedStar"),
         ("current_user", "UNKNOWN_COLUMN", "'current_user'"),
         ("`$o` + 1", "UNKNOWN_COLUMN", "'$o'"),
         ("n +", "EXPRESSION_SYNTAX", "Spark does not understand this"),
@@ -308,6 +319,19 @@ sinks: [{{name: out, input: op, options: {{topic: types-out}}}}]
 """)
         with pytest.raises(InvalidJob, match=r"SPARK_REFUSED at operators\[0\]\."):
             build_frame(spark, plan_chain(job), broker)
+
+
+def test_a_key_that_spark_cannot_hash_is_refused(
+    spark: SparkSession, broker: Kafka, topics: Topics
+) -> None:
+    job = loads("""
+name: maps
+sources: [{name: src, options: {subscribe: maps-in}, schema: {m: "MAP<STRING, INT>"}}]
+operators: [{name: op, input: {from: src, grouping: by_key, key: [m]}}]
+sinks: [{name: out, input: op, options: {topic: maps-out}}]
+""")
+    with pytest.raises(InvalidJob, match=r"SPARK_REFUSED at operators\[0\]\.inputs"):
+        build_frame(spark, plan_chain(job), broker)
 
 
 def test_rows_of_a_table_must_fit_its_schema(

@@ -130,6 +130,12 @@ def test_a_sink_on_a_source_needs_an_operator_between() -> None:
     assert "NO_OPERATOR" in problems(of)
 
 
+def test_sources_that_are_united_have_columns_of_the_same_types() -> None:
+    other = VIEWS.replace("n: INT", "n: STRING")
+    of = job("{name: a, inputs: [clicks, views]}", sink("x", "a"), f"{CLICKS}, {other}")
+    assert "'n' is STRING here and INT in 'clicks'" in problems(of)["COLUMNS_DIFFER"]
+
+
 def test_codes_have_one_meaning() -> None:
     assert not CODES.keys() & (validation.CODES.keys() | build.CODES.keys())
 

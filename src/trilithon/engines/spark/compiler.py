@@ -120,7 +120,18 @@ def _operators(job: Job) -> set[str]:
 
 
 def _sources(job: Job) -> Iterator[Problem]:
+    types = {field.name.lower(): field for field in job.sources[0].schema}
     for i, source in enumerate(job.sources):
+        for field in source.schema:
+            first = types.get(field.name.lower(), field)
+            if first.type != field.type:
+                yield Problem(
+                    "COLUMNS_DIFFER",
+                    f"sources[{i}].schema",
+                    f"The column {field.name!r} is {field.type} here and {first.type} in "
+                    f"{job.sources[0].name!r}: united, values of one would not fit the other.",
+                    "Give it the same type in both.",
+                )
         if "minPartitions" in dict(source.options):
             yield Problem(
                 "OPTION_NOT_SUPPORTED",

@@ -43,6 +43,10 @@ class Control:
         described: dict[str, Any] = json.loads(self._probe.tables())
         return described
 
+    def running_tasks(self, job: str, stage: str) -> int:
+        """How many tasks of a stage are placed in the running batch; 0 until all of them are."""
+        return len(self.tables().get(f"{job}/{stage}", {}).get("tasks", {}))
+
     def drain_reports(self) -> dict[str, Any]:
         """The executors' reports since the last call."""
         drained: dict[str, Any] = json.loads(self._probe.drainReports())

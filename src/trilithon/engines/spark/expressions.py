@@ -21,15 +21,16 @@ from trilithon.errors import InvalidJob, Problem
 from trilithon.spec.functions import ALLOWED, OWN
 
 # Every kind of node that Spark's parser makes of an expression that the reader of job files lets
-# through. What is not here is refused: subqueries, windows, parameters, names made by IDENTIFIER().
+# through. What is not here is refused: subqueries, windows, parameters, names made by IDENTIFIER(),
+# and stars within an expression, which would give out our own columns.
 _NODES: Final = frozenset(
     """Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat CreateNamedStruct
     Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual ILike In IntegralDivide IsNotNull IsNull
     LambdaFunction LessThan LessThanOrEqual Like LikeAll LikeAny Literal Multiply Not NotLikeAll NotLikeAny
     Or Overlay RLike Remainder ShiftLeft ShiftRight ShiftRightUnsigned StringLocate StringTrim
     StringTrimLeft StringTrimRight Substring Subtract TimestampAdd TimestampDiff UnaryMinus UnaryPositive
-    UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction UnresolvedNamedLambdaVariable
-    UnresolvedStar""".split()
+    UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction
+    UnresolvedNamedLambdaVariable""".split()
 )
 # What Spark's parser itself calls by these names.
 _OPERATORS: Final = frozenset({"between"})

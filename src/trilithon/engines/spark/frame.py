@@ -78,7 +78,7 @@ class _Builder:
         branches = []
         for i, source in enumerate(self.chain.sources):
             read = self._source(source, f"sources[{i}]")
-            sent = self._send(read, edges[source.name], first)
+            sent = self._leave(read, edges[source.name], first)
             several = len(edges) > 1
             branches.append(sent.frame.withColumn(SENDER, F.lit(i)) if several else sent.frame)
         frame = branches[0]
@@ -89,7 +89,7 @@ class _Builder:
         stream = self._work(stream, first)
         for operator in self.chain.operators[1:]:
             (edge,) = self.chain.edges_into(operator)
-            stream = self._receive(self._send(stream, edge, operator), operator)
+            stream = self._receive(self._leave(stream, edge, operator), operator)
             stream = self._work(stream, operator)
         return self._sinks(stream)
 
@@ -127,6 +127,9 @@ class _Builder:
         return _Stream(frame, tuple(field.name for field in source.schema), DEAD)
 
     # -- edges
+
+    def _leave(self, stream: _Stream, edge: Edge, target: Operator) -> _Stream:
+        return self._guarded(f"{self.chain.path(target)}.inputs", self._send, stream, edge, target)
 
     def _send(self, stream: _Stream, edge: Edge, target: Operator) -> _Stream:
         name = F.lit(f"{self.job}/{edge.source}>{edge.target}")
@@ -289,11 +292,13 @@ class _Builder:
     # -- sinks
 
     def _sinks(self, stream: _Stream) -> DataFrame:
-        last = self.chain.operators[-1].name
+        last = self.chain.operators[-1]
         alive = _col(DEAD).isNull()
-        value = F.to_json(F.struct(*(_col(name) for name in stream.columns)))
+        value = attempted(self.spark, F.to_json(F.struct(*(_col(name) for name in stream.columns))))
         frame = stream.frame.withColumn(_VALUE, F.when(alive, value))
-        delivered = _probe("sink", F.lit(f"{self.job}/{last}"), _col(ORIGIN), _col(_VALUE))
+        frame = self._bury(frame, stream.columns, last, "writing as JSON", _VALUE)
+        sunk = F.lit(f"{self.job}/{last.name}")
+        delivered = _probe("sink", sunk, _col(ORIGIN), _col(_VALUE))
         topics = F.array(*(F.lit(sink.topic) for sink in self.chain.sinks))
         dead_letters = self.chain.job.dead_letter_topic
         # As a column, not as a condition: that would move below the value, which is made twice then.

@@ -3,6 +3,7 @@ that were compiled, or none.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -91,19 +92,26 @@ def start_frame(
 
 
 def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout_s: float) -> None:
+    def wait_for(condition: Callable[[], bool]) -> None:
+        while not condition():
+            if (failure := query.exception()) is not None:
+                raise QueryNotStarted(f"{chain.job.id} ended: {_first_line(failure)}") from failure
+            if time.monotonic() > deadline:
+                raise QueryNotStarted(f"{chain.job.id} runs no batch after {timeout_s:g} s.")
+            time.sleep(_POLL_S)
+
     deadline = time.monotonic() + timeout_s
-    while not (found := control.tasks_per_stage(chain.job.id)):
-        if (failure := query.exception()) is not None:
-            raise QueryNotStarted(f"{chain.job.id} ended: {_first_line(failure)}") from failure
-        if time.monotonic() > deadline:
-            raise QueryNotStarted(f"{chain.job.id} runs no batch after {timeout_s:g} s.")
-        time.sleep(_POLL_S)
-    if found != chain.tasks_per_stage:
+    wait_for(lambda: bool(control.tasks_per_stage(chain.job.id)))
+    if (found := control.tasks_per_stage(chain.job.id)) != chain.tasks_per_stage:
         raise PlanMismatch(
             f"Spark planned stages of {_listed(found)} tasks for {chain.job.id}, compiled were "
             f"{_listed(chain.tasks_per_stage)} ({', '.join(chain.names)}).",
             "The job is not started, since its figures would be attributed wrongly.",
         )
+    # A batch is planned before Spark looks for slots: only tasks that run are a start.
+    wait_for(
+        lambda: all(control.running_tasks(chain.job.id, s.name) == s.tasks for s in chain.stages)
+    )
 
 
 def _listed(tasks: tuple[int, ...]) -> str:

@@ -6,6 +6,7 @@ One session per process: PySpark keeps its JVM and its context in class variable
 import logging
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,16 +113,33 @@ def _open(
     before = {name: os.environ.get(name) for name in needed}
     os.environ.update(needed)
     try:
-        spark: SparkSession = builder.getOrCreate()
+        with _errors_to(folder / "spark.log"):
+            spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         _end_jvm()
-        raise SparkNotStarted(f"Spark did not start: {error}") from error
+        raise SparkNotStarted(
+            f"Spark did not start: {error}", f"{folder / 'spark.log'} tells more."
+        ) from error
     finally:
         for name, old in before.items():
             os.environ.pop(name)
             if old is not None:
                 os.environ[name] = old
     return spark
+
+
+@contextmanager
+def _errors_to(log: Path) -> Iterator[None]:
+    """What the JVM says on its standard error goes to a file: it inherits ours as it starts."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def close(spark: SparkSession) -> None:

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import pytest
 from ruamel.yaml import YAML
 from syrupy.assertion import SnapshotAssertion
 
+from tests.fakes import FakeEngine
 from tests.recording.test_recordings import SMALL
 from trilithon.cli.main import main
+from trilithon.engines.host import Host
 from trilithon.errors import EXIT_CODES
+from trilithon.model.allocation import initial
 from trilithon.recording import parquet
 from trilithon.recording.snapshots import from_json
 
@@ -220,6 +225,48 @@ def test_a_full_disk_is_told_in_a_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    """A host with one job, behind which nothing runs."""
+    engine = FakeEngine()
+    found = Host(engine, tmp_path / "host.sock")
+    serving = threading.Thread(target=found.serve, daemon=True)
+    serving.start()
+    job = from_json(SMALL).jobs["ads/mine"]
+    assert engine.submit(job, initial(job)).changed
+    yield found
+    found.close()
+    serving.join(timeout=5)
+
+
+def test_rescale_changes_a_running_job(terminal: Terminal, host: Host) -> None:
+    data = terminal.json("rescale", "mine", "work=4", "--socket", str(host.path))
+    assert data == {"job": "ads/mine", "generation": 2, "parallelism": {"work": 4}}
+    assert host.engine.jobs()["ads/mine"].allocation.parallelism == {"work": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("nobody", "work=2"), 7, "There are: ads/mine"),
+        (("mine", "sleep=2"), 7, "It has: work"),
+        (("mine", "work=99"), 3, "OUT_OF_RANGE"),
+        (("mine", "work=none"), 2, "OPERATOR=INSTANCES"),
+    ],
+)
+def test_a_rescale_that_cannot_be_changes_nothing(
+    terminal: Terminal, host: Host, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    assert terminal.run("rescale", *arguments, "--socket", str(host.path)).code == code
+    assert said in terminal.err
+    assert host.engine.jobs()["ads/mine"].allocation.generation == 1
+
+
+def test_without_a_host_rescale_says_so(terminal: Terminal) -> None:
+    assert terminal.run("rescale", "mine", "work=2", "--socket", "nothing.sock").code == 12
+    assert "HOST_UNREACHABLE" in terminal.err
 
 
 def test_the_version(terminal: Terminal) -> None:

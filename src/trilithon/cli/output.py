@@ -110,7 +110,13 @@ def complain(error: TrilithonError) -> None:
     """An error on stderr: what, where, and what to do."""
     console = message_console()
     problems = error.problems if isinstance(error, InvalidJob) else ()
-    console.print(Text.assemble(("error ", "bold red"), (error.code, "bold"), f": {error.message}"))
+    console.print(
+        Text.assemble(
+            ("error ", "bold red"),
+            (error.code, "bold"),
+            f": {error.message}",
+        )
+    )
     if error.hint:
         console.print(Text(f"  {error.hint}", style="dim"))
     draw_problems(problems, console)

@@ -152,7 +152,7 @@ def rescale_command(
     finally:
         remote.close()
     if outcome.status is not Status.DONE:
-        raise RefusedByHost(outcome.code, outcome.message, "")
+        raise RefusedByHost(outcome.code, outcome.message)
     data = {
         "job": names[0],
         "generation": allocation.generation,

@@ -17,16 +17,13 @@ from trilithon.recording.snapshots import job_to_json
 
 
 class RefusedByHost(TrilithonError):
-    """What the host said no to, with the host's own code."""
+    """What the host said no to, in the host's own words."""
 
+    code = "REFUSED"
     exit_code = 3
 
-    def __init__(self, code: str, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        self.host_code = code
-
-    def __str__(self) -> str:
-        return f"{self.host_code}: {self.message} {self.hint}".rstrip()
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{code}: {message}", hint)
 
 
 class RemoteEngine:

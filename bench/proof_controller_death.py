@@ -70,7 +70,7 @@ def story(
     processes: Processes, watcher: RemoteEngine, path: Path, outlet: Outlet, span_s: float
 ) -> dict[str, Any]:
     """A span with the controller, one without, one with a new controller."""
-    control = [sys.executable, "-m", "bench.proofs.controller", str(path)]
+    control = [sys.executable, "-m", "bench.proofs.controller", str(path), JOB]
     controller = processes.start("controller1", control)
     time.sleep(4)
     outlet.await_calm(below_s=0.2)

@@ -1,13 +1,12 @@
 """Owns the controller of a proof: attaches to the host, reads reports and rescales until it is killed.
 
-python -m bench.proofs.controller SOCKET
+python -m bench.proofs.controller SOCKET JOB
 """
 
 import sys
 import time
 from pathlib import Path
 
-from bench.proofs.host import JOB
 from trilithon.contract.engine import Reallocate, Status
 from trilithon.engines.remote import RemoteEngine
 
@@ -16,7 +15,7 @@ PERIOD_S = 0.2
 
 def main() -> None:
     engine = RemoteEngine(Path(sys.argv[1]))
-    allocation = engine.jobs()[JOB].allocation
+    allocation = engine.jobs()[sys.argv[2]].allocation
     print(f"attached at generation {allocation.generation}", flush=True)
     while True:
         engine.reports()

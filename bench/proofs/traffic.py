@@ -1,0 +1,141 @@
+"""Owns the load of a proof and what comes out of it: numbered records with the time they were sent."""
+
+import bisect
+import itertools
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Producer
+
+from bench.proofs import figures
+from trilithon.engines.spark.kafka import Kafka
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A record at the sink: its number, when it came, how long it took, the tasks it went through."""
+
+    number: int
+    at: float
+    latency_s: float
+    tasks: tuple[int, ...]
+
+
+class Load:
+    """Sends numbered records at a rate that can be changed."""
+
+    def __init__(self, kafka: Kafka, topic: str, rate_per_s: float) -> None:
+        self.rate_per_s = rate_per_s
+        self.sent = 0
+        self._producer = Producer({**kafka.client, "linger.ms": 0, "log_level": 0})
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        due = time.time()
+        while not self._stop.is_set():
+            value = json.dumps({"n": self.sent, "sent": time.time()})
+            self._producer.produce(self._topic, value.encode())
+            self.sent += 1
+            self._producer.poll(0)
+            due = max(due + 1 / self.rate_per_s, time.time() - 1)
+            time.sleep(max(0.0, due - time.time()))
+
+    def stop(self) -> int:
+        """Stops, flushes, and gives the number of records sent."""
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(30) == 0
+        return self.sent
+
+
+class Outlet:
+    """Reads what comes out, all the time."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.arrivals: list[Arrival] = []
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            {
+                **kafka.client,
+                "group.id": uuid.uuid4().hex,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 2,
+                "log_level": 0,
+            }
+        )
+        self._consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(500, 0.02):
+                value = message.value()
+                if message.error() is None and value is not None:
+                    now = time.time()
+                    record, _, tasks = value.decode().rpartition("}")
+                    read = json.loads(record + "}")
+                    passed = tuple(int(task) for task in tasks.split())
+                    self.arrivals.append(Arrival(read["n"], now, now - read["sent"], passed))
+
+    def await_all(self, sent: int, timeout_s: float) -> None:
+        """Waits until every number has come, or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while len({a.number for a in list(self.arrivals)}) < sent and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def since(self, at: float, until: float | None = None) -> list[Arrival]:
+        """What came in a span of time."""
+        end = time.time() if until is None else until
+        start = bisect.bisect_left(self.arrivals, at, key=lambda a: a.at)
+        return [a for a in self.arrivals[start:] if a.at < end]
+
+    def p95_s(self, last_s: float) -> float:
+        """Of what came lately; infinite if nothing did."""
+        found = figures.quantile((a.latency_s for a in self.since(time.time() - last_s)), 0.95)
+        return float("inf") if found is None else found
+
+    def await_calm(self, below_s: float = 0.1, timeout_s: float = 60) -> None:
+        """Waits until records come through quickly."""
+        deadline = time.monotonic() + timeout_s
+        while (p95_s := self.p95_s(4)) > below_s:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no calm after {timeout_s} s: p95 {p95_s} s")
+            time.sleep(0.5)
+
+    def lost_and_doubled(self, sent: int) -> tuple[int, int]:
+        """Numbers that never came, and arrivals above the first of each."""
+        distinct = {a.number for a in self.arrivals}
+        return sent - len(distinct), len(self.arrivals) - len(distinct)
+
+    def largest_gap_s(self, start: float, end: float) -> float:
+        """The longest time without output inside a span."""
+        times = [start, *(a.at for a in self.arrivals if start <= a.at <= end), end]
+        return max(b - a for a, b in itertools.pairwise(times))
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+@contextmanager
+def traffic(
+    kafka: Kafka, topics: tuple[str, str], rate_per_s: float
+) -> Iterator[tuple[Load, Outlet]]:
+    """A load on the first topic and an outlet at the second, ended together."""
+    outlet = Outlet(kafka, topics[1])
+    load = Load(kafka, topics[0], rate_per_s)
+    try:
+        yield load, outlet
+    finally:
+        load.stop()
+        outlet.stop()

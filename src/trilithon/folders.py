@@ -1,7 +1,12 @@
 """Owns where Trilithon keeps files of its own: a cache that can be deleted, and state that lasts."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from trilithon.errors import FileUnwritable
 
 
 def cache() -> Path:
@@ -20,3 +25,21 @@ def _folder(own: str, standard: str, home: str) -> Path:
     # The XDG specification: a relative path is to be ignored.
     base = Path(os.environ.get(standard, ""))
     return (base if base.is_absolute() else Path.home() / home) / "trilithon"
+
+
+@contextmanager
+def alone(folder: Path, what: str, variable: str, mode: int = 0o777) -> Iterator[None]:
+    """One process at a time in a folder, which is made; the lock goes with its process, however that
+    ends. `what` and `variable` say which folder it is, if it cannot be written.
+    """
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise FileUnwritable(
+            f"The {what} folder {folder} cannot be written: {error.strerror}.",
+            f"Set {variable} to a folder that can.",
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

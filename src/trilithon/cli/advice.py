@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.output import table
+from trilithon.cli.output import plain, table
 from trilithon.errors import InvalidRecording
 from trilithon.measures import slo
 from trilithon.measures.assess import Assessment, assess
@@ -35,9 +35,9 @@ def advice(series: Series) -> dict[str, Any]:
         "machines": [
             {
                 "machine": name,
-                "cores": _plain(window.machines.cores[row]),
-                "load": _plain(window.machines.load[row]),
-                "etp_sum": _plain(found.etp_sum[row]),
+                "cores": plain(window.machines.cores[row]),
+                "load": plain(window.machines.load[row]),
+                "etp_sum": plain(found.etp_sum[row]),
             }
             for row, name in enumerate(layout.machines)
         ],
@@ -45,22 +45,17 @@ def advice(series: Series) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> float | None:
-    number = float(value)
-    return number if np.isfinite(number) else None
-
-
 def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -> dict[str, Any]:
     layout, outcome = found.window.layout, found.outcome
     name = layout.jobs[row]
-    values = {key: _plain(value[row]) for key, value in outcome.values.items()}
-    met = _plain(outcome.met[row])
+    values = {key: plain(value[row]) for key, value in outcome.values.items()}
+    met = plain(outcome.met[row])
     job = found.window.jobs.get(name)
     return {
         "job": name,
         **values,
-        "utility": _plain(outcome.utility[row]),
-        "max_utility": _plain(outcome.max_utility[row]),
+        "utility": plain(outcome.utility[row]),
+        "max_utility": plain(outcome.max_utility[row]),
         "met": None if met is None else bool(met),
         "next_instance": _name(layout, found.next_target[row]),
         "thresholds": [
@@ -77,7 +72,7 @@ def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -
             {
                 "edge": f"{layout.node_names[layout.edge_source[e]]}->"
                 f"{layout.node_names[layout.edge_target[e]]}",
-                "back_pressure": _plain(found.back_pressure[e]),
+                "back_pressure": plain(found.back_pressure[e]),
                 "channel_ms": _ms(found.channel_s[e]),
             }
             for e in np.flatnonzero(layout.node_job[layout.edge_source] == row)
@@ -93,22 +88,22 @@ def _operator(
     return {
         "operator": layout.node_names[node],
         "parallelism": int(layout.parallelism[node]),
-        "input_per_s": _plain(found.input_rate[node]),
-        "processed_per_s": _plain(found.processing_rate[node]),
-        "capacity": _plain(found.capacity[node]),
-        "cpu_capacity": _plain(found.cpu_capacity[node]),
+        "input_per_s": plain(found.input_rate[node]),
+        "processed_per_s": plain(found.processing_rate[node]),
+        "capacity": plain(found.capacity[node]),
+        "cpu_capacity": plain(found.cpu_capacity[node]),
         "service_ms": _ms(found.service_s[node]),
         "waiting_ms": _ms(found.waiting_s[node]),
         "kingman_ms": _ms(found.kingman_s[node]),
-        "fitted_e": _plain(found.fitted_e[node]),
+        "fitted_e": plain(found.fitted_e[node]),
         "waiting_with_one_more_ms": _ms(found.waiting_with_one_more_s[node]),
-        "queue": _plain(found.queue[node]),
-        "queue_growth_per_s": _plain(growth.get(key, np.nan)),
-        "rate_skew": _plain(found.rate_skew[node]),
-        "queue_skew": _plain(found.queue_skew[node]),
-        "juice": _plain(found.juice[node]),
-        "etp": _plain(found.etp[node]),
-        "projected_etp": _plain(found.projected_etp[node]),
+        "queue": plain(found.queue[node]),
+        "queue_growth_per_s": plain(growth.get(key, np.nan)),
+        "rate_skew": plain(found.rate_skew[node]),
+        "queue_skew": plain(found.queue_skew[node]),
+        "juice": plain(found.juice[node]),
+        "etp": plain(found.etp[node]),
+        "projected_etp": plain(found.projected_etp[node]),
         "congested_by_capacity": bool(found.congested_by_capacity[node]),
         "congested_by_rates": bool(found.congested_by_rates[node]),
         "back_pressure_origin": bool(found.back_pressure_origin[node]),
@@ -120,7 +115,7 @@ def _name(layout: Layout, node: int) -> str | None:
 
 
 def _ms(seconds: Any) -> float | None:
-    found = _plain(seconds)
+    found = plain(seconds)
     return None if found is None else found * 1000
 
 

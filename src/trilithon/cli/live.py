@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trilithon.cli.output import table
+from trilithon.cli.output import plain, table
 from trilithon.contract.engine import Accepted
 from trilithon.measures.assess import Assessment
 from trilithon.model.job import Kind
@@ -28,20 +28,20 @@ def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, A
         return {**job, "operators": []}
     layout, outcome = found.window.layout, found.outcome
     row = layout.jobs.index(name)
-    values = {key: _plain(value[row]) for key, value in outcome.values.items()}
+    values = {key: plain(value[row]) for key, value in outcome.values.items()}
     nodes = layout.job_nodes(name)
     sources = [i for i, node in enumerate(layout.source_nodes) if node in nodes]
-    met = _plain(outcome.met[row])
+    met = plain(outcome.met[row])
     return {
         **job,
-        "input_per_s": _plain(np.sum(found.window.sources.arrived[sources]) / found.window.span_s),
+        "input_per_s": plain(np.sum(found.window.sources.arrived[sources]) / found.window.span_s),
         "output_per_s": values["throughput"],
-        "lag": _plain(np.sum(found.window.lag[sources])),
+        "lag": plain(np.sum(found.window.lag[sources])),
         "p50_ms": values["latency.p50"],
         "p95_ms": values["latency.p95"],
         "juice": values["juice"],
-        "utility": _plain(outcome.utility[row]),
-        "max_utility": _plain(outcome.max_utility[row]),
+        "utility": plain(outcome.utility[row]),
+        "max_utility": plain(outcome.max_utility[row]),
         "met": None if met is None else bool(met),
         "operators": [
             _operator(found, node)
@@ -57,18 +57,13 @@ def _operator(found: Assessment, node: int) -> dict[str, Any]:
     return {
         "operator": layout.node_names[node],
         "parallelism": int(layout.parallelism[node]),
-        "input_per_s": _plain(found.input_rate[node]),
-        "processed_per_s": _plain(found.processing_rate[node]),
-        "capacity": _plain(found.capacity[node]),
-        "queue": _plain(found.queue[node]),
-        "held_back": _plain(np.max(found.back_pressure[into])) if len(into) else None,
+        "input_per_s": plain(found.input_rate[node]),
+        "processed_per_s": plain(found.processing_rate[node]),
+        "capacity": plain(found.capacity[node]),
+        "queue": plain(found.queue[node]),
+        "held_back": plain(np.max(found.back_pressure[into])) if len(into) else None,
         "congested": bool(found.congested_by_rates[node]),
     }
-
-
-def _plain(value: Any) -> float | None:
-    number = float(value)
-    return number if np.isfinite(number) else None
 
 
 def draw(jobs: list[dict[str, Any]]) -> RenderableType:

@@ -7,7 +7,6 @@ each other.
 """
 
 import base64
-import fcntl
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from trilithon import folders
 from trilithon.engines.spark import tether
 from trilithon.engines.spark.jars import BROKER, Progress, jars, java
-from trilithon.errors import BrokerUnavailable, FileUnwritable
+from trilithon.errors import BrokerUnavailable
 
 HOST = "127.0.0.1"
 READY_S = 90.0
@@ -387,20 +386,9 @@ def _handle(pid: int) -> Iterator[Callable[[signal.Signals], None]]:
             os.close(descriptor)
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One start or stop at a time; the lock goes with its process, however that ends."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise FileUnwritable(
-            f"The state folder {folder} cannot be written: {error.strerror}.",
-            "Set TRILITHON_STATE to a folder that can.",
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _alone(folder: Path) -> AbstractContextManager[None]:
+    """One start or stop at a time, in a folder that is its owner's."""
+    return folders.alone(folder, "state", "TRILITHON_STATE", 0o700)
 
 
 def _free_ports(*wanted: int) -> list[int]:

@@ -25,11 +25,11 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
-from trilithon.engines.spark.compiler import plan_chain
+from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.control import Control
-from trilithon.engines.spark.kafka import Kafka, end_offsets, partitions
+from trilithon.engines.spark.kafka import Kafka, end_offsets
 from trilithon.engines.spark.ledger import Entry, Ledger
-from trilithon.engines.spark.start import Running, start
+from trilithon.engines.spark.start import Running, planned, start_chain
 from trilithon.engines.spark.supervisor import Limits, Supervision
 from trilithon.engines.spark.telemetry import Standing, host_report, report_of
 from trilithon.errors import InvalidAllocation, InvalidJob, TrilithonError
@@ -93,12 +93,11 @@ class SparkEngine:
         began = self.clock()
         try:
             _check_parallelism(job, allocation)
-            plan_chain(job)
-            chain = plan_chain(job, partitions(self.spark, self.kafka, job))
+            chain = planned(self.spark, job, self.kafka)
             tasks = sum(chain.tasks_per_stage)
             self.ledger.reserve(job.id, Entry(job.tenant, tasks, allocation.instances))
             held = _Held(job, allocation, base=end_offsets(self.spark, self.kafka, job))
-            self._start(held)
+            self._start(held, chain)
         except TrilithonError as error:
             self.ledger.release(job.id)
             return _refused(error)
@@ -175,10 +174,14 @@ class SparkEngine:
                 except TrilithonError as error:
                     held.supervision = held.supervision.died(now, error.message, self.limits)
 
-    def _start(self, held: _Held) -> None:
-        """A query from the checkpoint, with the tables of the wanted allocation."""
+    def _start(self, held: _Held, chain: Chain | None = None) -> None:
+        """A query from the checkpoint, with the tables of the wanted allocation.
+
+        Without a chain it is planned anew: topics may have got partitions since.
+        """
+        chain = chain or planned(self.spark, held.job, self.kafka)
         self._push(held, held.allocation)
-        held.running = start(self.spark, held.job, self.kafka, self._checkpoint(held.job))
+        held.running = start_chain(self.spark, chain, self.kafka, self._checkpoint(held.job))
         held.supervision = held.supervision.started(self.clock())
 
     def _restart(self, action: RestartJob) -> Outcome:

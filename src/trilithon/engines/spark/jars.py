@@ -6,7 +6,6 @@ name carries a digest of its list: it appears by a rename when every file in it 
 version of the list means a new folder.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -26,7 +25,7 @@ from xml.sax.saxutils import quoteattr
 
 from trilithon import folders
 from trilithon.engines.spark.jdk import MISSING, find_jdk
-from trilithon.errors import FileUnwritable, PartsMissing
+from trilithon.errors import PartsMissing
 
 CONNECTOR = "connector"
 BROKER = "broker"
@@ -119,17 +118,8 @@ def _digest(wanted: tuple[Jar, ...]) -> str:
 
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with its process, however that ends."""
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        lock = (base / "lock").open("w")
-    except OSError as error:
-        raise FileUnwritable(
-            f"The cache folder {base} cannot be written: {error.strerror}.",
-            "Set TRILITHON_CACHE to a folder that can.",
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """One process at a time, and nothing left over from one before."""
+    with folders.alone(base, "cache", "TRILITHON_CACHE"):
         for leftover in base.glob(".fetch-*"):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         yield

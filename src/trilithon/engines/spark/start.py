@@ -43,8 +43,19 @@ def start(
 
     Raises `InvalidJob` with every problem of what is wrong before anything is started.
     """
-    plan_chain(job)
-    chain = plan_chain(job, partitions(spark, kafka, job))
+    return start_chain(spark, planned(spark, job, kafka), kafka, checkpoint, timeout_s)
+
+
+def planned(spark: SparkSession, job: Job, kafka: Kafka) -> Chain:
+    """The chain of a job with the partitions that its topics have now."""
+    plan_chain(job)  # what can be refused without Kafka is refused without asking it
+    return plan_chain(job, partitions(spark, kafka, job))
+
+
+def start_chain(
+    spark: SparkSession, chain: Chain, kafka: Kafka, checkpoint: Path, timeout_s: float = START_S
+) -> Running:
+    """Starts a job that is planned already."""
     return start_frame(spark, chain, build_frame(spark, chain, kafka), kafka, checkpoint, timeout_s)
 
 

@@ -3,6 +3,7 @@
     TrilithonError
     ├── InvalidJob          a job that breaks rules; carries every problem found
     ├── InvalidIntent       a utility or threshold that cannot be meant
+    ├── InvalidPolicy       a parameter of a policy, or a rule of the guard, that cannot be meant
     ├── InvalidRecording    a snapshot or series that cannot be read or contradicts itself
     ├── FileUnreadable      a file that is missing, too large or not what it claims to be
     ├── FileUnwritable      a file that cannot be written
@@ -82,6 +83,11 @@ class InvalidJob(TrilithonError):
 
 class InvalidIntent(TrilithonError):
     code = "INVALID_INTENT"
+    exit_code = 3
+
+
+class InvalidPolicy(TrilithonError):
+    code = "INVALID_POLICY"
     exit_code = 3
 
 

@@ -139,6 +139,13 @@ class InvalidAllocation(TrilithonError):
     exit_code = 3
 
 
+class NewCheckpointNeeded(TrilithonError):
+    """A job changed so that what its checkpoint says does not hold for it any more."""
+
+    code = "NEW_CHECKPOINT_NEEDED"
+    exit_code = 3
+
+
 class NotUnderstood(TrilithonError):
     code = "NOT_UNDERSTOOD"
     exit_code = 3

@@ -20,7 +20,7 @@ from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
-from trilithon.errors import NotFound, TrilithonError
+from trilithon.errors import NotFound
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
@@ -29,11 +29,6 @@ from trilithon.spec.durations import seconds
 
 WINDOW_S = 10.0
 KEPT_S = 60.0
-
-
-class NotAccepted(TrilithonError):
-    code = "NOT_ACCEPTED"
-    exit_code = 3
 
 
 def socket_path() -> Path:
@@ -130,7 +125,7 @@ def running(
 
 def _accepted(job: Job, outcome: Outcome) -> None:
     if outcome.status is not Status.DONE:
-        raise NotAccepted(f"{job.id} was not started: {outcome.code} {outcome.message}")
+        raise RefusedByHost(outcome.code, f"{job.id} is not started. {outcome.message}")
 
 
 def rescale_command(

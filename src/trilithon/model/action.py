@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trilithon.model.allocation import Allocation
+from trilithon.model.job import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,11 @@ class RestartInstance:
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
+    """Stop a job where nothing has to be done again, and start it, with another file if one is given."""
+
     id: str
     job: str
+    spec: Job | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 @pytest.fixture
 def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[SparkEngine]:
     limits = Limits(first_wait_s=0.2, tries=2)
-    found = SparkEngine(spark, broker, tmp_path, tasks=max_tasks(spark), slots=20, limits=limits)
+    found = SparkEngine(
+        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, limits=limits
+    )
     yield found
     for name in list(found.jobs()):
         found.cancel(name)

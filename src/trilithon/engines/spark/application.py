@@ -42,7 +42,7 @@ def application(
         connector = jars(CONNECTOR, tell)
         tell(f"Spark: starting {master}")
         spark = ending.enter_context(session(master, folder / "local", connector))
-        engine = SparkEngine(spark, access, folder, tasks=max_tasks(spark), slots=slots)
+        engine = SparkEngine(spark, access, folder, tasks=lambda: max_tasks(spark), slots=slots)
         ending.callback(engine.close)
         yield engine
 

@@ -10,6 +10,8 @@
     ├── FileExists          a file that would be overwritten
     ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
     ├── InvalidAllocation   wanted state that no engine could bring about
+    ├── NewCheckpointNeeded a job that changed so that its checkpoint does not hold for it any more
+    ├── InvalidSetting      a line that is no setting
     ├── NotUnderstood       a message that is no part of the contract
     ├── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
     │   └── ProbeNotBuilt       the Java part does not compile
@@ -179,6 +181,11 @@ class PlanMismatch(SparkNotStarted):
     """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
 
     code = "PLAN_MISMATCH"
+
+
+class InvalidSetting(TrilithonError):
+    code = "INVALID_SETTING"
+    exit_code = 3
 
 
 class InvalidLoad(TrilithonError):

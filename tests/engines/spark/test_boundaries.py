@@ -1,155 +1,33 @@
 """Batches that end early: restarts that do nothing twice, counters that stay exact, keys that stay in order."""
 
-import json
-import threading
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, Producer
 from pyspark.sql import SparkSession
 
-from tests.engines.spark.conftest import Topics, until
+from tests.engines.spark.conftest import until
+from tests.engines.spark.flow import PARTITIONS, Flow, Scene, job_named
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Reallocate, RestartJob, Status
-from trilithon.engines.spark.application import create_topics, max_tasks
+from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
-from trilithon.engines.spark.frame import ID_HEADER
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import max_tasks
 from trilithon.measures.sketch import quantile
 from trilithon.model.allocation import initial
 from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.job import Bounds, Job, Parallelism
 from trilithon.model.series import Series
-from trilithon.spec.load import loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-PARTITIONS = 2
-
-
-def job_named(name: str) -> Job:
-    """Reader → spread → keyed → sink, over topics of its own."""
-    return loads(f"""
-name: {name}
-trigger: {{realTime: 10 minutes}}
-sources:
-  - name: in
-    options: {{subscribe: {name}-in, startingOffsets: earliest}}
-    schema: {{n: BIGINT, k: INT}}
-    partitions: {PARTITIONS}
-operators:
-  - {{name: spread, input: in, where: n >= 0, parallelism: {{initial: 2, max: 4}}}}
-  - name: keyed
-    input: {{from: spread, grouping: by_key, key: [k]}}
-    select: [n, k]
-    parallelism: {{initial: 2, max: 4}}
-sinks:
-  - {{name: out, input: keyed, options: {{topic: {name}-out}}}}
-""")
-
-
-@dataclass
-class Got:
-    """What a consumer of the sink's topic read: values with ids, and when."""
-
-    number: int
-    key: int
-    id: str
-    at_s: float
-
-
-class Flow:
-    """A load at a steady rate on a job's source, and a reader of its sink."""
-
-    def __init__(self, kafka: Kafka, name: str, rate_per_s: float) -> None:
-        self.rate_per_s, self.sent, self.got = rate_per_s, 0, list[Got]()
-        self._name, self._kafka = name, kafka
-        self._ended = threading.Event()
-        self._sending = threading.Event()
-        self._threads = [threading.Thread(target=t, daemon=True) for t in (self._send, self._read)]
-        for thread in self._threads:
-            thread.start()
-
-    def _send(self) -> None:
-        producer = Producer({**self._kafka.client, "linger.ms": 0, "log_level": 0})
-        began = time.monotonic()
-        while not self._sending.is_set():
-            for _ in range(int((time.monotonic() - began) * self.rate_per_s) - self.sent):
-                value = json.dumps({"n": self.sent, "k": self.sent % 50})
-                # By number, so that both readers always have records; a key is always in one partition.
-                partition = (self.sent % 50) % PARTITIONS
-                producer.produce(f"{self._name}-in", value, partition=partition)
-                self.sent += 1
-            producer.poll(0.005)
-        assert producer.flush(30) == 0
-
-    def _read(self) -> None:
-        settings = {
-            "group.id": uuid.uuid4().hex,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 2,
-        }
-        consumer = Consumer({**self._kafka.client, **settings, "log_level": 0})
-        consumer.subscribe([f"{self._name}-out"])
-        while not self._ended.is_set():
-            # One by one: to wait for several would add to the time at which each is seen.
-            message = consumer.poll(0.1)
-            if message is None or message.error() is not None:
-                continue
-            value, headers = message.value(), message.headers()
-            assert value is not None
-            assert headers is not None
-            read, source = json.loads(value), dict(headers)[ID_HEADER]
-            assert isinstance(source, bytes)
-            self.got.append(Got(read["n"], read["k"], source.decode(), time.time()))
-        consumer.close()
-
-    def stop_sending(self) -> int:
-        self._sending.set()
-        self._threads[0].join()
-        return self.sent
-
-    def await_all(self, timeout_s: float = 60) -> None:
-        until(lambda: len({one.number for one in list(self.got)}) >= self.sent, timeout_s)
-
-    @property
-    def doubled(self) -> int:
-        return len(self.got) - len({one.number for one in self.got})
-
-    def end(self) -> None:
-        self.stop_sending()
-        self._ended.set()
-        self._threads[1].join()
-
-
-@dataclass
-class Scene:
-    engine: SparkEngine
-    job: Job
-    flow: Flow
-
-    def heard(self) -> bool:
-        """Lets the engine look after its jobs, as a host does."""
-        self.engine.reports()
-        return True
-
-    def all_reading(self) -> bool:
-        return self.engine.boundaries.all_reading(self.job.id, PARTITIONS)
-
-    def flowing(self) -> None:
-        """Waits until both readers are known to get records and some came out."""
-        before = len(self.flow.got)
-        until(lambda: self.heard() and self.all_reading())
-        until(lambda: len(self.flow.got) > before + 50)
 
 
 @pytest.fixture
@@ -322,7 +200,7 @@ def on_source(on: Scene) -> list[tuple[str, float]]:
     return [(row.id, float(row.at)) for row in ids.collect()]
 
 
-def test_groups_move_live_and_only_those_keys_go_elsewhere(run: Any, topics: Topics) -> None:
+def test_groups_move_live_and_only_those_keys_go_elsewhere(run: Any) -> None:
     job = job_named("moved")
     with run(job, 200.0) as on:
         on.flowing()

@@ -10,9 +10,10 @@ from tests.contract.suite import EngineContract
 from tests.engines.spark.conftest import Topics, until
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Reallocate
-from trilithon.engines.spark.application import create_topics, max_tasks
+from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.supervisor import Limits
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation, initial

@@ -92,9 +92,15 @@ class Host:
         engine = self.engine
         return {
             "submit": lambda r: wire.outcome_to_json(
-                engine.submit(job_from_json(r["job"]), wire.allocation_from_json(r["allocation"]))
+                engine.submit(
+                    job_from_json(r["job"]),
+                    wire.allocation_from_json(r["allocation"]),
+                    str(r.get("checkpoint", "")),
+                )
             ),
-            "cancel": lambda r: wire.outcome_to_json(engine.cancel(r["job"])),
+            "cancel": lambda r: wire.outcome_to_json(
+                engine.cancel(r["job"], bool(r.get("keep", False)))
+            ),
             "apply": lambda r: wire.outcome_to_json(
                 engine.apply(wire.action_from_json(r["action"]))
             ),

@@ -42,12 +42,16 @@ class RemoteEngine:
         self._stream = self._socket.makefile("rwb")
         self._upto = 0
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
-        given = {"job": job_to_json(job), "allocation": wire.allocation_to_json(allocation)}
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
+        given = {
+            "job": job_to_json(job),
+            "allocation": wire.allocation_to_json(allocation),
+            "checkpoint": checkpoint,
+        }
         return wire.outcome_from_json(self._ask("submit", given))
 
-    def cancel(self, job: str) -> Outcome:
-        return wire.outcome_from_json(self._ask("cancel", {"job": job}))
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        return wire.outcome_from_json(self._ask("cancel", {"job": job, "keep": keep}))
 
     def apply(self, action: Action) -> Outcome:
         return wire.outcome_from_json(self._ask("apply", {"action": wire.action_to_json(action)}))

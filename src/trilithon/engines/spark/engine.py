@@ -56,6 +56,7 @@ class _Held:
 
     job: Job
     allocation: Allocation
+    checkpoint: str = ""
     running: Running | None = None
     supervision: Supervision = field(default_factory=Supervision)
     # Where the log of each source ended when the job was accepted: arrivals count from there.
@@ -87,7 +88,7 @@ class SparkEngine:
         self._sequence = 0
         self._next_lag_s = 0.0
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         if job.id in self.held:
             return UNCHANGED
         began = self.clock()
@@ -96,7 +97,8 @@ class SparkEngine:
             chain = planned(self.spark, job, self.kafka)
             tasks = sum(chain.tasks_per_stage)
             self.ledger.reserve(job.id, Entry(job.tenant, tasks, allocation.instances))
-            held = _Held(job, allocation, base=end_offsets(self.spark, self.kafka, job))
+            base = end_offsets(self.spark, self.kafka, job)
+            held = _Held(job, allocation, checkpoint, base=base)
             self._start(held, chain)
         except TrilithonError as error:
             self.ledger.release(job.id)
@@ -104,15 +106,16 @@ class SparkEngine:
         self.held[job.id] = held
         return Outcome(Status.DONE, took_s=self.clock() - began)
 
-    def cancel(self, job: str) -> Outcome:
-        if (held := self.held.pop(job, None)) is None:
-            return UNCHANGED
-        if held.running is not None:
-            held.running.stop()
-        self.control.end_job(job)
-        self.ledger.release(job)
-        shutil.rmtree(self._checkpoint(held.job), ignore_errors=True)
-        return Outcome(Status.DONE)
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        held = self.held.pop(job, None)
+        if held is not None:
+            if held.running is not None:
+                held.running.stop()
+            self.control.end_job(job)
+            self.ledger.release(job)
+        if not keep:
+            self._delete_checkpoints(job)
+        return UNCHANGED if held is None else Outcome(Status.DONE)
 
     def apply(self, action: Action) -> Outcome:
         try:
@@ -181,7 +184,7 @@ class SparkEngine:
         """
         chain = chain or planned(self.spark, held.job, self.kafka)
         self._push(held, held.allocation)
-        held.running = start_chain(self.spark, chain, self.kafka, self._checkpoint(held.job))
+        held.running = start_chain(self.spark, chain, self.kafka, self._checkpoint(held))
         held.supervision = held.supervision.started(self.clock())
 
     def _restart(self, action: RestartJob) -> Outcome:
@@ -233,8 +236,18 @@ class SparkEngine:
             standing.append(Standing(held.job, held.allocation, life, arrived, readers))
         return host_report(self._sequence, now_s, standing)
 
-    def _checkpoint(self, job: Job) -> Path:
-        return self.folder / "checkpoints" / job.tenant / job.name
+    def _checkpoint(self, held: _Held) -> Path:
+        return self._checkpoints(held.job.id) / (held.checkpoint or "first")
+
+    def _checkpoints(self, job: str) -> Path:
+        tenant, _, name = job.partition("/")
+        return self.folder / "checkpoints" / tenant / name
+
+    def _delete_checkpoints(self, job: str) -> None:
+        folder = self._checkpoints(job)
+        # A name comes from whoever calls: nothing outside of the checkpoints is ever deleted.
+        if folder.resolve().parent.parent == (self.folder / "checkpoints").resolve():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_parallelism(job: Job, wanted: Allocation) -> None:

@@ -61,6 +61,7 @@ class FakeCluster(FakeEngine):
         self.silent: set[str] = set()
         self.health: dict[str, tuple[str, str]] = {}
         self.fails: list[Status] = []
+        self.done_per_s: dict[str, float] = defaultdict(float)
         self._backlog: dict[str, float] = defaultdict(float)
         self._counted: dict[tuple[str, ...], float] = defaultdict(float)
         self._latency: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -97,6 +98,7 @@ class FakeCluster(FakeEngine):
         before = self._backlog[job.id]
         done = min(before + arrived, able)
         self._backlog[job.id] = before + arrived - done
+        self.done_per_s[job.id] = done / seconds
         share = {o: min(1.0, done * service[o] / (seconds * count)) for o, count in p.items()}
         latency_ms = 1000 * sum(service[o] / max(0.05, 1 - share[o]) for o in p)
         latency_ms += 1000 * self._backlog[job.id] / max(done / seconds, 1e-9)

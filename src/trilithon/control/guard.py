@@ -202,12 +202,14 @@ class Guard:
         count = span.clip(wish)
         if count != wish:
             codes.append("MINIMUM" if count > wish else "MAXIMUM")
+        if (count - current) * (wish - current) < 0:
+            # Bounds that changed under a job must not turn a wish into its opposite.
+            return current, codes
         if count > current:
             most = max(current + 1, math.floor(current * limits.up_factor))
             if count > most:
                 codes.append("STEP")
-            # Bounds that changed under a job must not turn a wish into its opposite.
-            return max(current, min(count, most)), codes
+            return min(count, most), codes
         if count == current:
             return current, codes
         least = min(current - 1, math.ceil(current * limits.down_factor))

@@ -87,7 +87,9 @@ class Observer:
         wanted = list(jobs)
         if window is None or not wanted:
             return {}
-        busy = capacity(window)
+        # A load that came a moment ago counts whole: what is saturated now must not be lowered because
+        # it was idle before.
+        busy = np.fmax(capacity(window), capacity(self.series.windows()[-1]))
         return {name: _signs(window, busy, name) for name in wanted if name in window.jobs}
 
 

@@ -95,7 +95,7 @@ class Reconciler:
         if now_s < held.try_at_s and held.try_at_s - now_s <= LONGEST_WAIT_S:
             return
         version, wanted = held.version, held.wanted
-        outcome = self._tell(
+        outcome = self._over_quota(name, held) or self._tell(
             "submit", lambda: self.engine.submit(version.job, wanted, version.checkpoint)
         )
         with self.lock:
@@ -140,7 +140,10 @@ class Reconciler:
         self._reassert(held, wanted, found, now_s)
 
     def _reassert(self, held: Held, wanted: Allocation, found: Allocation, now_s: float) -> None:
-        outcome = self._tell("reallocate", lambda: self.engine.apply(Reallocate(wanted)))
+        outcome = None
+        if wanted.instances > found.instances:
+            outcome = self._over_quota(wanted.job, held)
+        outcome = outcome or self._tell("reallocate", lambda: self.engine.apply(Reallocate(wanted)))
         with self.lock:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 self._has(held, wanted, now_s, "It was brought to the allocation that was wanted.")
@@ -194,6 +197,23 @@ class Reconciler:
         held.version, held.wanted, held.accepted = good, wanted, None
         held.started_s, held.healthy_since_s, held.tries, held.try_at_s = None, None, 0, 0.0
         held.problem = told
+
+    def _over_quota(self, name: str, held: Held) -> Outcome | None:
+        """Why a job cannot have what it wants: its tenant's other jobs have taken too much."""
+        tenant = held.job.tenant
+        quota = self.rules.quotas.get(tenant)
+        others = sum(
+            other.wanted.instances
+            for id_, other in self.books.jobs.items()
+            if id_ != name and other.running and other.job.tenant == tenant
+        )
+        if quota is None or others + held.wanted.instances <= quota:
+            return None
+        told = (
+            f"{name} needs {held.wanted.instances} slots; the tenant {tenant} may use {quota} and "
+            f"uses {others}."
+        )
+        return Outcome(Status.REFUSED, "QUOTA", told)
 
     def _tell(self, name: str, call: Callable[[], Outcome]) -> Outcome:
         return told(name, call)

@@ -27,6 +27,7 @@ from trilithon.recording.snapshots import job_from_json, job_to_json
 
 KINDS: Final = ("job", "instance", "edge", "source", "sink", "machine", "round")
 FORMAT: Final = "trilithon-recording/1"
+ROWS_PER_GROUP: Final = 10_000
 _NUMBERS: Final = tuple(dict.fromkeys(name for table in TABLES for name in table.names()))
 SCHEMA: Final = pa.schema(
     [
@@ -47,21 +48,35 @@ SCHEMA: Final = pa.schema(
 
 
 class Recorder:
-    """Writes snapshots one after the other, each as a row group: memory does not grow with them."""
+    """Writes snapshots one after the other, many of them in a row group: small ones would cost more for
+    their headings than for their numbers. Memory does not grow with them.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._waiting: list[pa.Table] = []
+        self._last_s = -np.inf
         self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
         self._specs: dict[str, str] = {}
         self._jobs: dict[str, Job] = {}
 
     def write(self, snapshot: Snapshot, round_: str | None = None) -> None:
-        tables = list(self._tables(snapshot))
+        if snapshot.time_s <= self._last_s:
+            self._flush()  # within a group a time is one snapshot
+        self._last_s = snapshot.time_s
+        self._waiting += self._tables(snapshot)
         if round_ is not None:
-            tables.append(_rows(snapshot, "round", None, spec=[round_]))
-        self._writer.write_table(pa.concat_tables(tables).combine_chunks())
+            self._waiting.append(_rows(snapshot, "round", None, spec=[round_]))
+        if sum(table.num_rows for table in self._waiting) >= ROWS_PER_GROUP:
+            self._flush()
 
     def close(self) -> None:
+        self._flush()
         self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
+            self._waiting = []
 
     def __enter__(self) -> Self:
         return self

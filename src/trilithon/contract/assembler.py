@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from trilithon.model.allocation import Allocation
-from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
+from trilithon.model.columns import Columns, Edges, Instances, Ints, Machines, Sinks, Sources
 from trilithon.model.job import Job
-from trilithon.model.layout import InstanceKey, Layout
+from trilithon.model.layout import InstanceKey, Layout, Part
 from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
@@ -39,11 +39,14 @@ class Assembler:
     _senders: dict[str, _Sender] = field(default_factory=dict)
     _jobs: dict[str, Job] = field(default_factory=dict)
     _parallelism: dict[str, dict[str, int]] = field(default_factory=dict)
+    _parts: dict[str, Part] = field(default_factory=dict)
     _layout: Layout | None = None
     _known: Mapping[str, Job] = field(default_factory=dict)
     # What an instance had counted when it came back, and how often it did: it begins at 0 again.
     _returned: dict[InstanceKey, tuple[int, dict[str, float]]] = field(default_factory=dict)
     _gone: set[InstanceKey] = field(default_factory=set)
+    # Where the rows of each sender's tables are in the layout: looked up once per layout.
+    _places: dict[tuple[str, str], tuple[Layout, object, Ints]] = field(default_factory=dict)
 
     def expect(self, job: Job, allocation: Allocation) -> None:
         """A job is there, with so many instances: from now on they are rows."""
@@ -55,12 +58,14 @@ class Assembler:
                 self._came_back((job.id, operator, index))
         self._jobs = {**self._jobs, job.id: job}
         self._parallelism[job.id] = dict(allocation.parallelism)
+        self._parts[job.id] = Part.of(job, self._parallelism[job.id])
         self._layout = None
 
     def forget(self, job: str) -> None:
         """A job is gone, and what was known of it."""
         self._jobs = {name: known for name, known in self._jobs.items() if name != job}
         self._parallelism.pop(job, None)
+        self._parts.pop(job, None)
         self._returned = {key: v for key, v in self._returned.items() if key[0] != job}
         self._gone = {key for key in self._gone if key[0] != job}
         self._layout = None
@@ -94,7 +99,7 @@ class Assembler:
         reports.sort(key=lambda report: (report.time_s, report.sender))
         silent = [r for r in reports if r.time_s < time_s - self.silent_after_s]
         merged = {
-            name: _merge(reports, silent, name, rows, table)
+            name: _merge(reports, self._rows_of(reports, name, rows), silent, name, rows, table)
             for name, table, rows in (
                 ("instance", Instances, layout.instance_row),
                 ("edge", Edges, layout.edge_row),
@@ -115,13 +120,26 @@ class Assembler:
             jobs=self._known,
         )
 
+    def _rows_of(self, reports: Iterable[Report], name: str, rows: Mapping[Any, int]) -> list[Ints]:
+        """Per report the row of the layout for each of its keys, −1 where there is none."""
+        layout = self._current_layout()
+        found = []
+        for report in reports:
+            keys = getattr(report, f"{name}_keys")
+            known = self._places.get((report.sender, name))
+            if known is None or known[0] is not layout or known[1] != keys:
+                place = np.array([rows.get(key, -1) for key in keys], dtype=np.int64)
+                known = self._places[report.sender, name] = (layout, keys, place)
+            found.append(known[2])
+        return found
+
     def _current_layout(self) -> Layout:
         if self._layout is None:
             self._known = dict(self._jobs)
             machines = sorted(
                 {name for sender in self._senders.values() for name in sender.report.machine_keys}
             )
-            self._layout = Layout.build(self._known.values(), self._parallelism, machines)
+            self._layout = Layout.join([self._parts[name] for name in self._known], machines)
         return self._layout
 
     def _came_back(self, key: InstanceKey) -> None:
@@ -144,13 +162,13 @@ class Assembler:
         self, layout: Layout, columns: dict[str, Any], reports: Iterable[Report]
     ) -> dict[str, Any]:
         machine = np.full(len(layout.instance_row), np.nan)
-        for report in reports:
+        sent = list(reports)
+        for report, places in zip(
+            sent, self._rows_of(sent, "instance", layout.instance_row), strict=True
+        ):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
-            for row, key in enumerate(report.instance_keys):
-                place = layout.instance_row.get(key)
-                runs = not np.isnan(report.instances.busy_s[row])
-                if place is not None and on is not None and runs:
-                    machine[place] = on
+            if on is not None:
+                machine[places[(places >= 0) & ~np.isnan(report.instances.busy_s)]] = on
         columns["machine"] = machine
         for key, (times, counted) in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
@@ -163,6 +181,7 @@ class Assembler:
 
 def _merge(
     reports: list[Report],
+    places: list[Ints],
     silent: list[Report],
     name: str,
     rows: Mapping[Any, int],
@@ -170,10 +189,8 @@ def _merge(
 ) -> dict[str, Any]:
     """Counters added up, gauges of the youngest; rows that a silent sender counted for are missing."""
     merged = {column.name: np.full(len(rows), np.nan) for column in table.describe()}
-    for report in reports:
+    for report, place in zip(reports, places, strict=True):
         found: Columns = getattr(report, f"{name}s")
-        keys = getattr(report, f"{name}_keys")
-        place = np.array([rows.get(key, -1) for key in keys], dtype=np.int64)
         mine = place >= 0
         for column in table.describe():
             values = found.column(column.name)[mine]

@@ -44,6 +44,8 @@ class Costs:
         self.watch_s = watch_s
         self._watched: dict[str, _Watch] = {}
         self._last_report_s: dict[str, float] = {}
+        # Per sender its keys, and where the rows of each job are among them.
+        self._places: dict[str, tuple[object, dict[str, list[int]]]] = {}
         self._interval_s: float | None = None
 
     def began(self, job: str, ability: Ability, now_s: float) -> None:
@@ -64,23 +66,37 @@ class Costs:
                 self._look(report)
 
     def _look(self, report: Report) -> None:
-        taken = report.instances.taken
-        moved: set[str] = set()
-        for row, key in enumerate(report.instance_keys):
-            watch = self._watched.get(key[0])
-            if watch is None or np.isnan(taken[row]):
-                continue
-            before = watch.taken.get(key)
-            watch.taken[key] = float(taken[row])
-            # A counter that fell began anew: records flow again.
-            if before is not None and watch.taken[key] != before:
-                moved.add(key[0])
-        for job in moved:
-            watch = self._watched[job]
-            if report.time_s > watch.moved_s:
+        places = self._rows(report)
+        for job, watch in self._watched.items():
+            rows = places.get(job)
+            moved = rows is not None and self._moved(watch, report, rows)
+            if moved and report.time_s > watch.moved_s:
                 watch.longest_s = max(watch.longest_s, report.time_s - watch.moved_s)
                 watch.moved_s = report.time_s
                 watch.moves += 1
+
+    def _moved(self, watch: _Watch, report: Report, rows: list[int]) -> bool:
+        """Whether any of these instances took a record since the report before."""
+        moved = False
+        for row in rows:
+            now = float(report.instances.taken[row])
+            if np.isnan(now):
+                continue
+            key = report.instance_keys[row]
+            # A counter that fell began anew: records flow again.
+            moved |= watch.taken.get(key, now) != now
+            watch.taken[key] = now
+        return moved
+
+    def _rows(self, report: Report) -> dict[str, list[int]]:
+        known = self._places.get(report.sender)
+        if known is not None and known[0] == report.instance_keys:
+            return known[1]
+        places: dict[str, list[int]] = {}
+        for row, key in enumerate(report.instance_keys):
+            places.setdefault(key[0], []).append(row)
+        self._places[report.sender] = (report.instance_keys, places)
+        return places
 
     def ended(self, now_s: float) -> tuple[Gap, ...]:
         """The gaps of actions whose time of watching is over. Of a job whose records did not move at

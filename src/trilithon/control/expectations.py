@@ -2,11 +2,13 @@
 
 import heapq
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import Journal
-from trilithon.measures.assess import Assessment
+from trilithon.measures.slo import outcome
+from trilithon.model.columns import Floats
+from trilithon.model.series import Window
 from trilithon.model.snapshot import present
 
 
@@ -33,24 +35,25 @@ class Expectations:
     def _push(self, decision: str, job: str, metric: str, value: float, by_s: float) -> None:
         heapq.heappush(self._due, (by_s, decision, job, metric, value))
 
-    def check(self, assessment: Callable[[], Assessment | None], now_s: float) -> None:
+    def check(self, window: Callable[[], Window | None], now_s: float) -> None:
         """Writes down what became of those whose time has come."""
+        if not self._due or self._due[0][0] > now_s:
+            return
+        seen = window()
+        values = {} if seen is None else outcome(seen).values
         results = []
         while self._due and self._due[0][0] <= now_s:
             _, decision, job, metric, value = heapq.heappop(self._due)
-            found = _value(assessment(), job, metric)
+            found = None if seen is None else _value(seen, values, job, metric)
             results.append(
                 (decision, {"time_s": now_s, "value": found, "kept": _kept(metric, found, value)})
             )
-        if results:
-            self._journal.came(results)
+        self._journal.came(results)
 
 
-def _value(found: Assessment | None, job: str, metric: str) -> float | None:
-    if found is None or job not in found.window.layout.jobs:
-        return None
-    values = found.outcome.values.get(metric)
-    return None if values is None else present(values[found.window.layout.jobs.index(job)])
+def _value(window: Window, values: Mapping[str, Floats], job: str, metric: str) -> float | None:
+    row = window.layout.job_row.get(job)
+    return None if row is None or metric not in values else present(values[metric][row])
 
 
 def _kept(metric: str, found: float | None, value: float) -> bool | None:

@@ -322,7 +322,7 @@ class Controller:
             if held is not None:
                 held.gap_s[gap.ability] = learned(held.gap_s.get(gap.ability), gap.seconds)
                 self.journal.cost(gap.job, gap.ability, *held.gap_s[gap.ability])
-        self.expectations.check(self.assessment, now_s)
+        self.expectations.check(self.observer.window, now_s)
 
     def _keep(self, now_s: float) -> None:
         limits = self.rules.limits

@@ -89,7 +89,8 @@ class Observer:
             return {}
         # A load that came a moment ago counts whole: what is saturated now must not be lowered because
         # it was idle before.
-        busy = np.fmax(capacity(window), capacity(self.series.windows()[-1]))
+        last = self.series.window(0.0)
+        busy = capacity(window) if last is None else np.fmax(capacity(window), capacity(last))
         return {name: _signs(window, busy, name) for name in wanted if name in window.jobs}
 
 
@@ -99,7 +100,7 @@ def _signs(window: Window, busy: Floats, job: str) -> Signs:
     found = {
         layout.node_names[node]: present(busy[node]) for node in nodes if layout.parallelism[node]
     }
-    rows = [row for row, node in enumerate(layout.source_nodes) if node in nodes]
+    rows = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
     lag, arrived = float(window.lag[rows].sum()), float(window.sources.arrived[rows].sum())
     if np.isnan(lag) or np.isnan(arrived):
         return Signs(found)

@@ -75,16 +75,14 @@ def test_wanted_stands_in_the_journal_before_the_engine_is_told(world: World) ->
         [row] = world.rows(
             "SELECT standing FROM allocation WHERE generation = ?", action.allocation.generation
         )
-        [(started, ended)] = world.rows(
-            "SELECT started_s, ended_s FROM action ORDER BY rowid DESC LIMIT 1"
-        )
-        seen.append((row[0], started is not None, ended))
+        [(kind, ended)] = world.rows("SELECT kind, ended_s FROM action ORDER BY rowid DESC LIMIT 1")
+        seen.append((row[0], kind, ended))
         return apply(action)
 
     world.cluster.apply = look  # type: ignore[method-assign, assignment]
     world.rounds(10)
     assert seen
-    assert set(seen) == {("wanted", True, None)}
+    assert set(seen) == {("wanted", "reallocate", None)}
 
 
 def test_an_allocation_that_the_engine_lost_is_brought_about_again(world: World) -> None:

@@ -45,6 +45,22 @@ class Step:
     spec: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a step; of wanted state also whether it stands, if anybody knows."""
+
+    step: Step
+    outcome: Outcome
+    standing: Stand | None
+    ended_s: float
+
+    @property
+    def told(self) -> str:
+        outcome = self.outcome
+        said = f": {outcome.code} {outcome.message}" if outcome.code or outcome.message else ""
+        return f"{type(self.step.action).__name__} {outcome.status.value}{said}"
+
+
 class Journal:
     def __init__(self, path: Path) -> None:
         self.database = Database(path)
@@ -202,30 +218,30 @@ class Journal:
                     )
 
     def start(self, step: str, now_s: float) -> None:
-        """An action is about to be done. One that has no end after a crash may have been done."""
+        """A one-shot action is about to be done. If it has no end after a crash it may have been done."""
         with self.database.transaction("start") as db:
             db.write("UPDATE action SET started_s = ? WHERE id = ?", now_s, step)
 
-    def end(
-        self, step: Step, outcome: Outcome, standing: Stand | None, now_s: float, told: str
-    ) -> None:
-        """What came of an action; of wanted state also whether it stands."""
-        job = getattr(step.action, "job", None)
+    def end(self, done: Sequence[Done]) -> None:
+        """What came of actions; of wanted state also whether it stands."""
         with self.database.transaction("end") as db:
-            db.write(
-                "UPDATE action SET ended_s = ?, status = ?, code = ?, message = ?, took_s = ? "
-                "WHERE id = ?",
-                now_s, outcome.status.value, outcome.code, outcome.message, outcome.took_s, step.id,
-            )  # fmt: skip
-            if standing is not None and isinstance(step.action, Reallocate):
-                allocation = step.action.allocation
+            for one in done:
+                action, outcome, at_s = one.step.action, one.outcome, one.ended_s
+                job = getattr(action, "job", None)
                 db.write(
-                    "UPDATE allocation SET standing = ? WHERE job = ? AND generation = ?",
-                    standing.value, allocation.job, allocation.generation,
+                    "UPDATE action SET started_s = coalesce(started_s, ?), ended_s = ?, "
+                    "status = ?, code = ?, message = ?, took_s = ? WHERE id = ?",
+                    at_s, at_s, outcome.status.value, outcome.code, outcome.message,
+                    outcome.took_s, one.step.id,
                 )  # fmt: skip
-            if job is not None and standing is not Stand.REFUSED:
-                db.write("UPDATE job SET changed_s = ? WHERE id = ?", now_s, job)
-            self._event(now_s, f"action_{outcome.status.value}", job, told)
+                if one.standing is not None and isinstance(action, Reallocate):
+                    db.write(
+                        "UPDATE allocation SET standing = ? WHERE job = ? AND generation = ?",
+                        one.standing.value, job, action.allocation.generation,
+                    )  # fmt: skip
+                if job is not None and one.standing is not Stand.REFUSED:
+                    db.write("UPDATE job SET changed_s = ? WHERE id = ?", at_s, job)
+                self._event(at_s, f"action_{outcome.status.value}", job, one.told)
 
     def recover(self, now_s: float) -> int:
         """After a crash: one-shot actions that were begun have an unknown outcome, those that were not

@@ -5,8 +5,9 @@ fine: after a crash that begins anew, and until there is enough of it nothing is
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from trilithon.contract.engine import Engine
@@ -17,7 +18,7 @@ from trilithon.control.cost import Costs, learned
 from trilithon.control.expectations import Expectations
 from trilithon.control.forms import ability_of, text
 from trilithon.control.guard import Guard, Ruling
-from trilithon.control.journal import Journal, Step
+from trilithon.control.journal import Done, Journal, Step
 from trilithon.control.observe import Observer
 from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler, told
 from trilithon.control.rows import Stand, Wish
@@ -112,7 +113,7 @@ class Controller:
         verdict = self._decide(scene)
         rulings = self._review(scene, verdict.decisions)
         steps = self._record(verdict, rulings, now_s)
-        outcomes = tuple(self._act(step, now_s) for step in steps)
+        outcomes = self._act(steps, now_s)
         self._learn(now_s)
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
@@ -285,34 +286,54 @@ class Controller:
             return ruling
         return replace(ruling, decision=replace(decision, causes=(first,)))
 
-    def _act(self, step: Step, now_s: float) -> Outcome:
-        action, job = step.action, getattr(step.action, "job", None)
-        self.journal.start(step.id, now_s)
-        name = "reallocate" if isinstance(action, Reallocate) else "one_shot"
-        outcome = told(name, lambda: self.engine.apply(action))
-        ended_s = self.clock.now_s()
-        standing = None
+    def _act(self, steps: Sequence[Step], now_s: float) -> tuple[Outcome, ...]:
+        """Tells the engine. What came of wanted state is written once for all of it: after a crash the
+        next round would find it out. One-shot actions are marked before and after, one by one.
+        """
+        done: list[Done] = []
+        for step in steps:
+            action = step.action
+            if isinstance(action, Reallocate):
+                done.append(
+                    self._done(step, told("reallocate", partial(self.engine.apply, action)))
+                )
+                continue
+            self.journal.start(step.id, now_s)
+            one = self._done(step, told("one_shot", partial(self.engine.apply, action)))
+            self.journal.end([one])
+            done.append(one)
+        # Nobody knows of some: the next round finds out, and brings them about if they were not.
+        known = [one for one in done if isinstance(one.step.action, Reallocate) and one.standing]
+        if known:
+            self.journal.end(known)
+        for one in done:
+            self._take_over(one)
+        return tuple(one.outcome for one in done)
+
+    def _done(self, step: Step, outcome: Outcome) -> Done:
+        standing = _standing_after(outcome) if isinstance(step.action, Reallocate) else None
+        return Done(step, outcome, standing, self.clock.now_s())
+
+    def _take_over(self, done: Done) -> None:
+        """What came of an action, in the books."""
+        action, job = done.step.action, getattr(done.step.action, "job", None)
         with self.lock:
             held = self.books.jobs.get(job) if job is not None else None
+            if held is None:
+                return
             if isinstance(action, Reallocate):
-                standing = _standing_after(outcome)
-                if standing is None:
-                    # Nobody knows: the next round finds out, and brings it about if it was not.
-                    return outcome
-            self.journal.end(step, outcome, standing, ended_s, _told(step, outcome))
-            if held is not None:
-                if isinstance(action, Reallocate):
-                    if standing is Stand.ACCEPTED:
-                        held.accepted = action.allocation
-                        held.refusals = 0
-                    elif held.wanted is action.allocation and held.accepted is not None:
+                if done.standing is Stand.ACCEPTED:
+                    held.accepted, held.refusals = action.allocation, 0
+                elif done.standing is Stand.REFUSED:
+                    if held.wanted is action.allocation and held.accepted is not None:
                         held.wanted = held.accepted
-                        held.refused(ended_s, self.rules.limits.cool_down_s)
-                if standing is not Stand.REFUSED:
-                    held.changed_s = ended_s
-        if job is not None and outcome.status is Status.DONE:
-            self.costs.began(job, ability_of(action), ended_s)
-        return outcome
+                    held.refused(done.ended_s, self.rules.limits.cool_down_s)
+                    return
+                else:
+                    return
+            held.changed_s = done.ended_s
+        if done.outcome.status is Status.DONE:
+            self.costs.began(held.job.id, ability_of(action), done.ended_s)
 
     # Learn and keep.
 
@@ -354,8 +375,3 @@ def _standing_after(outcome: Outcome) -> Stand | None:
     if outcome.status in {Status.DONE, Status.UNCHANGED}:
         return Stand.ACCEPTED
     return None if outcome.status is Status.UNKNOWN else Stand.REFUSED
-
-
-def _told(step: Step, outcome: Outcome) -> str:
-    said = f": {outcome.code} {outcome.message}" if outcome.code or outcome.message else ""
-    return f"{type(step.action).__name__} {outcome.status.value}{said}"

@@ -27,6 +27,7 @@ from trilithon.recording.snapshots import job_from_json
 KEPT_REPORTS: Final = 2000
 # A job file has at most 256 KiB; what is larger is no request.
 LONGEST_REQUEST: Final = 4 * 2**20
+END_AFTER_S: Final = 0.2
 
 
 class Host:
@@ -109,7 +110,12 @@ class Host:
                 name: wire.accepted_to_json(found) for name, found in engine.jobs().items()
             },
             "reports": lambda r: self._reports_since(int(r["since"])),
+            "end": lambda _: self._end(),
         }
+
+    def _end(self) -> None:
+        """Ends the host, once whoever asked for it has the answer."""
+        threading.Timer(END_AFTER_S, self.close).start()
 
     def _reports_since(self, since: int) -> dict[str, Any]:
         for report in self.engine.reports():

@@ -108,6 +108,7 @@ class ModelCluster:
     snapshots: list[Snapshot] = field(default_factory=list)
     counters: defaultdict[Any, float] = field(default_factory=lambda: defaultdict(float))
     histograms: dict[str, dict[int, float]] = field(default_factory=dict)
+    last: tuple[Any, tuple[Mapping[str, Job], Layout]] | None = None
 
     @classmethod
     def of(cls, laws: Iterable[Law], **settings: Any) -> "ModelCluster":
@@ -162,12 +163,20 @@ class ModelCluster:
         """Takes a snapshot."""
         self.snapshots = [*self.snapshots[-40:], self.snapshot()]
 
-    def snapshot(self) -> Snapshot:
+    def layout(self) -> tuple[Mapping[str, Job], Layout]:
+        """As in an engine, the same for as long as nothing changes."""
         names = sorted(self.laws, reverse=self.backwards)
         jobs = {name: self.laws[name].job for name in names}
         counts = {name: dict(self.allocations[name].parallelism) for name in names}
         machines = sorted(self.machines, reverse=self.backwards)
-        layout = Layout.build(jobs.values(), counts, machines)
+        if self.last is None or self.last[0] != (jobs, counts, machines):
+            layout = Layout.build(jobs.values(), counts, machines)
+            self.last = (jobs, counts, machines), (jobs, layout)
+        return self.last[1]
+
+    def snapshot(self) -> Snapshot:
+        jobs, layout = self.layout()
+        machines = layout.machines
         keys = list(layout.instance_row)
         gone = float("nan")
 

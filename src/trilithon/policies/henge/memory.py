@@ -43,7 +43,7 @@ class Step:
 class Known:
     """What is remembered of a job.
 
-    `blind_s` is since when its numbers are missing, `back_s` since when they are there again; a job
+    `load_per_s` is what comes in, since `load_s`. `blind_s` is since when its numbers are missing, `back_s` since when they are there again; a job
     is `known` once it had any. `touched_s` are the times of its latest Reconfigurations.
     """
 
@@ -52,6 +52,7 @@ class Known:
     intent: list[Any] = field(default_factory=list)
     known: bool = False
     load_per_s: float | None = None
+    load_s: float | None = None
     blind_s: float | None = None
     back_s: float | None = None
     touched_s: list[float] = field(default_factory=list)

@@ -41,7 +41,7 @@ def notice(
     _cluster(scene, memory, found)
     _allocations(scene, memory, found)
     _intents(view, memory, found)
-    _loads(view, memory, parameters, found)
+    _loads(scene, view, memory, parameters, found)
     _numbers(scene, view, memory, parameters)
     if first or not found:
         return
@@ -120,17 +120,21 @@ def _digest(intent: Intent) -> list[Any]:
     ]  # fmt: skip
 
 
-def _loads(view: View, memory: Memory, parameters: HengeParameters, found: _Changes) -> None:
+def _loads(
+    scene: Scene, view: View, memory: Memory, parameters: HengeParameters, found: _Changes
+) -> None:
+    """A load that moved is told once; the new one is known when a whole window shows it."""
     for name, seen in view.jobs.items():
         known, now = memory.jobs[name], seen.load_per_s
-        if now is None or seen.blind:
+        since_s = max(seen.standing.accepted_s, known.load_s or -math.inf)
+        if now is None or seen.blind or view.window.start_s < since_s:
             continue
         before = known.load_per_s
         if before is None:
             known.load_per_s = now
         elif _moved(before, now, view.window.span_s, parameters.load_change):
             found.said.append(f"the load of {name} went from {before:.4g} to {now:.4g}/s")
-            known.load_per_s = now
+            known.load_per_s, known.load_s = None, scene.now_s
             memory.blacklist.pop(name, None)
 
 

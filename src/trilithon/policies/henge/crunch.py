@@ -25,7 +25,8 @@ from trilithon.measures.group import ratio, sum_by_node
 from trilithon.measures.rates import processing_rate
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Metric, Threshold
-from trilithon.model.layout import Layout
+from trilithon.model.job import Kind
+from trilithon.model.layout import KINDS, Layout
 from trilithon.model.series import Window
 from trilithon.policies.henge.memory import Memory
 from trilithon.policies.henge.parameters import HengeParameters
@@ -214,7 +215,7 @@ def _need(standing: Standing, window: Window, work: _Work) -> Need:
     if job is None or standing.job not in layout.jobs:
         return unknown
     rows = np.array(layout.job_nodes(standing.job))
-    nodes = rows[np.isin(rows, layout.operator_nodes)]
+    nodes = rows[layout.node_kind[rows] == KINDS.index(Kind.OPERATOR)]
     load = work.load[nodes]
     if np.isnan(load).any():
         return unknown
@@ -227,10 +228,10 @@ def _need(standing: Standing, window: Window, work: _Work) -> Need:
     enough = np.maximum(1.0, np.ceil(load / FULL - 1e-9))
     counts = np.clip(enough, least, most)
     keeps_up = bool((load < counts).all()) or not job.intent.thresholds
-    written = float(work.demand_per_s[rows[np.isin(rows, layout.sink_nodes)]].sum())
+    written = float(work.demand_per_s[rows[layout.node_kind[rows] == KINDS.index(Kind.SINK)]].sum())
     comes_in = all(t.met(written) for t in job.intent.thresholds if t.metric is Metric.THROUGHPUT)
     limits = [t for t in job.intent.thresholds if t.metric is Metric.LATENCY]
-    path = _Path(layout, nodes, rows, work)
+    path = _Path.of(layout, rows, nodes, work)
     counts, met = _grown(path, counts, most, limits)
     latency = path.latency_s(counts, None)
     return Need(
@@ -247,32 +248,45 @@ def _grown(
 ) -> tuple[Floats, bool]:
     """The fewest instances that keep the latencies, one by one where it gains the most."""
     for threshold in limits:
-        wanted = threshold.value / 1000
-        while path.latency_s(counts, threshold.quantile) > wanted:
+        wanted, quantile = threshold.value / 1000, threshold.quantile
+        if path.latency_s(most, quantile) > wanted:
+            return counts, False
+        while (now := path.latency_s(counts, quantile)) > wanted:
             open_ones = np.flatnonzero(counts < most)
-            if not len(open_ones):
-                return counts, False
             trials = [counts + (np.arange(len(counts)) == one) for one in open_ones]
-            found = [path.latency_s(trial, threshold.quantile) for trial in trials]
+            found = [path.latency_s(trial, quantile) for trial in trials]
             best = int(np.argmin(found))
-            if not found[best] < path.latency_s(counts, threshold.quantile):
-                # No single one helps: several ways are equally long, or one is hopeless.
-                busiest = int(np.argmax(path.waits(counts)[open_ones]))
-                best = busiest
-                if path.waits(counts)[open_ones[best]] <= wanted * 1e-6:
-                    return counts, False
+            if not found[best] < now:
+                # No single one shortens the longest way, as there are several: on with the busiest.
+                best = int(np.argmax(path.waits(counts)[open_ones]))
             counts = trials[best]
     return counts, True
 
 
 @dataclass(frozen=True, eq=False)
 class _Path:
-    """The ways through one job."""
+    """The ways through one job; its nodes are counted from the first of them."""
 
-    layout: Layout
     nodes: Ints
-    rows: Ints
+    first: int
+    size: int
+    edges: tuple[tuple[int, int, float], ...]
     work: _Work
+
+    @classmethod
+    def of(cls, layout: Layout, rows: Ints, nodes: Ints, work: _Work) -> "_Path":
+        # The edges of a job stand together, and each points forwards.
+        start, stop = np.searchsorted(layout.edge_source, [rows[0], rows[-1] + 1])
+        first = int(rows[0])
+        edges = sorted(
+            (
+                int(layout.edge_source[edge]) - first,
+                int(layout.edge_target[edge]) - first,
+                float(work.transport_s[edge]),
+            )
+            for edge in range(int(start), int(stop))
+        )
+        return cls(nodes, first, len(rows), tuple(edges), work)
 
     def waits(self, counts: Floats) -> Floats:
         return self.work.waiting(self.nodes, counts)
@@ -280,15 +294,12 @@ class _Path:
     def latency_s(self, counts: Floats, quantile: float | None) -> float:
         """Of the longest way from a source to a sink; for a quantile, with the tail of the waiting."""
         tail = 1.0 if quantile is None else max(1.0, math.log(1 / (1 - quantile)))
-        first = int(self.rows[0])
-        cost = np.zeros(len(self.rows))
-        waits = self.waits(counts)
-        cost[self.nodes - first] = np.nan_to_num(self.work.service_s[self.nodes]) + tail * waits
-        reached = np.zeros(len(self.rows))
-        layout = self.layout
-        mine = np.flatnonzero(np.isin(layout.edge_source, self.rows))
-        for edge in mine[np.argsort(layout.edge_source[mine], kind="stable")]:
-            source, target = layout.edge_source[edge] - first, layout.edge_target[edge] - first
-            along = reached[source] + cost[source] + self.work.transport_s[edge]
+        spent = np.zeros(self.size)
+        service = np.nan_to_num(self.work.service_s[self.nodes])
+        spent[self.nodes - self.first] = service + tail * self.waits(counts)
+        cost = spent.tolist()
+        reached = [0.0] * self.size
+        for source, target, transport_s in self.edges:
+            along = reached[source] + cost[source] + transport_s
             reached[target] = max(reached[target], along)
-        return float((reached + cost).max(initial=0.0))
+        return max(a + b for a, b in zip(reached, cost, strict=True))

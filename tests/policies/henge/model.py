@@ -101,6 +101,7 @@ class ModelCluster:
     refuses: bool = False
     modes: dict[str, Mode] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
+    in_flight: set[str] = field(default_factory=set)
     fixed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     allocations: dict[str, Allocation] = field(default_factory=dict)
     accepted_s: dict[str, float] = field(default_factory=dict)
@@ -248,6 +249,7 @@ class ModelCluster:
                 changed_s=self.changed_s.get(name),
                 mode=self.modes.get(name, Mode.AUTO),
                 held=self.held.get(name, ""),
+                in_flight=name in self.in_flight,
                 fixed=self.fixed.get(name, frozenset()),
                 spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
             )

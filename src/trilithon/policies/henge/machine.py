@@ -13,6 +13,7 @@ SoCC'18, section 5. One machine for the whole cluster, with two states:
 Where the text leaves a choice, docs/concepts/henge.md tells which was made.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,9 +74,11 @@ class _Round:
             )
             reason = tell.MISSING if held else tell.BACK
             memory.cause = self.teller.tell(None, reason, said, numbers, [memory.cause])
-        # Right after its own start it has seen too little.
-        full = self.view.window.span_s >= self.parameters.window_s * (1 - 1e-9)
-        enough = full or memory.from_s is not None
+        # Right after its own start it has seen too little; after a step it looks no further back.
+        window_s = self.parameters.window_s
+        begun_s = memory.from_s if memory.from_s is not None else -math.inf
+        seen_s = self.view.window.span_s
+        enough = seen_s >= min(window_s, self.now_s - begun_s) * (1 - 1e-9)
         return enough and not held and self.now_s >= memory.hold_until_s and bool(self.view.jobs)
 
     def act(self) -> None:
@@ -95,7 +98,7 @@ class _Round:
         standings = {
             j: self.scene.standings[j] for j in step.generations if j in self.scene.standings
         }
-        if any(standing.in_flight for standing in standings.values()):
+        if any(standing.in_flight for standing in standings.values()) and not self.overdue(step):
             return False
         done = [
             j for j, one in standings.items() if one.allocation.generation > step.generations[j]
@@ -114,6 +117,11 @@ class _Round:
         elif step.kind is Kind.REDUCTION:
             self.record()
         return True
+
+    def overdue(self, step: Step) -> bool:
+        """What is under way for ever must not hold up everybody."""
+        most_s = self.parameters.settle_most_s + self.parameters.recover_s
+        return self.now_s - step.at_s >= most_s
 
     def settled(self, step: Step, since_s: float) -> float | None:
         """From when on utilities are at rest after the step; None while they are not. That takes a
@@ -408,13 +416,16 @@ class _Round:
         now = {name: self.scene.standings[name].allocation for name in back}
         # Who gives back comes first, so that who gets finds free slots.
         order = sorted(back, key=lambda n: (sum(back[n].values()) - now[n].instances, n))
-        ids = []
+        ids, free = [], self.scene.cluster.slots_free
         for name in order:
             target = self.within(name, back[name])
             before = now[name].parallelism
             counts = {op: count for op, count in target.items() if count != before[op]}
-            if not counts or best is None:
+            more = sum(count - before[op] for op, count in counts.items())
+            # Somebody who cannot be changed now may hold what another should get.
+            if not counts or best is None or (free is not None and more > max(0, free)):
                 continue
+            free = None if free is None else free - more
             ids.append(
                 self.teller.tell(
                     name,

@@ -171,6 +171,15 @@ def test_a_job_with_nothing_to_do_misses_nothing() -> None:
     assert henge.until(tell.CONVERGED_MET).numbers["goal"] == 1
 
 
+def test_a_job_that_wakes_up_and_misses_its_intent_ends_converged() -> None:
+    idle = shared(line("idle"), 8)
+    idle.rate_per_s = 0.0
+    henge = run(idle, *(constant(line(f"j{i:02}"), 20) for i in range(20)))
+    henge.until(tell.CONVERGED_MET)
+    idle.rate_per_s = 100.0
+    assert henge.until(tell.RECONFIGURATION).job == "t/idle"
+
+
 def test_a_job_that_takes_nothing_of_what_comes_in_has_a_utility_of_nothing() -> None:
     stuck = constant(line("stuck"), 20, work=1.0)
     stuck.juice = lambda _: 0.0

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policies.henge.model import ModelCluster, constant, line
-from trilithon.model.columns import Edges
+from trilithon.model.columns import Edges, Machines
 from trilithon.model.job import Bounds
 from trilithon.model.snapshot import Snapshot
+from trilithon.policies.henge.congestion import crowd
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.shares import Gift, Operator, fewer, gift, more
 from trilithon.policies.henge.view import view
@@ -144,3 +145,27 @@ def test_an_operator_behind_a_congested_one_cannot_change_the_output_and_is_pass
     assert found is not None
     share = gift(scene, found.jobs["t/a"], found, parameters)
     assert list(share.counts) == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("loads", "congested"), [((9, 9, 1), True), ((9, 1, 1), False), ((8, 8, 8), False)]
+)
+def test_a_cluster_is_congested_when_most_machines_have_more_to_run_than_cores(
+    loads: tuple[float, ...], congested: bool
+) -> None:
+    cluster = ModelCluster.of([constant(line("a"), 20)])
+    last = cluster.snapshots[-1]
+    machines = Machines.of(3, cores=[8.0] * 3, load=loads)
+    assert crowd([replace(last, machines=machines)], DEFAULT).most is congested
+
+
+def test_a_moment_of_load_is_not_congestion_and_a_machine_without_numbers_neither() -> None:
+    cluster = ModelCluster.of([constant(line("a"), 20)])
+    last = cluster.snapshots[-1]
+
+    def at(*load: float) -> Snapshot:
+        return replace(last, machines=Machines.of(3, cores=[8.0] * 3, load=load))
+
+    nan = float("nan")
+    assert crowd([at(1, 1, 1), at(1, 1, 1), at(20, 20, 20)], DEFAULT).congested == 0
+    assert crowd([at(9, nan, nan), at(nan, 9, nan)], DEFAULT).congested == 2

@@ -15,20 +15,17 @@ Where the text leaves a choice, docs/concepts/henge.md tells which was made.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from trilithon.policies.henge import tell
-from trilithon.policies.henge.memory import Counts, Kind, Memory, Phase, Step
-from trilithon.policies.henge.outside import Sight, notice, sight
+from trilithon.policies.henge.memory import Kind, Memory, Phase, Step
+from trilithon.policies.henge.outside import notice, sight
 from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
-from trilithon.policies.henge.shares import Gift, fewer, gift
+from trilithon.policies.henge.shares import gift
+from trilithon.policies.henge.steps import Steps
 from trilithon.policies.henge.tell import Teller
-from trilithon.policies.henge.view import STEADY_PARTS, Seen, View, expected, steady, view
-from trilithon.policies.policy import Decision, Expectation
+from trilithon.policies.henge.view import STEADY_PARTS, Seen, steady, view
+from trilithon.policies.policy import Decision
 from trilithon.policies.scene import Mode, Scene
-
-# Of each job, the times of so many Reconfigurations are kept.
-MOST_TOUCHES = 32
 
 
 def run(scene: Scene, parameters: HengeParameters, memory: Memory) -> Sequence[Decision]:
@@ -45,18 +42,8 @@ def run(scene: Scene, parameters: HengeParameters, memory: Memory) -> Sequence[D
     return teller.decisions
 
 
-@dataclass(slots=True)
-class _Round:
-    scene: Scene
-    parameters: HengeParameters
-    memory: Memory
-    teller: Teller
-    view: View
-    sight: Sight
-
-    @property
-    def now_s(self) -> float:
-        return self.scene.now_s
+class _Round(Steps):
+    """A round, from top to bottom: may anything be done, what did the last step bring, what is next."""
 
     # ----- whether anything may be done
 
@@ -174,6 +161,7 @@ class _Round:
             "there was a Reduction already (lockout)" if lockout else "a Reduction is not possible"
         )
         self.revert(why, numbers, [*step.ids, self.memory.reduced])
+        self.converge_stuck()
 
     def maybe_blacklist(self, job: str, step: Step, now: float) -> None:
         before, delta = step.before[job], self.parameters.improvement
@@ -235,7 +223,8 @@ class _Round:
             if name not in now or not self.misses(name):
                 del memory.missed_s[name]
         for name in now:
-            had = memory.baseline.get(name, 0.0)
+            # Who had nothing to do then, or was not seen, had nothing to miss.
+            had = memory.baseline.setdefault(name, self.view.jobs[name].max_utility)
             full = self.view.jobs[name].max_utility * (1 - self.parameters.missed)
             if self.misses(name) and had >= full and not self.blacklisted(name):
                 memory.missed_s.setdefault(name, self.now_s)
@@ -315,83 +304,12 @@ class _Round:
             f"Every intent is met, and has been for {self.parameters.stable_rounds} rounds.",
         )
 
-    def reconfigure(self, seen: Seen, share: Gift) -> None:
-        threshold, value = seen.worst()
-        parameters = self.parameters
-        numbers: dict[str, float | None] = {
-            "utility": seen.utility,
-            "max_utility": seen.max_utility,
-            "goal": self.goal(),
-            "wanted": share.wanted,
-            "given": share.given,
-            **{f"capacity.{one.name}": one.capacity for one in share.operators},
-        }
-        id_ = self.teller.tell(
-            seen.id,
-            tell.RECONFIGURATION,
-            f"{tell.missed(seen)}; of those that miss their intents it has the "
-            + ("lowest share" if parameters.goal == MAX_MIN else "highest maximum")
-            + f" of utility: {tell.changes(share)}.",
-            numbers,
-            [self.memory.cause],
-            share.counts,
-            Expectation(
-                threshold.key,
-                expected(threshold, value, parameters.improvement),
-                self.now_s + parameters.settle_most_s,
-            ),
-        )
-        self.memory.cause = id_
-        if seen.standing.mode is Mode.ADVISE:
-            # People may follow the advice or not: nothing to wait for, and once is enough.
-            self.memory.blacklist[seen.id] = self.now_s + parameters.blacklist_s
-            return
-        touched = self.memory.jobs[seen.id].touched_s
-        self.memory.jobs[seen.id].touched_s = [*touched, self.now_s][-MOST_TOUCHES:]
-        self.begin(Kind.RECONFIGURATION, [id_], [seen.id])
-
-    def reduced(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> bool:
-        """A Reduction, if its conditions (b) and (c) hold and it would free anything."""
-        if self.memory.reduced is not None:
-            return False
-        left = {
-            name: counts
-            for name in self.utilities()
-            if not self.misses(name) and self.view.jobs[name].standing.open
-            and (counts := fewer(self.scene, self.view.jobs[name], self.view, self.parameters))
-        }  # fmt: skip
-        if not left:
-            return False
-        ids = []
-        crowd = {"machines": self.view.crowd.machines, "congested": self.view.crowd.congested}
-        for name, counts in left.items():
-            seen = self.view.jobs[name]
-            before = seen.standing.allocation.parallelism
-            threshold, _ = seen.worst()
-            ids.append(
-                self.teller.tell(
-                    name,
-                    tell.REDUCTION,
-                    f"{name} meets its intent and {why}: {tell.moved(before, counts)}.",
-                    {**numbers, **crowd, "utility": seen.utility},
-                    causes,
-                    counts,
-                    Expectation(
-                        threshold.key, threshold.value, self.now_s + self.parameters.settle_most_s
-                    ),
-                )
-            )
-        self.memory.reduced = self.memory.cause = ids[0]
-        self.begin(Kind.REDUCTION, ids, list(left))
-        return True
-
     def give_up(self, missing: Sequence[Seen]) -> None:
         """No useful action is left: back to the best, then Converged."""
         best = self.memory.best()
         if best is not None and best.back and best.goal * (1 - self.parameters.noise) > self.goal():
             names = tell.some(seen.id for seen in missing)
             self.revert(f"no action is left that would help {names}", {}, [self.memory.cause])
-            return
         self.converge_stuck()
 
     def converge_stuck(self) -> None:
@@ -404,74 +322,3 @@ class _Round:
             if missing
             else "The best configuration is back.",
         )
-
-    def revert(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> None:
-        """Back to the configuration that was worth the most, and Converged."""
-        best = self.memory.best()
-        back = {
-            name: counts
-            for name, counts in (best.back if best is not None else {}).items()
-            if name in self.scene.standings and self.scene.standings[name].open
-        }
-        now = {name: self.scene.standings[name].allocation for name in back}
-        # Who gives back comes first, so that who gets finds free slots.
-        order = sorted(back, key=lambda n: (sum(back[n].values()) - now[n].instances, n))
-        ids, free = [], self.scene.cluster.slots_free
-        for name in order:
-            target = self.within(name, back[name])
-            before = now[name].parallelism
-            counts = {op: count for op, count in target.items() if count != before[op]}
-            more = sum(count - before[op] for op, count in counts.items())
-            # Somebody who cannot be changed now may hold what another should get.
-            if not counts or best is None or (free is not None and more > max(0, free)):
-                continue
-            free = None if free is None else free - more
-            ids.append(
-                self.teller.tell(
-                    name,
-                    tell.REVERSION,
-                    f"The best configuration was that of {best.at_s:g} s with {tell.share(best.goal)} "
-                    f"of the maximum; {why}: {tell.moved(before, counts)}.",
-                    {**numbers, "best": best.goal, "best_at_s": best.at_s},
-                    causes,
-                    counts,
-                    Expectation(
-                        "satisfaction", best.goal, self.now_s + self.parameters.settle_most_s
-                    ),
-                )
-            )
-        if ids:
-            self.memory.cause = ids[0]
-            self.begin(Kind.REVERSION, ids, sorted(back))
-        self.converge_stuck()
-
-    # ----- shared by them
-
-    def begin(self, kind: Kind, ids: list[str], jobs: Sequence[str]) -> None:
-        standings = self.scene.standings
-        generations = {name: standings[name].allocation.generation for name in jobs}
-        self.memory.step = Step(kind, self.now_s, ids, self.utilities(), generations)
-
-    def within(self, job: str, counts: Counts) -> Counts:
-        """Bounds and what is fixed may have changed since."""
-        standing = self.scene.standings[job]
-        return {
-            name: standing.spans[name].clip(count) if name in standing.spans else count
-            for name, count in counts.items()
-            if name in standing.allocation.parallelism and name not in standing.fixed
-        }
-
-    def record(self) -> None:
-        self.memory.record(self.goal(), self.now_s, self.parameters.history)
-
-    def utilities(self) -> dict[str, float]:
-        return self.view.utilities(self.sight.counted)
-
-    def goal(self) -> float:
-        return self.view.goal(self.utilities(), self.parameters)
-
-    def misses(self, job: str) -> bool:
-        return self.view.jobs[job].misses(self.parameters.missed)
-
-    def blacklisted(self, job: str) -> bool:
-        return self.memory.blacklist.get(job, 0.0) > self.now_s

@@ -63,6 +63,7 @@ class Law:
     rate_per_s: float = 100.0
     juice: Callable[[Counts], float] = lambda _: 1.0
     tail: float = 1.0  # the 99th percentile over the mean
+    left_over: Mapping[str, float] = field(default_factory=dict)  # of what a sink is sent
     blind: bool = False
 
 
@@ -190,6 +191,12 @@ class ModelCluster:
             return [gone if self.laws[j].blind else self.counters[j, what] for j in rows]
 
         edges = [job for job, _, _ in layout.edge_row]
+        taken = [
+            (1 - self.laws[job].left_over.get(target, 0.0)) * found
+            for found, (job, _, target) in zip(
+                per_job(edges, "taken"), layout.edge_row, strict=True
+            )
+        ]
         sources = [job for job, _ in layout.source_row]
         sinks = [job for job, _ in layout.sink_row]
         load = self.load(self)
@@ -208,7 +215,7 @@ class ModelCluster:
                 len(edges),
                 incarnation=np.zeros(len(edges)),
                 emitted=per_job(edges, "taken"),
-                taken=per_job(edges, "taken"),
+                taken=taken,
                 senders=np.ones(len(edges)),
                 parked_s=np.zeros(len(edges)),
             ),

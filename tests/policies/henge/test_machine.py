@@ -1,9 +1,12 @@
 """Henge's state machine, transition by transition, each before a scene made for it."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
 from trilithon.model.intent import Metric, Threshold
+from trilithon.model.job import Edge, Sink
 from trilithon.model.utility import Utility
 from trilithon.policies.henge import tell
 from trilithon.policies.henge.parameters import HengeParameters
@@ -62,6 +65,17 @@ def test_of_those_that_miss_the_highest_maximum_goes_first_then_the_lowest_utili
     henge.rounds(60)
     touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
     assert touched == ["t/far", "t/near", "t/low"]
+
+
+def test_nine_jobs_are_mended_in_the_order_of_their_priorities() -> None:
+    """SoCC'18, figure 9: from 90 down to 10, one Reconfiguration each where one is enough."""
+    laws = [shared(line(f"t{p}", priority=10 * p), 8) for p in range(1, 10)]
+    henge = run(*laws)
+    henge.until(tell.CONVERGED_MET)
+    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    assert touched == [f"t/t{p}" for p in range(9, 0, -1)]
+    # Fifteen minutes from the first to the last in the paper; here a minute each.
+    assert henge.cluster.time_s < 900
 
 
 def test_one_job_is_changed_at_a_time_and_nothing_before_its_utility_is_steady() -> None:
@@ -428,6 +442,21 @@ def test_every_kind_of_intent_is_brought_to_its_maximum(thresholds: tuple[Thresh
     assert missed.numbers["utility"] is not None
     assert missed.numbers["utility"] < 35
     henge.until(tell.CONVERGED_MET)
+
+
+@pytest.mark.parametrize(("weight", "misses"), [(1.0, True), (0.0, False)])
+def test_a_sink_without_weight_is_not_a_reason_to_act(weight: float, misses: bool) -> None:
+    job = line("a", thresholds=(Threshold(Metric.JUICE, 1.0),))
+    two = replace(
+        job,
+        sinks=(job.sinks[0], Sink("slow", (), weight)),
+        edges=(*job.edges, Edge("work", "slow")),
+    )
+    law = constant(two, 20, work=0.6)
+    law.left_over = {"slow": 0.5}
+    henge = run(law)
+    henge.rounds(START)
+    assert (reasons(henge.decisions) == [tell.RECONFIGURATION]) is misses
 
 
 def test_the_utility_of_a_hybrid_intent_is_the_average_of_both() -> None:

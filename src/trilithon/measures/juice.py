@@ -84,7 +84,8 @@ def juice_over(windows: Sequence[Window], sink_weights: Sequence[Floats] = ()) -
     given for each window, or not at all.
     """
     found: dict[str, list[float]] = {}
-    for window, weight in zip(windows, sink_weights or [None] * len(windows), strict=True):
+    weights: Sequence[Floats | None] = sink_weights or [None] * len(windows)
+    for window, weight in zip(windows, weights, strict=True):
         for job, value in zip(window.layout.jobs, juice(window, weight).job, strict=True):
             found.setdefault(job, []).append(float(value))
     return np.array([np.mean(found[job]) for job in windows[-1].layout.jobs] if windows else [])

@@ -104,6 +104,7 @@ class ModelCluster:
     held: dict[str, str] = field(default_factory=dict)
     in_flight: set[str] = field(default_factory=set)
     fixed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    engine_fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     allocations: dict[str, Allocation] = field(default_factory=dict)
     accepted_s: dict[str, float] = field(default_factory=dict)
     changed_s: dict[str, float] = field(default_factory=dict)
@@ -265,7 +266,7 @@ class ModelCluster:
             series=Series(tuple(self.snapshots), lookback_s),
             standings=standings,
             cluster=Cluster(
-                Capabilities(dict.fromkeys(Ability, How.LIVE)),
+                Capabilities(dict.fromkeys(Ability, How.LIVE), fixed=self.engine_fixed),
                 self.slots,
                 self.instances(),
                 self.quotas,

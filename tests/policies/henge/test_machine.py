@@ -404,11 +404,11 @@ def test_a_job_that_the_guard_holds_is_waited_for() -> None:
     henge.until(tell.RECONFIGURATION, most=1)
 
 
-def test_fixed_operators_are_left_out() -> None:
+@pytest.mark.parametrize("by", ["fixed", "engine_fixed"])
+def test_fixed_operators_are_left_out(by: str) -> None:
     job = line("a", "free", "state", initial=4)
-    henge = run(
-        constant(job, 100, free=0.6, state=0.9), fixed={"t/a": frozenset({"state"})}
-    )  # fmt: skip
+    henge = run(constant(job, 100, free=0.6, state=0.9))
+    setattr(henge.cluster, by, {"t/a": frozenset({"state"})})
     (decision,) = henge.rounds(START)
     assert counts(decision) == {"free": 8, "state": 4}
 

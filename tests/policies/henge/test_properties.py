@@ -13,6 +13,7 @@ from tests.strategies import snapshots
 from trilithon.model.action import Reallocate
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.intent import Metric, Threshold
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.henge import tell
@@ -144,11 +145,23 @@ def happen(cluster: ModelCluster, law: Law, kind: str, size: float) -> None:
         changes[kind]()
 
 
+ASKED = (
+    (Threshold(Metric.LATENCY, 60),),
+    (Threshold(Metric.LATENCY, 90, "p99"),),
+    (Threshold(Metric.JUICE, 1.0), Threshold(Metric.LATENCY, 70), Threshold(Metric.THROUGHPUT, 50)),
+)
+
+
 def chaos(happenings: list[list[Event]], *, backwards: bool) -> list[bytes]:
     """The bytes of what was decided and remembered in each round."""
     laws = [
-        Law(line(f"j{i}", initial=3, most=12), lambda _: 100.0, lambda _: {"work": 0.5})
-        for i in range(3)
+        Law(
+            line(f"j{i}", initial=3, most=12, thresholds=asked),
+            lambda _: 100.0,
+            lambda _: {"work": 0.5},
+            tail=1.7,
+        )
+        for i, asked in enumerate(ASKED)
     ]
     cluster = ModelCluster.of(laws, slots=60, backwards=backwards)
     henge = Run(cluster, HengePolicy(HengeParameters(window_s=30, recover_s=60, settle_s=20)))

@@ -61,7 +61,7 @@ def notice(
     memory.cause = teller.tell(
         None,
         tell.EXTERNAL,
-        f"From outside: {'; '.join(found.said)}. What was learned before no longer applies.",
+        f"From outside: {tell.some(found.said)}. What was learned before no longer applies.",
         {"jobs": len(scene.standings)},
         [memory.cause],
     )

@@ -14,7 +14,7 @@ from tests.cluster import FakeCluster, chain
 from tests.control.scene import ClusterClock
 from tests.service.conftest import RULES
 from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
-from trilithon.service.api import api
+from trilithon.service.api import ADDRESSES, api
 from trilithon.service.daemon import Daemon, daemon, publish, published, withdraw
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.spec.dump import dump
@@ -115,6 +115,12 @@ def test_every_error_has_one_shape(
     assert error["message"]
 
 
+def test_every_address_is_in_the_reference(client: TestClient) -> None:
+    served = client.get("/openapi.json").json()["paths"]
+    found = {(method.upper(), path) for path, methods in served.items() for method in methods}
+    assert found == {(method, path) for method, path, _ in ADDRESSES}
+
+
 def test_only_who_has_the_token_may_ask_and_only_by_this_machines_name(
     running: Daemon, client: TestClient
 ) -> None:
@@ -162,7 +168,7 @@ def test_health_tells_when_the_engine_cannot_be_seen(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_was_lost_is_reached_again(tmp_path: Path, cluster: FakeCluster) -> None:
-    reached = []
+    reached: list[int] = []
 
     class Once(FakeCluster):
         """Answers three times and is then lost."""

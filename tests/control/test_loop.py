@@ -307,6 +307,18 @@ def test_nothing_is_changed_while_metrics_are_missing_or_not_fresh_enough(world:
     assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
 
 
+def test_an_executor_that_is_gone_does_not_hide_a_job_for_ever(world: World) -> None:
+    world.cluster.rates[JOB.id] = 250.0
+    world.desk.apply(JOB)
+    world.rounds(2)
+    # The query is started again elsewhere: the same instances, another sender.
+    world.cluster.sender = "another"
+    world.rounds(3)
+    assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
+    world.rounds(8)
+    assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
+
+
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
 def test_a_clock_that_jumps_makes_the_controller_wait_for_fresh_data_and_no_longer(
     world: World, jump_s: float

@@ -76,6 +76,16 @@ class Assembler:
             found = self._senders[sender]
             found.report = replace(found.report, time_s=np.inf)
 
+    def forget_silent(self, before_s: float) -> None:
+        """Senders that reported last before this time are gone, and so is what they counted: the sums
+        they were part of begin anew. Otherwise one executor that died would hide a job for ever.
+        """
+        gone = [name for name, one in self._senders.items() if one.report.time_s < before_s]
+        for name in gone:
+            del self._senders[name]
+            self._places = {key: place for key, place in self._places.items() if key[0] != name}
+            self._layout = None
+
     def take(self, report: Report) -> None:
         """A report came. One that is older than the last of its sender changes nothing."""
         found = self._senders.get(report.sender)

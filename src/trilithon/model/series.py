@@ -161,10 +161,12 @@ def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
     sources = _rows(old.source_row, layout.source_row)
     sinks = _rows(old.sink_row, layout.sink_row)
     found = snapshot.latencies.take(sinks)
+    began = _began(snapshot.instances, after.instances, instances)
     return replace(
         snapshot,
         layout=layout,
-        instances=_began(snapshot.instances, after.instances, instances),
+        # Machines have other rows now, if they are there at all; where an instance was is not needed.
+        instances=replace(began, machine=np.full(len(instances), np.nan)),
         edges=_began(snapshot.edges, after.edges, edges),
         sources=_began(snapshot.sources, after.sources, sources),
         sinks=_began(snapshot.sinks, after.sinks, sinks),

@@ -451,6 +451,19 @@ def test_a_one_shot_action_that_a_crash_interrupted_is_never_done_again(
     assert world.rows("SELECT status FROM action") == [(status,)]
 
 
+def test_a_recording_that_cannot_be_written_does_not_stop_the_controller(tmp_path: Path) -> None:
+    class Full:
+        def write(self, *_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    world = World(tmp_path, recorder=Full())
+    world.cluster.rates[JOB.id] = 250.0
+    world.desk.apply(JOB)
+    world.rounds(8)
+    assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
+    assert len(world.rows("SELECT * FROM event WHERE kind = 'recording_stopped'")) == 1
+
+
 class Broken(Restless):
     name = "broken"
 

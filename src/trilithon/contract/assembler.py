@@ -7,6 +7,7 @@ A row is missing while a sender that counted for it is silent: half a sum is wor
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -138,7 +139,7 @@ class Assembler:
             keys = getattr(report, f"{name}_keys")
             known = self._places.get((report.sender, name))
             if known is None or known[0] is not layout or known[1] != keys:
-                place = np.array([rows.get(key, -1) for key in keys], dtype=np.int64)
+                place = np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
                 known = self._places[report.sender, name] = (layout, keys, place)
             found.append(known[2])
         return found

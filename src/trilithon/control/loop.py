@@ -210,15 +210,15 @@ class Controller:
         return verdict
 
     def _review(self, scene: Scene, decisions: tuple[Decision, ...]) -> tuple[Ruling, ...]:
-        named = {
-            job
+        lowered = {
+            action.job
             for decision in decisions
             for action in decision.actions
-            if (job := getattr(action, "job", None)) is not None
+            if isinstance(action, Reallocate) and _lowers(action, scene.standings.get(action.job))
         }
         with self.lock:
             jobs = {name: held.job for name, held in self.books.jobs.items()}
-        return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(named)))
+        return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(lowered)))
 
     # Record, then act.
 
@@ -372,6 +372,12 @@ class Controller:
             window = self.observer.window()
             self._assessed = (series.last.time_s, None if window is None else assess(window))
         return self._assessed[1]
+
+
+def _lowers(action: Reallocate, standing: Standing | None) -> bool:
+    """Whether an operator would have fewer instances: only then the guard looks at how busy it is."""
+    now = {} if standing is None else standing.allocation.parallelism
+    return any(count < now.get(name, 0) for name, count in action.allocation.parallelism.items())
 
 
 def _counts(held: Held) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -176,7 +176,7 @@ def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
 
 
 def _rows(old: Mapping[columns.Key, int], new: Mapping[columns.Key, int]) -> Ints:
-    return np.fromiter((old.get(key, -1) for key in new), dtype=np.int64, count=len(new))
+    return np.fromiter(map(old.get, new, repeat(-1)), dtype=np.int64, count=len(new))
 
 
 def _began(before: columns.C, after: columns.C, rows: Ints) -> columns.C:

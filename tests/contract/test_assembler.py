@@ -211,3 +211,32 @@ def test_an_instance_that_came_back_counts_on_when_its_job_begins_anew() -> None
     assert found.snapshot(11).instances.taken[1] == 2
     found.take(in_life(report("x", 3, 12, {0: 1, 1: 4}), 2))
     assert found.snapshot(12).instances.taken[1] == 4
+
+
+def test_instances_that_are_not_the_first_ones_are_rows_as_they_are_told() -> None:
+    """An operator with a wish for machines uses the tasks that lie there, which may be any."""
+    found = assembler()
+    found.take(report("x", 1, 10, {1: 5, 3: 7}))
+    assert [key[2] for key in found.snapshot(10).layout.instance_row if key[1] == "a"] == [0, 1]
+    found.take(Report("host", 1, 10, placed={("ads/good", "a"): (1, 3)}))
+    snapshot = found.snapshot(10)
+    rows = [row for key, row in snapshot.layout.instance_row.items() if key[1] == "a"]
+    assert [key[2] for key in snapshot.layout.instance_row if key[1] == "a"] == [1, 3]
+    assert snapshot.instances.taken[rows].tolist() == [5, 7]
+    found.take(Report("host", 2, 11, placed={}))
+    assert [key[2] for key in found.snapshot(11).layout.instance_row if key[1] == "a"] == [0, 1]
+
+
+def test_an_instance_is_on_the_machine_that_says_that_it_runs_there() -> None:
+    """After a move both executors tell what they counted of it."""
+    found = assembler()
+    stays, moved = report("x", 1, 10, {0: 5, 1: 3}), report("y", 1, 10, {1: 4})
+    runs = replace(stays.instances, machine=[0.0, np.nan])  # type: ignore[arg-type]
+    found.take(replace(moved, instances=replace(moved.instances, machine=[0.0])))  # type: ignore[arg-type]
+    found.take(replace(stays, time_s=10.5, instances=runs))
+    snapshot = found.snapshot(11)
+    assert [snapshot.layout.machines[int(m)] for m in snapshot.instances.machine[:2]] == [
+        "m-x",
+        "m-y",
+    ]
+    assert snapshot.instances.taken[1] == 7

@@ -22,7 +22,7 @@ from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
 from trilithon.contract.figures import summary
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
-from trilithon.errors import NotFound
+from trilithon.errors import NotFound, TrilithonError
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
@@ -127,7 +127,9 @@ def _watch(watcher: Watcher, length_s: float | None) -> list[dict[str, Any]]:
     figures: list[dict[str, Any]] = []
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as shown:
         while length_s is None or time.monotonic() - began < length_s:
-            figures = watcher.look(time.time())
+            # A look that fails is no reason to end jobs that run.
+            with contextlib.suppress(TrilithonError):
+                figures = watcher.look(time.time())
             shown.update(live.draw(figures), refresh=True)
             time.sleep(1.0)
     return figures

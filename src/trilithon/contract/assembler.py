@@ -16,7 +16,7 @@ import numpy as np
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Columns, Edges, Instances, Ints, Machines, Sinks, Sources
 from trilithon.model.job import Job
-from trilithon.model.layout import InstanceKey, Layout, Part
+from trilithon.model.layout import InstanceKey, Layout, NodeKey, Part
 from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
@@ -51,6 +51,9 @@ class Assembler:
     _senders: dict[str, _Sender] = field(default_factory=dict)
     _jobs: dict[str, Job] = field(default_factory=dict)
     _parallelism: dict[str, dict[str, int]] = field(default_factory=dict)
+    _instances: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    # Which instances there are where it is not the first ones, as the engine told it last.
+    _placed: Mapping[NodeKey, tuple[int, ...]] = field(default_factory=dict)
     _parts: dict[str, Part] = field(default_factory=dict)
     _layout: Layout | None = None
     _known: Mapping[str, Job] = field(default_factory=dict)
@@ -62,21 +65,30 @@ class Assembler:
 
     def expect(self, job: Job, allocation: Allocation) -> None:
         """A job is there, with so many instances: from now on they are rows."""
-        before = self._parallelism.get(job.id, {})
-        for operator, count in allocation.parallelism.items():
-            was = before.get(operator, 0)
-            self._gone |= {(job.id, operator, index) for index in range(count, was)}
-            for index in range(was, count):
-                self._came_back((job.id, operator, index))
         self._jobs = {**self._jobs, job.id: job}
         self._parallelism[job.id] = dict(allocation.parallelism)
-        self._parts[job.id] = Part.of(job, self._parallelism[job.id])
+        self._lay(job)
+
+    def _lay(self, job: Job) -> None:
+        """The rows of a job: the first instances of each operator, or those that the engine told."""
+        before, now = self._instances.get(job.id, {}), {}
+        for operator, count in self._parallelism[job.id].items():
+            told = self._placed.get((job.id, operator), ())
+            now[operator] = told if len(told) == count else tuple(range(count))
+            was = before.get(operator, ())
+            self._gone |= {(job.id, operator, index) for index in was if index not in now[operator]}
+            for index in now[operator]:
+                if index not in was:
+                    self._came_back((job.id, operator, index))
+        self._instances[job.id] = now
+        self._parts[job.id] = Part.of(job, now)
         self._layout = None
 
     def forget(self, job: str) -> None:
         """A job is gone, and what was known of it."""
         self._jobs = {name: known for name, known in self._jobs.items() if name != job}
         self._parallelism.pop(job, None)
+        self._instances.pop(job, None)
         self._parts.pop(job, None)
         self._returned = {key: v for key, v in self._returned.items() if key[0] != job}
         self._gone = {key for key in self._gone if key[0] != job}
@@ -115,6 +127,10 @@ class Assembler:
             found.report = report
         for sender in report.lost:
             self.lose(sender)
+        if report.placed is not None and report.placed != self._placed:
+            self._placed = dict(report.placed)
+            for job in self._jobs.values():
+                self._lay(job)
 
     @property
     def lost_reports(self) -> int:
@@ -205,7 +221,10 @@ class Assembler:
         ):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
             if on is not None:
-                machine[places[(places >= 0) & ~np.isnan(report.instances.busy_s)]] = on
+                here = report.instances.machine
+                # Who says nothing of machines runs what it measured.
+                runs = ~np.isnan(report.instances.busy_s if np.isnan(here).all() else here)
+                machine[places[(places >= 0) & runs]] = on
         columns["machine"] = machine
         for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:

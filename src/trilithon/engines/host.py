@@ -13,7 +13,7 @@ import stat
 import struct
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ class Host:
 
     def __init__(self, engine: Engine, path: Path) -> None:
         self.engine, self.path = engine, path
-        self._changing = threading.Lock()
+        self._changing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._reading = threading.Lock()
         self._looked_s = 0.0
         self._reports: deque[tuple[int, Report]] = deque(maxlen=KEPT_REPORTS)
@@ -66,7 +66,7 @@ class Host:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self.path.unlink(missing_ok=True)
-        with self._changing, self._reading:
+        with self._reading:
             self.engine.close()
 
     def _look_after(self) -> None:
@@ -91,7 +91,7 @@ class Host:
         try:
             request = json.loads(line)
             call: Callable[[dict[str, Any]], Any] = self._calls()[request["call"]]
-            with self._changing if request["call"] in _CHANGING else self._reading:
+            with self._lock_of(request):
                 return {"ok": call(request)}
         except TrilithonError as error:
             return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
@@ -102,6 +102,10 @@ class Host:
             lines = str(error).strip().splitlines() or [""]
             message = f"The engine failed: {type(error).__name__} {lines[0]}"
             return {"error": {"code": "ENGINE_FAILED", "message": message, "hint": ""}}
+
+    def _lock_of(self, request: dict[str, Any]) -> threading.Lock:
+        """A job is changed by one caller at a time, and none waits for another job's start."""
+        return self._changing[_job_of(request)] if request["call"] in _CHANGING else self._reading
 
     def _calls(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         engine = self.engine
@@ -143,6 +147,16 @@ class Host:
         for report in self.engine.reports():
             self._number += 1
             self._reports.append((self._number, report))
+
+
+def _job_of(request: dict[str, Any]) -> str:
+    """Which job a request changes; empty for the cluster."""
+    if request["call"] == "submit":
+        return f"{request['job']['tenant']}/{request['job']['name']}"
+    if request["call"] == "cancel":
+        return str(request["job"])
+    action = request["action"]
+    return str(action.get("allocation", action).get("job", ""))
 
 
 def _listen(path: Path) -> socket.socket:

@@ -27,8 +27,7 @@ def spread(weights: Sequence[float], before: Sequence[int] | None = None) -> tup
         if instance < len(shares) and shares[instance] > 0:
             given[group] = instance
             shares[instance] -= 1
-    open_ = [i for i, share in enumerate(shares) for _ in range(share)]
-    # In turn, so that neighbouring groups, which often are neighbouring keys of a test, divide.
-    stride = max(1, len(weights))
-    dealt = iter([i for start in range(stride) for i in open_[start::stride]])
+    # In turn, each as often as its share: neighbouring groups go to different instances.
+    turns = sorted(((k + 0.5) / share, i) for i, share in enumerate(shares) for k in range(share))
+    dealt = (i for _, i in turns)
     return tuple(next(dealt) if instance is None else instance for instance in given)

@@ -1,5 +1,6 @@
 """Owns what one probe sends: its part of a snapshot, by name, before anything is put together."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
@@ -18,7 +19,8 @@ class Report:
 
     A sender knows the instances that run in it and what it sent to those elsewhere; the rest of a
     row is missing. Counters of one row that come from several senders add up. `sequence` grows by 1
-    from report to report: a gap is a lost report. `lost` are senders that will not report again. Times are the driver's, and `clock_error_s` says
+    from report to report: a gap is a lost report. `lost` are senders that will not report again; `placed` says, if it says anything, for
+    which operators the instances are not the first ones, and which they are. Times are the driver's, and `clock_error_s` says
     how far off they may be.
     """
 
@@ -38,6 +40,7 @@ class Report:
     machine_keys: tuple[str, ...] = ()
     machines: Machines = field(default_factory=lambda: Machines.missing(0))
     lost: tuple[str, ...] = ()
+    placed: Mapping[NodeKey, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
         _rows(self.instance_keys, self.instances, "instances")

@@ -38,6 +38,8 @@ def to_json(report: Report) -> dict[str, Any]:
             data[name] = {k: v for k, v in data[name].items() if any(x is not None for x in v)}
     if report.lost:
         data["lost"] = list(report.lost)
+    if report.placed is not None:
+        data["placed"] = [[*key, list(indices)] for key, indices in report.placed.items()]
     if len(report.latencies):
         rows = (report.latencies.row(i) for i in range(len(report.latencies)))
         data["latencies"] = [None if r is None else {str(k): n for k, n in r.items()} for r in rows]
@@ -69,6 +71,9 @@ def from_json(data: Any) -> Report:
             clock_error_s=data.get("clock_error_s"),
             latencies=latencies,
             lost=tuple(map(str, data.get("lost", ()))),
+            placed=None
+            if (placed := data.get("placed")) is None
+            else {(job, node): tuple(map(int, indices)) for job, node, indices in placed},
             **parts,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:

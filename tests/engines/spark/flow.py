@@ -124,6 +124,12 @@ class Scene:
         self.engine.reports()
         return True
 
+    def undisturbed(self) -> bool:
+        """Whether the job ran all the time in one life: nothing can have come twice then."""
+        accepted = self.engine.jobs()[self.job.id]
+        assert (accepted.health, accepted.reason) == ("running", "")
+        return self.flow.doubled == 0
+
     def all_reading(self) -> bool:
         return self.engine.boundaries.all_reading(self.job.id, PARTITIONS)
 

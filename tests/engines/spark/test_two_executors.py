@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,9 @@ def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Clu
     cluster.until(lambda found: not np.isnan(found.instances.taken).any())
     assert everything.sources.arrived[0] > 0
     # All work of an operator on one executor, then on the other: whichever tasks are there.
+    unknown = replace(initial(cluster.job), generation=99, placement={"spread": ("x/7", None)})
+    refused = cluster.engine.apply(Reallocate(unknown))
+    assert (refused.status, refused.code) == (Status.REFUSED, "INVALID_ALLOCATION")
     for machine in cluster.snapshot().layout.machines:
         now = cluster.engine.jobs()[cluster.job.id].allocation.rescaled({"spread": 2})
         placed = replace(now, placement={"spread": (machine, machine)})
@@ -109,9 +113,22 @@ def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Clu
         after = taken_by_executor(cluster)
         grew = {name for name in after if after[name] > before.get(name, 0)}
         assert grew == {machine.rpartition("/")[2]}
+        # The snapshot has those instances as rows, whichever tasks they are, and says where they run.
+        cluster.until(partial(runs_on, machine))
     cluster.finish()
     assert cluster.flow.doubled == 0
     assert cluster.engine.control.batch(cluster.job.id) == batch
+
+
+def runs_on(machine: str, found: Snapshot) -> bool:
+    return machines_of(found, "spread") == [machine, machine]
+
+
+def machines_of(found: Snapshot, operator: str) -> list[str | None]:
+    """Where the instances of an operator run, by the snapshot."""
+    rows = [row for key, row in found.layout.instance_row.items() if key[1] == operator]
+    machines = found.instances.machine[rows]
+    return [None if np.isnan(m) else found.layout.machines[int(m)] for m in machines]
 
 
 def taken_by_executor(cluster: Cluster) -> dict[str, int]:

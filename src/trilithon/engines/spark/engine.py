@@ -10,13 +10,12 @@ One caller may change jobs while another takes reports.
 import shutil
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from trilithon.contract.engine import (
     Ability,
@@ -29,19 +28,20 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
+from trilithon.engines.spark import tables
 from trilithon.engines.spark.boundary import Boundaries
+from trilithon.engines.spark.checkpoint import last_committed, read_until
 from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.control import Control
 from trilithon.engines.spark.frame import build_frame
-from trilithon.engines.spark.kafka import Kafka, end_offsets
+from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.ledger import Entry, Ledger
-from trilithon.engines.spark.start import Running, mismatch, planned, start_chain, start_frame
+from trilithon.engines.spark.start import Running, mismatch, planned, start_frame
 from trilithon.engines.spark.supervisor import Limits, Supervision
-from trilithon.engines.spark.telemetry import Standing, host_report, report_of
-from trilithon.errors import InvalidAllocation, InvalidJob, NewCheckpointNeeded, TrilithonError
+from trilithon.engines.spark.telemetry import Standing, host_report, report_of, sender_of
+from trilithon.errors import InvalidJob, KafkaUnreachable, NewCheckpointNeeded, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
-from trilithon.model.groups import spread
-from trilithon.model.job import Grouping, Job
+from trilithon.model.job import Job
 from trilithon.model.report import Report
 
 HOW: Final = {
@@ -55,10 +55,6 @@ HOW: Final = {
     Ability.REMOVE_MACHINES: How.NOT_AT_ALL,
 }
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
-_REPLAYED: Final = (
-    "The open batch could not be ended, because a reader had no records: what was read since the last "
-    "commit is read again."
-)
 
 
 @dataclass
@@ -70,17 +66,13 @@ class _Held:
     checkpoint: str = ""
     running: Running | None = None
     supervision: Supervision = field(default_factory=Supervision)
-    # Where the log of each source ended when the job was accepted: arrivals count from there.
-    base: dict[str, int] = field(default_factory=dict)
+    # Up to where each source had been read when this life began: arrivals count from there, as what is
+    # taken does, so that their difference is what waits in the log.
+    base: list[int] | None = None
     # Which instance has which key groups now, per operator that gets its records by key.
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     # The supervisor starts queries in a thread of its own: nobody else may change the job meanwhile.
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def keyed(self) -> set[str]:
-        edges = self.job.edges
-        return {edge.target for edge in edges if edge.grouping is Grouping.BY_KEY}
 
 
 class SparkEngine:
@@ -112,23 +104,29 @@ class SparkEngine:
         self._reading = threading.Lock()
         self._heard: list[Report] = []
         self._lost: list[str] = []
+        self._machines: dict[str, str] = {}
+        self._logs = Logs(spark, kafka)
+        self._application = str(spark.sparkContext.applicationId)
+        self._closed = False
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         if job.id in self.held:
             return UNCHANGED
         began = self.clock()
+        held = _Held(job, allocation, checkpoint)
         try:
-            _check_parallelism(job, allocation)
+            tables.check(job, allocation, self._machines.values())
             chain = planned(self.spark, job, self.kafka)
             tasks = sum(chain.tasks_per_stage)
             self.ledger.tasks = self._tasks()
             self.ledger.reserve(job.id, Entry(job.tenant, tasks, allocation.instances))
-            base = end_offsets(self.spark, self.kafka, job)
-            held = _Held(job, allocation, checkpoint, base=base)
             self._start(held, chain)
-        except TrilithonError as error:
+        except BaseException as error:
             self.ledger.release(job.id)
-            return _refused(error)
+            self.control.end_job(job.id)
+            if isinstance(error, TrilithonError):
+                return _refused(error)
+            raise
         self.held[job.id] = held
         return Outcome(Status.DONE, took_s=self.clock() - began)
 
@@ -136,8 +134,7 @@ class SparkEngine:
         held = self.held.pop(job, None)
         if held is not None:
             with held.lock:
-                if held.running is not None:
-                    held.running.stop()
+                self._stop(held, clean=keep)
                 self.control.end_job(job)
             self.boundaries.forget(job)
             self.ledger.release(job)
@@ -171,10 +168,16 @@ class SparkEngine:
     def _hear(self) -> None:
         """Takes what the executors sent and keeps it for the next who asks."""
         drained = self.control.drain_reports()
+        self._lost += [sender_of(self._application, name) for name in drained["lost"]]
+        for name in drained["lost"]:
+            self._machines.pop(name, None)
         jobs = {name: held.job for name, held in list(self.held.items())}
         self.boundaries.heard(drained["reports"], jobs)
-        self._heard += [report_of(sent, jobs) for sent in drained["reports"]]
-        self._lost += drained["lost"]
+        for sent in drained["reports"]:
+            found = report_of(sent, jobs, self._application)
+            if sent["executor"] not in drained["lost"]:
+                self._machines[sent["executor"]] = found.machine_keys[0]
+            self._heard.append(found)
 
     def capabilities(self) -> Capabilities:
         fixed = {
@@ -182,16 +185,23 @@ class SparkEngine:
             for name, held in list(self.held.items())
             if held.job.bounds.fixed
         }
+        self.ledger.tasks = self._tasks()
         return Capabilities(HOW, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed)
 
     def close(self) -> None:
-        """Ends the queries; their checkpoints stay."""
+        """Ends the queries at once; their checkpoints stay, and the open batches are replayed if the jobs
+        come back.
+        """
+        if self._closed:
+            return
+        self._closed = True
         # Each reader of a shuffle logs at ERROR that its writer has gone, which is meant here.
         self.spark.sparkContext.setLogLevel("OFF")
-        for held in self.held.values():
-            if held.running is not None:
-                held.running.stop()
+        for held in list(self.held.values()):
+            with held.lock:
+                self._stop(held, clean=False)
         self.held.clear()
+        self._logs.close()
 
     def jobs(self) -> Mapping[str, Accepted]:
         return {
@@ -204,7 +214,7 @@ class SparkEngine:
     def supervise(self) -> None:
         """Notices queries that died and starts those again whose time has come."""
         now = self.clock()
-        for held in list(self.held.values()):
+        for held in () if self._closed else list(self.held.values()):
             if not held.lock.acquire(blocking=False):
                 continue  # somebody is at it
             try:
@@ -220,6 +230,8 @@ class SparkEngine:
         if running is not None and not running.query.isActive:
             held.supervision = held.supervision.died(now_s, _reason(running), self.limits)
             held.running = None
+        elif running is not None and self.boundaries.stuck(held.job.id):
+            self._give_up(held, running, "a batch that was told to end stood still")
         elif running is not None:
             held.supervision = held.supervision.observed(now_s, self.limits)
             self._check_plan(held, running)
@@ -230,12 +242,13 @@ class SparkEngine:
 
     def _start_again(self, held: _Held) -> None:
         with held.lock:
-            if self.held.get(held.job.id) is not held or held.running is not None:
+            gone = self._closed or self.held.get(held.job.id) is not held
+            if gone or held.running is not None:
                 return
             try:
                 self._start(held)
-            except TrilithonError as error:
-                held.supervision = held.supervision.died(self.clock(), error.message, self.limits)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next try may succeed
+                held.supervision = held.supervision.died(self.clock(), _told(error), self.limits)
 
     def _check_plan(self, held: _Held, running: Running) -> None:
         """Each batch is planned anew. A topic that got partitions brings readers, which hold tasks; a
@@ -248,22 +261,36 @@ class SparkEngine:
             chain = planned(self.spark, held.job, self.kafka)
             if found != chain.tasks_per_stage:
                 raise mismatch(chain, found)
-            entry = self.ledger.entries[held.job.id]
-            self.ledger.reserve(held.job.id, Entry(entry.tenant, sum(found), entry.slots))
+            self.ledger.change(held.job.id, tasks=sum(found))
             held.running = replace(running, chain=chain)
+        except KafkaUnreachable:
+            return  # who cannot be asked is asked again
         except TrilithonError as error:
-            running.stop()
-            held.running = None
-            held.supervision = held.supervision.died(self.clock(), error.message, self.limits)
+            self._give_up(held, running, error.message)
+
+    def _give_up(self, held: _Held, running: Running, why: str) -> None:
+        """Ends a query that does not do what it should; the supervisor starts it again."""
+        held.running = None
+        running.stop()
+        self.boundaries.forget(held.job.id)
+        held.supervision = held.supervision.died(self.clock(), why, self.limits)
 
     def _start(self, held: _Held, chain: Chain | None = None) -> None:
-        """A query from the checkpoint, with the tables of the wanted allocation.
-
-        Without a chain it is planned anew: topics may have got partitions since.
+        """A query from the checkpoint. Without a chain it is planned anew: topics may have got partitions
+        since.
         """
-        chain = chain or planned(self.spark, held.job, self.kafka)
-        self._push(held, held.allocation)
-        held.running = start_chain(self.spark, chain, self.kafka, self._checkpoint(held))
+        if chain is None:
+            chain = planned(self.spark, held.job, self.kafka)
+            self.ledger.change(held.job.id, tasks=sum(chain.tasks_per_stage))
+        self._run(held, chain, build_frame(self.spark, chain, self.kafka))
+
+    def _run(self, held: _Held, chain: Chain, frame: DataFrame) -> None:
+        """The query of a frame, with the tables of the wanted allocation."""
+        held.groups = tables.push(self.control, held.job, held.allocation, held.groups)
+        checkpoint, sources = self._checkpoint(held), len(chain.sources)
+        committed = last_committed(checkpoint)
+        held.running = start_frame(self.spark, chain, frame, self.kafka, checkpoint)
+        held.base = read_until(checkpoint, committed, sources)
         held.supervision = held.supervision.started(self.clock())
 
     def _restart(self, action: RestartJob) -> Outcome:
@@ -286,60 +313,68 @@ class SparkEngine:
             self.ledger.reserve(job.id, entry)
             self._ids.add(action.id)
             began = self.clock()
-            replayed = self._stop(held)
-            held.job, held.allocation = job, allocation
             try:
-                self._push(held, allocation)
-                checkpoint = self._checkpoint(held)
-                held.running = start_frame(self.spark, chain, frame, self.kafka, checkpoint)
-            except TrilithonError as error:
+                replayed = self._stop(held, clean=True)
+                held.job, held.allocation = job, allocation
+                # Somebody wants it to run: what died before does not count any more.
+                held.supervision = Supervision()
+                self._run(held, chain, frame)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job must not be left lying
                 return self._go_back(held, before, error)
-            held.supervision = held.supervision.started(self.clock())
-        code, message = ("REPLAYED", _REPLAYED) if replayed else ("", "")
-        return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
+        if not replayed:
+            return Outcome(Status.DONE, took_s=self.clock() - began)
+        told = f"What was read since the last commit is read again: {replayed}."
+        return Outcome(Status.DONE, "REPLAYED", told, took_s=self.clock() - began)
 
-    def _stop(self, held: _Held) -> bool:
-        """Ends the job's query, between two batches if that can be; true if the open one is replayed."""
+    def _stop(self, held: _Held, *, clean: bool) -> str:
+        """Ends the job's query, between two batches if that is wanted; says why not if it could not be."""
         if (running := held.running) is None:
-            return False
-        with self._reading:
-            self._hear()
-        readers, name = sum(running.chain.readers), held.job.id
-        clean = self.boundaries.end_and_hold(name, readers, self._checkpoint(held))
+            return ""
+        why = "it was ended at once"
+        if clean:
+            with self._reading:
+                self._hear()
+            readers, name = sum(running.chain.readers), held.job.id
+            why = self.boundaries.end_and_hold(
+                name, readers, self._checkpoint(held), lambda: running.query.isActive
+            )
         held.running = None
         running.stop()
-        self.boundaries.forget(name)
-        return not clean
+        self.boundaries.forget(held.job.id)
+        return why
 
     def _go_back(
-        self, held: _Held, before: tuple[Job, Allocation, Entry], error: TrilithonError
+        self, held: _Held, before: tuple[Job, Allocation, Entry], error: Exception
     ) -> Outcome:
         """What was there before is there again, or the supervisor brings it back."""
         generation = held.allocation.generation + 1
-        held.job, allocation, self.ledger.entries[held.job.id] = before
+        held.job, allocation, entry = before
         held.allocation = replace(allocation, generation=generation)
+        told = f"{held.job.id} did not start anew ({_told(error)}) and runs as before."
         try:
+            self.ledger.reserve(held.job.id, entry)
             self._start(held)
-        except TrilithonError as again:
-            held.supervision = held.supervision.died(self.clock(), again.message, self.limits)
-        told = f"{held.job.id} runs as before, since it did not start anew: {error.message}"
-        return Outcome(Status.FAILED, error.code, told)
+        except Exception as again:  # noqa: BLE001 - the supervisor goes on trying
+            held.supervision = held.supervision.died(self.clock(), _told(again), self.limits)
+            told = (
+                f"{held.job.id} did not start anew ({_told(error)}), nor as before: {_told(again)}"
+            )
+        return Outcome(Status.FAILED, getattr(error, "code", "ENGINE_FAILED"), told)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:
         if (held := self.held.get(wanted.job)) is None:
             return _unknown(wanted.job)
         if wanted.generation <= held.allocation.generation:
             return UNCHANGED
-        _check_parallelism(held.job, wanted)
+        tables.check(held.job, wanted, self._machines.values())
         if wanted.batching_ms:
             return Outcome(
                 Status.REFUSED, "NOT_AT_ALL", "Batching holds for the whole application."
             )
-        entry = self.ledger.entries[wanted.job]
-        self.ledger.reserve(wanted.job, Entry(entry.tenant, entry.tasks, wanted.instances))
         began = self.clock()
         with held.lock:
-            self._push(held, wanted)
+            self.ledger.change(wanted.job, slots=wanted.instances)
+            held.groups = tables.push(self.control, held.job, wanted, held.groups)
             held.allocation = wanted
             code, message = self._switch(held)
         return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
@@ -348,7 +383,8 @@ class SparkEngine:
         """Where a key's records must stay in order, a new table counts from the next batch on: the
         running one is ended for it, if that can be.
         """
-        if not (held.job.bounds.preserve_order and held.keyed) or held.running is None:
+        ordered = held.job.bounds.preserve_order and tables.keyed(held.job)
+        if not ordered or held.running is None:
             return "", ""
         with self._reading:
             self._hear()
@@ -359,30 +395,34 @@ class SparkEngine:
             "It takes effect when the running batch ends: a reader has no records.",
         )
 
-    def _push(self, held: _Held, wanted: Allocation) -> None:
-        for operator, count in wanted.parallelism.items():
-            tasks = held.job.operator(operator).parallelism.max
-            table = _table(wanted, operator, count, tasks)
-            if operator in held.keyed:
-                weights = wanted.weights.get(operator, (1.0,) * count)
-                groups = wanted.groups.get(operator) or spread(weights, held.groups.get(operator))
-                held.groups[operator] = groups
-                table |= {"groups": groups, "ordered": held.job.bounds.preserve_order}
-            self.control.set_table(held.job.id, operator, table)
-
     def _own_report(self, now_s: float) -> Report:
         self._sequence += 1
+        runs = [(held, held.running) for held in list(self.held.values())]
+        ends = self._ends([held.job for held, running in runs if running is not None])
         standing = []
-        for held in list(self.held.values()):
-            if (running := held.running) is None:
+        for held, running in runs:
+            if running is None:
                 continue
-            ends = end_offsets(self.spark, self.kafka, held.job)
-            arrived = {name: float(end - held.base[name]) for name, end in ends.items()}
-            readers = dict(zip(ends, running.chain.readers, strict=True))
+            job, arrived = held.job, {}
+            for i, source in enumerate(job.sources):
+                if held.base is not None and all(topic in ends for topic in source.topics):
+                    end = sum(ends[topic] for topic in source.topics)
+                    arrived[source.name] = float(end - held.base[i])
+            names = [source.name for source in job.sources]
+            readers = dict(zip(names, running.chain.readers, strict=True))
             life = running.incarnation
-            standing.append(Standing(held.job, held.allocation, life, arrived, readers))
+            standing.append(Standing(job, held.allocation, life, arrived, readers))
         lost, self._lost = self._lost, []
-        return host_report(self._sequence, now_s, standing, lost)
+        placed = tables.placed(self.control, [one.allocation for one in standing])
+        return host_report(self._sequence, now_s, standing, lost, placed, self._application)
+
+    def _ends(self, jobs: Sequence[Job]) -> dict[str, int]:
+        """Where the logs end. A Kafka that does not answer hides the lag, and nothing else."""
+        topics = {topic for job in jobs for source in job.sources for topic in source.topics}
+        try:
+            return self._logs.ends(topics) if topics else {}
+        except KafkaUnreachable:
+            return {}
 
     def _checkpoint(self, held: _Held) -> Path:
         return self._checkpoints(held.job.id) / (held.checkpoint or "first")
@@ -410,28 +450,6 @@ def _check_same_log(before: Job, after: Job) -> None:
         )
 
 
-def _check_parallelism(job: Job, wanted: Allocation) -> None:
-    names = {operator.name for operator in job.operators}
-    if set(wanted.parallelism) != names:
-        raise InvalidAllocation(f"{job.id} has the operators {', '.join(sorted(names))}.")
-    for operator in job.operators:
-        if wanted.parallelism[operator.name] > operator.parallelism.max:
-            raise InvalidAllocation(
-                f"{operator.name} holds {operator.parallelism.max} tasks and cannot have "
-                f"{wanted.parallelism[operator.name]} instances."
-            )
-
-
-def _table(wanted: Allocation, operator: str, count: int, tasks: int) -> dict[str, Any]:
-    """The routing table of an operator: which of its tasks get records, and how many."""
-    machines = wanted.placement.get(operator)
-    if machines is not None and all(machine is not None for machine in machines):
-        wishes = Counter(str(machine).rpartition("/")[2] for machine in machines)
-        return {"generation": wanted.generation, "executors": dict(wishes)}
-    weights = list(wanted.weights.get(operator, (1.0,) * count))
-    return {"generation": wanted.generation, "weights": weights + [0.0] * (tasks - count)}
-
-
 def _refused(error: TrilithonError) -> Outcome:
     if isinstance(error, InvalidJob):
         told = " ".join(str(problem) for problem in error.problems)
@@ -441,6 +459,14 @@ def _refused(error: TrilithonError) -> Outcome:
 
 def _unknown(job: str) -> Outcome:
     return Outcome(Status.REFUSED, "NOT_FOUND", f"There is no job {job}.")
+
+
+def _told(error: Exception) -> str:
+    """An error in a line."""
+    if isinstance(error, TrilithonError):
+        return error.message
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__} {lines[0]}"[:500]
 
 
 def _reason(running: Running) -> str:

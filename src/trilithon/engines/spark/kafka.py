@@ -1,11 +1,12 @@
 """Owns how the engine reaches Kafka: the address and security settings, and what topics there are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -34,7 +35,11 @@ class Kafka:
 
 def partitions(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
     """The partitions of each source of a job. Raises `InvalidJob` with every topic that is missing."""
-    there = topics(spark, kafka)
+    named = {topic for source in job.sources for topic in source.topics}
+    named |= {sink.topic for sink in job.sinks}
+    if job.dead_letter_topic is not None:
+        named.add(job.dead_letter_topic)
+    there = topics(spark, kafka, named)
     missing: list[Problem] = []
     found: dict[str, int] = {}
     for i, source in enumerate(job.sources):
@@ -49,53 +54,89 @@ def partitions(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
     return found
 
 
-def end_offsets(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
-    """Where the log of each source of a job ends: the sum over its partitions."""
+class Logs:
+    """Where logs end and began, asked with one client for as long as an engine lives."""
+
+    def __init__(self, spark: SparkSession, kafka: Kafka) -> None:
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - the client is the JVM's
+        self._kafka = kafka
+        self._client: Any = None
+        self._lock = threading.Lock()
+
+    def ends(self, topics: Collection[str]) -> dict[str, int]:
+        """The sum of the end offsets of each topic; one that is not there is left out."""
+        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        with self._lock, _answering(self._kafka):
+            self._client = self._client or _connect(self._jvm, self._kafka)
+            asked = self._jvm.java.util.HashMap()
+            partitions: dict[str, list[Any]] = {}
+            for name, count in _described(self._jvm, self._client, topics).items():
+                partitions[name] = [
+                    self._jvm.org.apache.kafka.common.TopicPartition(name, i) for i in range(count)
+                ]
+                for partition in partitions[name]:
+                    asked.put(partition, spec)
+            found = self._client.listOffsets(asked).all().get()
+            return {
+                name: sum(int(found.get(partition).offset()) for partition in all_)
+                for name, all_ in partitions.items()
+            }
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+            self._client = None
+
+
+def topics(spark: SparkSession, kafka: Kafka, names: Collection[str]) -> dict[str, int]:
+    """Those of some topics that are there, with their partitions, asked by the connector's own client."""
     with _admin(spark, kafka) as (jvm, admin):
-        ends: dict[str, int] = {}
-        for source in job.sources:
-            described = admin.describeTopics(list(source.topics)).allTopicNames().get()
-            asked = jvm.java.util.HashMap()
-            for name in list(described.keySet()):
-                for partition in range(described.get(name).partitions().size()):
-                    topic = jvm.org.apache.kafka.common.TopicPartition(name, partition)
-                    asked.put(topic, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
-            found = admin.listOffsets(asked).all().get()
-            ends[source.name] = sum(
-                int(found.get(topic).offset()) for topic in list(asked.keySet())
-            )
-        return ends
+        return _described(jvm, admin, names)
 
 
-def topics(spark: SparkSession, kafka: Kafka) -> dict[str, int]:
-    """Every topic with its number of partitions, asked by the connector's own client."""
-    with _admin(spark, kafka) as (_, admin):
-        described = admin.describeTopics(admin.listTopics().names().get()).allTopicNames().get()
-        return {
-            str(name): int(described.get(name).partitions().size())
-            for name in list(described.keySet())
-        }
+def _described(jvm: Any, admin: Any, names: Collection[str]) -> dict[str, int]:
+    wanted = jvm.java.util.ArrayList()
+    for name in sorted(set(names)):
+        wanted.add(name)
+    found = {}
+    for name, described in dict(admin.describeTopics(wanted).topicNameValues()).items():
+        try:
+            found[str(name)] = int(described.get().partitions().size())
+        except Py4JJavaError as error:
+            if "UnknownTopicOrPartition" not in str(error.java_exception.toString()):
+                raise
+    return found
 
 
 @contextmanager
 def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[tuple[Any, Any]]:
     """The connector's own client: what it reaches, queries reach."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - the client is the JVM's
+    jvm: Any = spark._jvm  # noqa: SLF001
+    with _answering(kafka):
+        admin = _connect(jvm, kafka)
+        try:
+            yield jvm, admin
+        finally:
+            admin.close()
+
+
+def _connect(jvm: Any, kafka: Kafka) -> Any:
     settings = jvm.java.util.HashMap()
     limits = {"request.timeout.ms": str(_ANSWER_MS), "default.api.timeout.ms": str(_ANSWER_MS)}
     for name, value in {**limits, **kafka.client}.items():
         settings.put(name, value)
-    admin = None
+    return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+
+
+@contextmanager
+def _answering(kafka: Kafka) -> Iterator[None]:
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
-        yield jvm, admin
+        yield
     except (Py4JError, PySparkException) as error:
         raise KafkaUnreachable(
             f"Kafka does not answer at {kafka.servers}.", "Is it running, and is the address right?"
         ) from error
-    finally:
-        if admin is not None:
-            admin.close()
 
 
 def _missing(names: Sequence[str], path: str, there: Mapping[str, int]) -> list[Problem]:

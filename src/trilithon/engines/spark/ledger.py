@@ -4,8 +4,9 @@ Spark checks its slots at every batch, and between two batches a query holds non
 live figure lets a newcomer in that kills an old job. So nothing is started that is not in the books.
 """
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trilithon.errors import DoesNotFit
 
@@ -27,6 +28,8 @@ class Ledger:
     slots: int
     quotas: Mapping[str, int] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
+    # Jobs are changed by several threads; the entries are replaced, never changed, for who reads them.
+    _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     @property
     def free_tasks(self) -> int:
@@ -41,19 +44,30 @@ class Ledger:
 
     def reserve(self, job: str, wanted: Entry) -> None:
         """Enters a job, or changes what it holds. Refused with numbers, and then nothing changes."""
-        before = self.entries.pop(job, None)
-        try:
-            self._check(job, wanted)
-        except DoesNotFit:
-            if before is not None:
-                self.entries[job] = before
-            raise
-        self.entries[job] = wanted
+        with self._lock:
+            others = {name: entry for name, entry in self.entries.items() if name != job}
+            replace(self, entries=others).check(job, wanted)
+            self.entries = {**self.entries, job: wanted}
+
+    def change(self, job: str, *, tasks: int | None = None, slots: int | None = None) -> None:
+        """Changes one of the two numbers that a job holds, under the same conditions."""
+        with self._lock:
+            found = self.entries[job]
+            self.reserve(
+                job,
+                Entry(
+                    found.tenant,
+                    found.tasks if tasks is None else tasks,
+                    found.slots if slots is None else slots,
+                ),
+            )
 
     def release(self, job: str) -> None:
-        self.entries.pop(job, None)
+        with self._lock:
+            self.entries = {name: entry for name, entry in self.entries.items() if name != job}
 
-    def _check(self, job: str, wanted: Entry) -> None:
+    def check(self, job: str, wanted: Entry) -> None:
+        """Raises, with numbers, if there is no room for a job beside those that are in the books."""
         if wanted.tasks > self.free_tasks:
             raise DoesNotFit(
                 f"{job} needs {wanted.tasks} tasks; free are {self.free_tasks} of {self.tasks}"

@@ -112,7 +112,14 @@ def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout
             time.sleep(_POLL_S)
 
     deadline = time.monotonic() + timeout_s
-    wait_for(lambda: bool(control.tasks_per_stage(chain.job.id)))
+    # The scheduler may still tell of the run before.
+    run = f"{query.runId}:"
+    wait_for(
+        lambda: (
+            bool(control.tasks_per_stage(chain.job.id))
+            and control.batch(chain.job.id).startswith(run)
+        )
+    )
     if (found := control.tasks_per_stage(chain.job.id)) != chain.tasks_per_stage:
         raise mismatch(chain, found)
     # A batch is planned before Spark looks for slots: only tasks that run are a start.

@@ -40,20 +40,31 @@ class _Rows:
         )
 
 
-def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job]) -> Report:
-    """The report of one executor. Jobs that are not known any more are left out."""
+def sender_of(application: str, executor: str) -> str:
+    """Who sends: executors of a later application have the same numbers again."""
+    return f"{application}/{executor}"
+
+
+def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str = "") -> Report:
+    """The report of one executor. Jobs that are not known any more are left out, and so is what was
+    counted in an earlier life of a job than the latest in the report.
+    """
     if sent.get("version") != VERSION:
         raise ValueError(f"a probe of version {sent.get('version')}, expected is {VERSION}")
     translator = _Translator(jobs)
+    latest: dict[str, int] = {}
     for instance in sent["instances"]:
-        translator.instance(instance)
+        latest[instance["job"]] = max(instance["incarnation"], latest.get(instance["job"], 0))
+    for instance in sent["instances"]:
+        if instance["incarnation"] == latest[instance["job"]]:
+            translator.instance(instance)
     translator.settle()
     host = f"{sent['host']}/{sent['executor']}"
     machine = sent["machine"]
     load = float(machine["load"])
     machines = Machines.of(1, cores=[machine["cores"]], **({"load": [load]} if load >= 0 else {}))
     return Report(
-        sender=str(sent["executor"]),
+        sender=sender_of(application, str(sent["executor"])),
         sequence=int(sent["sequence"]),
         time_s=float(sent["time_us"]) / 1e6,
         clock_error_s=float(sent["clock"]["error_us"]) / 1e6,
@@ -79,23 +90,27 @@ class _Translator:
         self.sources = _Rows(Sources)
         self.sinks = _Rows(Sinks)
         self.histograms: dict[tuple[str, str], dict[int, float]] = {}
-        self.senders: dict[tuple[str, str, str], int] = {}
         self.incarnations: dict[str, float] = {}
 
     def instance(self, sent: Mapping[str, Any]) -> None:
         if (job := self.jobs.get(sent["job"])) is None:
             return
         operator = sent["operator"]
+        if operator not in job.children:
+            return  # its file had such an operator before
         self.incarnations[job.id] = float(sent["incarnation"])
         if operator in {source.name for source in job.sources}:
             failed = float(sent.get("rejected", 0))
             self.sources.add((job.id, operator), taken=float(sent["taken"]), failed=failed)
+            # A reader of a partition without records holds nothing, and is not held back.
+            for target in sent["out"]:
+                self.edges.add((job.id, operator, target), senders=float(sent["active"]))
         else:
             self._operator(job, operator, sent)
         for target, edge in sent["out"].items():
-            self._outbound((job.id, operator, target), edge, bool(sent["active"]))
+            self._outbound((job.id, operator, target), edge)
         if "e2e" in sent:
-            self._delivered(job, operator, sent["e2e"], bool(sent["active"]))
+            self._delivered(job, operator, sent["e2e"])
 
     def _operator(self, job: Job, operator: str, sent: Mapping[str, Any]) -> None:
         service = sent["service"]
@@ -109,6 +124,8 @@ class _Translator:
             busy_sq_s2=service["sumsq_us2"] / 1e12,
             cpu_s=sent["cpu_ns"] / 1e9,
         )
+        if sent["active"]:
+            self.instances.put(key, machine=0.0)
         for source, edge in sent["in"].items():
             channel, gaps = edge["channel"], edge["interarrival"]
             self.instances.add(
@@ -135,14 +152,13 @@ class _Translator:
         self.edges.put(key, idle_transport_s=min(before, least_s))
         self.edges.add(key, batching_s=edge["gathered_us"] / 1e6)
 
-    def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any], active: bool) -> None:
+    def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
         job, _, target = key
         self.edges.add(key, emitted=float(edge["emitted"]), parked_s=edge["parked_ns"] / 1e9)
-        self.senders[key] = self.senders.get(key, 0) + active
         for index, count in edge["sent_to"].items():
             self.instances.add((job, target, int(index)), sent=float(count))
 
-    def _delivered(self, job: Job, operator: str, found: Mapping[str, Any], active: bool) -> None:
+    def _delivered(self, job: Job, operator: str, found: Mapping[str, Any]) -> None:
         """The last operator writes to all its sinks: each of them gets every row."""
         for edge in job.children[operator]:
             key = (job.id, edge.target)
@@ -153,12 +169,9 @@ class _Translator:
                 histogram[int(bucket)] = histogram.get(int(bucket), 0.0) + number
             name = (job.id, operator, edge.target)
             self.edges.add(name, emitted=count, taken=count, parked_s=0.0)
-            self.senders[name] = self.senders.get(name, 0) + active
 
     def settle(self) -> None:
-        """What holds for whole rows: how many send over an edge, and in which life."""
-        for key, count in self.senders.items():
-            self.edges.put(key, senders=float(count))
+        """What holds for whole rows: in which life it was counted."""
         for table in (self.instances, self.edges, self.sources, self.sinks):
             for key in table.rows:
                 table.put(key, incarnation=self.incarnations[key[0]])
@@ -171,6 +184,7 @@ class Standing:
     job: Job
     allocation: Allocation
     incarnation: int
+    # By source; one whose log does not answer is missing.
     arrived: Mapping[str, float]
     partitions: Mapping[str, int]
 
@@ -186,7 +200,12 @@ _COUNTED: Final = {
 
 
 def host_report(
-    sequence: int, time_s: float, standing: Iterable[Standing], lost: Sequence[str] = ()
+    sequence: int,
+    time_s: float,
+    standing: Iterable[Standing],
+    lost: Sequence[str] = (),
+    placed: Mapping[tuple[str, str], tuple[int, ...]] | None = None,
+    application: str = "",
 ) -> Report:
     """What the host knows: which rows there are, where the logs of the sources end, who is gone."""
     instances, edges, sinks, sources = (
@@ -195,10 +214,15 @@ def host_report(
     for one in standing:
         job, life = one.job, float(one.incarnation)
         for operator, count in one.allocation.parallelism.items():
-            for index in range(count):
+            used = (placed or {}).get((job.id, operator), ())
+            for index in used if len(used) == count else range(count):
                 instances.put((job.id, operator, index), incarnation=life, **_zeros(Instances))
         for edge in job.edges:
-            edges.put((job.id, edge.source, edge.target), incarnation=life, **_zeros(Edges))
+            key = (job.id, edge.source, edge.target)
+            edges.put(key, incarnation=life, **_zeros(Edges))
+            # A task that is idle since its operator got fewer instances is not held back by anybody.
+            if edge.source in one.allocation.parallelism:
+                edges.put(key, senders=float(one.allocation.parallelism[edge.source]))
         for sink in job.sinks:
             sinks.put((job.id, sink.name), incarnation=life, **_zeros(Sinks))
         for source in job.sources:
@@ -207,11 +231,12 @@ def host_report(
                 incarnation=life,
                 taken=0.0,
                 failed=0.0,
-                arrived=one.arrived[source.name],
                 partitions=float(one.partitions[source.name]),
             )
+            if source.name in one.arrived:
+                sources.put((job.id, source.name), arrived=one.arrived[source.name])
     return Report(
-        sender="host",
+        sender=sender_of(application, "host"),
         sequence=sequence,
         time_s=time_s,
         instance_keys=tuple(instances.rows),
@@ -224,6 +249,7 @@ def host_report(
         source_keys=tuple(sources.rows),
         sources=sources.columns(),
         lost=tuple(lost),
+        placed=placed or {},
     )
 
 

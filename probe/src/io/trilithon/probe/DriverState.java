@@ -40,7 +40,9 @@ final class DriverState {
   /** A job begins a new life: its counters start at 0. Operators are named from source to sink, one per stage. */
   synchronized int startJob(String job, List<String> names) {
     operators.put(job, List.copyOf(names));
-    int incarnation = incarnations.merge(job, 1, Integer::sum);
+    // By the clock, so that it also grows over drivers: who listens to two of them takes no life for a later one.
+    int incarnation = Math.max(incarnations.getOrDefault(job, 0) + 1, (int) (clock.nowUs() / 1_000_000));
+    incarnations.put(job, incarnation);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     totals.forget(job, incarnation);
     endings.remove(job);

@@ -5,33 +5,38 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 
 final class Placement {
   private Placement() {}
 
   /**
-   * The wish is {"executors": {"id": instances}}. The lowest indices on each executor are used; what an executor cannot
-   * give is listed as unmet; if nothing at all can be met, task 0 is used, since records must go somewhere.
+   * The wish is {"executors": {"id": instances}, "anywhere": instances}. The lowest indices on each executor are used; what
+   * an executor cannot give is listed as unmet and, like what may be anywhere, given to the lowest tasks that are left.
    */
   static ObjectNode resolve(ObjectNode table, String batch, Map<Integer, String> executorOfTask) {
     Map<String, Integer> open = new HashMap<>();
     table.path("executors").properties().forEach(e -> open.put(e.getKey(), e.getValue().asInt()));
     ObjectNode resolved = table.deepCopy().put("batch", batch).put("placed", true);
-    ArrayNode weights = resolved.putArray("weights");
-    boolean any = false;
-    for (Map.Entry<Integer, String> task : new TreeMap<>(executorOfTask).entrySet()) {
-      boolean use = open.getOrDefault(task.getValue(), 0) > 0;
-      if (use) {
-        open.merge(task.getValue(), -1, Integer::sum);
+    Set<Integer> used = new HashSet<>();
+    Map<Integer, String> tasks = new TreeMap<>(executorOfTask);
+    tasks.forEach((task, executor) -> {
+      if (open.getOrDefault(executor, 0) > 0) {
+        open.merge(executor, -1, Integer::sum);
+        used.add(task);
       }
-      any |= use;
-      weights.add(use ? 1 : 0);
+    });
+    int left = table.path("anywhere").asInt() + open.values().stream().mapToInt(Integer::intValue).sum();
+    for (int task : tasks.keySet()) {
+      if (left > 0 && used.add(task)) {
+        left--;
+      }
     }
-    if (!any) {
-      weights.set(0, 1);
-    }
+    ArrayNode weights = resolved.putArray("weights");
+    tasks.keySet().forEach(task -> weights.add(used.contains(task) ? 1 : 0));
     ObjectNode unmet = resolved.putObject("unmet");
     open.forEach((executor, missing) -> {
       if (missing > 0) {

@@ -45,9 +45,12 @@ final class RouteProbe implements Gate.Meter {
   private void awaitRelease(String job, String batch) {
     while (registry.endings.holds(job, batch) && !Thread.currentThread().isInterrupted()) {
       LockSupport.parkNanos(HOLD_SLICE_NS);
-      if (task != null && task.isInterrupted()) {
+      if (task != null) {
         task.killTaskIfInterrupted();
       }
+    }
+    if (task != null) {
+      task.killTaskIfInterrupted(); // an interrupt may come before the first look
     }
   }
 

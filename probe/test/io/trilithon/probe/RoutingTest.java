@@ -78,10 +78,15 @@ class RoutingTest {
     Check.that(got.get("unmet").isEmpty(), "all met");
   }
 
+  void instancesWithoutAWishGetWhatIsLeft() {
+    ObjectNode wish = (ObjectNode) Json.parse("{\"executors\":{\"1\":1},\"anywhere\":2}");
+    Check.equal("[1,1,1,0]", Placement.resolve(wish, "b", places("0", "0", "1", "1")).get("weights").toString());
+  }
+
   void whatCannotBeMetIsSaid() {
     ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"0\":2,\"9\":1}}");
     ObjectNode got = Placement.resolve(wish, "b", places("0", "1"));
-    Check.equal("[1,0]", got.get("weights").toString());
+    Check.equal("[1,1]", got.get("weights").toString()); // an instance that cannot be there is elsewhere
     Check.equal("{\"0\":1,\"9\":1}", got.get("unmet").toString());
   }
 

@@ -1,0 +1,83 @@
+"""Owns routing tables: what an allocation becomes for the probes, and which tasks serve as instances."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from trilithon.engines.spark.control import Control
+from trilithon.errors import InvalidAllocation
+from trilithon.model.allocation import Allocation
+from trilithon.model.groups import spread
+from trilithon.model.job import Grouping, Job
+
+
+def keyed(job: Job) -> set[str]:
+    """The operators that get their records by key."""
+    return {edge.target for edge in job.edges if edge.grouping is Grouping.BY_KEY}
+
+
+def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
+    """Raises for what cannot be brought about. Where no machine was heard of yet, names are believed."""
+    names = {operator.name for operator in job.operators}
+    if set(wanted.parallelism) != names:
+        raise InvalidAllocation(f"{job.id} has the operators {', '.join(sorted(names))}.")
+    for operator in job.operators:
+        if wanted.parallelism[operator.name] > operator.parallelism.max:
+            raise InvalidAllocation(
+                f"{operator.name} holds {operator.parallelism.max} tasks and cannot have "
+                f"{wanted.parallelism[operator.name]} instances."
+            )
+    asked = {name for places in wanted.placement.values() for name in places if name is not None}
+    if machines and (unknown := sorted(asked - set(machines))):
+        raise InvalidAllocation(
+            f"There is no machine {', '.join(unknown)}.",
+            f"There are: {', '.join(sorted(machines))}.",
+        )
+
+
+def push(
+    control: Control, job: Job, wanted: Allocation, groups: Mapping[str, tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Sends the tables of an allocation; gives the key groups as they are then."""
+    found = dict(groups)
+    for operator, count in wanted.parallelism.items():
+        table = _table(wanted, operator, count, job.operator(operator).parallelism.max)
+        if operator in keyed(job):
+            weights = wanted.weights.get(operator, (1.0,) * count)
+            found[operator] = wanted.groups.get(operator) or spread(weights, found.get(operator))
+            table |= {"groups": found[operator], "ordered": job.bounds.preserve_order}
+        control.set_table(job.id, operator, table)
+    return found
+
+
+def _table(wanted: Allocation, operator: str, count: int, tasks: int) -> dict[str, Any]:
+    """The routing table of an operator: which of its tasks get records, and how many."""
+    machines = wanted.placement.get(operator, ())
+    if any(machine is not None for machine in machines):
+        named = [str(machine) for machine in machines if machine is not None]
+        wishes = Counter(machine.rpartition("/")[2] for machine in named)
+        anywhere = len(machines) - len(named)
+        return {
+            "generation": wanted.generation, "executors": dict(wishes), "anywhere": anywhere
+        }  # fmt: skip
+    weights = list(wanted.weights.get(operator, (1.0,) * count))
+    return {"generation": wanted.generation, "weights": weights + [0.0] * (tasks - count)}
+
+
+def placed(
+    control: Control, allocations: Collection[Allocation]
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Which tasks serve as the instances of operators with a wish for machines; of all others the first
+    ones do.
+    """
+    wished = [(one.job, operator) for one in allocations for operator in one.placement]
+    if not wished:
+        return {}
+    tables = control.tables()
+    found = {}
+    for job, operator in wished:
+        table = tables.get(f"{job}/{operator}", {}).get("effective", {})
+        if table.get("placed"):
+            weights = enumerate(table["weights"])
+            found[job, operator] = tuple(task for task, weight in weights if weight > 0)
+    return found

@@ -35,6 +35,7 @@ from trilithon.model.layout import Layout
 from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.policies.registry import policy
+from trilithon.service.daemon import calm_collector
 
 OPERATORS, INSTANCES, SENDERS = 10, 2, 4
 ROUND_S, REPORTS_PER_ROUND = 10.0, 10
@@ -253,6 +254,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["rounds", "journal", "memory"])
     given = parser.parse_args()
     quick = given.quick
+    calm_collector()
     if given.only in {None, "rounds"}:
         measure_rounds({100: 50, 1000: 30} if quick else {100: 300, 1000: 300, 10_000: 30})
     if given.only in {None, "journal"}:

@@ -69,12 +69,9 @@ class Watched(FakeCluster):
 
 
 class Machine(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = quick_folder()
-
     @initialize()
     def begin(self) -> None:
+        self.folder = quick_folder()
         self.world = World(
             self.folder,
             Watched(),
@@ -196,12 +193,13 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Under a constant load, with nothing failing, there is rest in the end."""
+        if not hasattr(self, "world"):
+            return
         try:
-            if hasattr(self, "world"):
-                self._settles()
+            self._settles()
         finally:
-            if hasattr(self, "world") and self.world.journal is not None:
-                self.world.journal.close()
+            assert self.world.journal is not None
+            self.world.journal.close()
             shutil.rmtree(self.folder)
 
     def _settles(self) -> None:

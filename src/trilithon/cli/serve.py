@@ -23,7 +23,7 @@ from trilithon.control.rules import Rules
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RemoteEngine
 from trilithon.errors import HostUnreachable
-from trilithon.service.daemon import daemon, publish, withdraw
+from trilithon.service.daemon import calm_collector, daemon, publish, withdraw
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.spec.reader import read_file
 
@@ -79,6 +79,7 @@ def serve_command(
     failpoints.arm_from_environment()
     folder = folders.state() / "daemon"
     engine = ReattachingEngine(lambda: RemoteEngine(socket_path(), PATIENCE_S))
+    calm_collector()
     with daemon(engine, rules, folder, record) as running, progress() as tell:
         _reach_host(tell, master, kafka, slots)
         running.wake()

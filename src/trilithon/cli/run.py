@@ -4,7 +4,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,54 +16,21 @@ from trilithon.cli import live
 from trilithon.cli.jobs import jobs_in
 from trilithon.cli.output import Format, Output, answer, message_console, progress
 from trilithon.cli.settings import given_numbers, given_settings, read_settings
-from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
-from trilithon.contract.figures import summary
+from trilithon.contract.watch import Watcher
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
 from trilithon.errors import NotFound, TrilithonError
-from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
-from trilithon.model.series import Series
 from trilithon.spec.durations import seconds
 
 if TYPE_CHECKING:
     from trilithon.engines.spark.application import Setup
 
-WINDOW_S = 10.0
-KEPT_S = 60.0
-
 
 def socket_path() -> Path:
     return folders.state() / "host.sock"
-
-
-@dataclass
-class Watcher:
-    """What is known of the jobs of an engine, brought up to date by `look`."""
-
-    engine: Engine
-    assembler: Assembler = field(default_factory=Assembler)
-    series: Series = field(default_factory=lambda: Series((), KEPT_S))
-    generations: dict[str, int] = field(default_factory=dict)
-
-    def look(self, now_s: float) -> list[dict[str, Any]]:
-        """Takes what was reported and gives the live figures."""
-        accepted = self.engine.jobs()
-        for name, one in accepted.items():
-            if self.generations.get(name) != one.allocation.generation:
-                self.generations[name] = one.allocation.generation
-                self.assembler.expect(one.job, one.allocation)
-        for report in self.engine.reports():
-            self.assembler.take(report)
-        if not self.series.snapshots or now_s > self.series.last.time_s:
-            self.series = self.series.extended([self.assembler.snapshot(now_s)])
-        return summary(self.assess(), accepted)
-
-    def assess(self) -> Assessment | None:
-        window = self.series.window(WINDOW_S)
-        return None if window is None else assess(window)
 
 
 def run_command(

@@ -63,7 +63,9 @@ def compare(old: Job, new: Job) -> Plan:
     found: list[Change] = []
     if old.intent != new.intent:
         found.append(Change("intent", Impact.LIVE, "only the controller looks at it"))
-    if old.bounds != new.bounds:
+    if old.bounds.preserve_order != new.bounds.preserve_order:
+        found.append(Change("preserve_order", Impact.RESTART, "senders are told at the start"))
+    if replace(old.bounds, preserve_order=new.bounds.preserve_order) != new.bounds:
         found.append(Change("bounds", Impact.LIVE, "only the controller looks at them"))
     if old.sources != new.sources:
         found.append(
@@ -121,7 +123,7 @@ def running_form(job: Job) -> Job:
     return replace(
         job,
         intent=Intent(),
-        bounds=Bounds(),
+        bounds=Bounds(preserve_order=job.bounds.preserve_order),
         operators=tuple(
             replace(operator, parallelism=Parallelism(1, 1, operator.parallelism.max), profile=None)
             for operator in job.operators

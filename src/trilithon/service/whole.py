@@ -1,0 +1,76 @@
+"""Owns a whole system in one process, for demos, experiments and tests: Spark, host, controller, jobs.
+
+Everything talks as it does when it is apart: over the host's socket. It ends with the process.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trilithon.contract.engine import Engine
+from trilithon.contract.watch import Watcher
+from trilithon.control.rows import DecisionRow
+from trilithon.control.rules import Rules
+from trilithon.engines.host import Host
+from trilithon.engines.remote import RemoteEngine
+from trilithon.engines.spark.application import Setup, application
+from trilithon.errors import SparkNotStarted
+from trilithon.model.job import Job
+from trilithon.service.daemon import Daemon, daemon
+
+PATIENCE_S = 300.0
+
+
+@dataclass
+class Whole:
+    """A system that runs. `figures` are those of the last look."""
+
+    daemon: Daemon
+    engine: Engine
+    kafka: str
+    _watcher: Watcher
+
+    def look(self) -> list[dict[str, Any]]:
+        return self._watcher.look(time.time())
+
+    def decided(self, since_s: float) -> list[DecisionRow]:
+        """What was decided after a time, the oldest first."""
+        found = self.daemon.journal.decisions(None, 1000, since_s)
+        return sorted((one for one in found if one.time_s > since_s), key=lambda one: one.time_s)
+
+
+@contextmanager
+def whole(
+    setup: Setup, jobs: Sequence[Job], rules: Rules, folder: Path, tell: Callable[[str], None]
+) -> Iterator[Whole]:
+    """The jobs under a controller with these rules, all of them running."""
+    with ExitStack() as ending:
+        spark = ending.enter_context(application(setup, jobs, tell))
+        host = Host(spark, folder / "host.sock")
+        serving = threading.Thread(target=host.serve, daemon=True)
+        serving.start()
+        ending.callback(serving.join, 10)
+        ending.callback(host.close)
+        engine, other = (RemoteEngine(host.path, PATIENCE_S) for _ in range(2))
+        for one in (engine, other):
+            ending.callback(one.close)
+        running = ending.enter_context(daemon(engine, rules, folder / "daemon"))
+        for job in jobs:
+            running.desk.apply(job)
+        running.wake()
+        tell(f"starting {len(jobs)} jobs")
+        _await(running, other, jobs)
+        yield Whole(running, other, spark.kafka.servers, Watcher(other))
+
+
+def _await(running: Daemon, engine: Engine, jobs: Sequence[Job]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while set(engine.jobs()) != {job.id for job in jobs}:
+        problems = [held.problem for held in running.controller.books.jobs.values() if held.problem]
+        if problems or time.monotonic() > deadline:
+            raise SparkNotStarted(f"The jobs do not all start. {' '.join(problems)}".strip())
+        time.sleep(0.2)

@@ -1,0 +1,193 @@
+"""The whole way on real Spark: from a record to a decision and back, and what a dead controller changes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.engines.spark.conftest import broker, spark, until  # noqa: F401 - fixtures
+from tests.engines.spark.flow import Flow
+from trilithon.contract.watch import Watcher
+from trilithon.control.rules import Rules
+from trilithon.engines.host import Host
+from trilithon.engines.remote import RemoteEngine
+from trilithon.engines.spark.application import create_topics
+from trilithon.engines.spark.engine import SparkEngine
+from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import max_tasks
+from trilithon.model.job import Job
+from trilithon.policies.scene import Mode
+from trilithon.service.daemon import daemon
+from trilithon.spec.load import loads
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+# Rounds of seconds, so that a test sees several of them.
+RULES = {
+    "policy": "threshold",
+    "limits": {"round_s": 2.0, "cool_down_s": 4.0, "fresh_s": 4.0, "good_after_s": 2.0},
+    "parameters": {"window_s": 5.0},
+}
+
+
+def job_named(name: str) -> Job:
+    """An instance of `slow` is good for about 90 records/s."""
+    return loads(f"""
+name: {name}
+sources:
+  - name: in
+    options: {{subscribe: {name}-in, startingOffsets: earliest}}
+    schema: {{n: BIGINT, k: INT}}
+    partitions: 2
+operators:
+  - name: slow
+    input: in
+    select: [n, k, wait(10) AS waited]
+    parallelism: {{initial: 1, max: 6}}
+sinks:
+  - {{name: out, input: slow, options: {{topic: {name}-out}}}}
+intent:
+  slo:
+    - {{metric: latency, statistic: p95, at_most: 500 ms}}
+""")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def host(spark: SparkSession, broker: Kafka, state: Path) -> Iterator[Host]:  # noqa: F811
+    engine = SparkEngine(spark, broker, state / "spark", tasks=lambda: max_tasks(spark), slots=20)
+    found = Host(engine, state / "host.sock")
+    serving = threading.Thread(target=found.serve, daemon=True)
+    serving.start()
+    yield found
+    for name in list(engine.jobs()):
+        engine.cancel(name)
+    found.close()
+    serving.join(5)
+
+
+def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
+    host: Host,
+    broker: Kafka,  # noqa: F811
+    state: Path,
+) -> None:
+    job = job_named("promised")
+    create_topics(broker, [job])
+    engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
+    watcher = Watcher(other)
+
+    def p95_ms() -> float | None:
+        time.sleep(1)
+        found: float | None = next((j.get("p95_ms") for j in watcher.look(time.time())), None)
+        return found
+
+    with daemon(engine, Rules.of({**RULES, "mode": "off"}), state / "daemon") as running:
+        running.desk.apply(job)
+        running.wake()
+        until(lambda: job.id in other.jobs())
+        flow = Flow(broker, job.name, 150.0)
+        try:
+            # Off: it falls behind, and nobody does anything about it.
+            until(lambda: (p95_ms() or 0) > 3000, 90)
+            assert running.journal.decisions(None, 10, 0.0) == ()
+            assert other.jobs()[job.id].allocation.parallelism == {"slow": 1}
+            running.desk.mode(job.id, Mode.AUTO)
+            running.wake()
+            until(lambda: other.jobs()[job.id].allocation.parallelism["slow"] >= 3, 90)
+            until(lambda: 0 < (p95_ms() or 0) < 500, 120)
+        finally:
+            flow.end()
+        told = running.journal.decisions(job.id, 10, 0.0)
+        assert {one.reason for one in told} >= {"LATENCY_MISSED"}
+    engine.close()
+    other.close()
+
+
+def serve(state: Path) -> "subprocess.Popen[bytes]":
+    """A daemon as a process of its own; it finds the host that runs."""
+    rules = state / "rules.yaml"
+    rules.write_text(json.dumps(RULES))
+    process = subprocess.Popen(  # noqa: S603 - ourselves
+        [sys.executable, "-m", "trilithon", "serve", "--rules", str(rules)],
+        stdout=subprocess.DEVNULL,
+        stderr=(state / "serve.log").open("ab"),
+    )
+    address = state / "daemon" / "daemon.json"
+
+    def answers() -> bool:
+        assert process.poll() is None, (state / "serve.log").read_text()
+        return address.exists() and json.loads(address.read_text())["pid"] == process.pid
+
+    until(answers)
+    return process
+
+
+def trilithon(*arguments: str) -> Any:
+    done = subprocess.run(  # noqa: S603 - ourselves
+        [sys.executable, "-m", "trilithon", *arguments, "-o", "json"],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes_over(
+    host: Host,
+    broker: Kafka,  # noqa: F811
+    state: Path,
+) -> None:
+    job = job_named("orphaned")
+    create_topics(broker, [job])
+    from trilithon.spec.dump import dump  # noqa: PLC0415
+
+    (state / "job.json").write_text(json.dumps(dump(job)))
+    first = serve(state)
+    second = None
+    try:
+        trilithon("job", "apply", str(state / "job.json"))
+        until(lambda: job.id in host.engine.jobs())
+        flow = Flow(broker, job.name, 60.0)
+        try:
+            until(lambda: len(flow.got) > 300)
+            time.sleep(5)
+            before = rate(flow, 8)
+            os.kill(first.pid, signal.SIGKILL)
+            first.wait(10)
+            after = rate(flow, 8)
+            assert after == pytest.approx(before, rel=0.1)
+            second = serve(state)
+            until(lambda: trilithon("cluster", "status")["round"] >= 2)
+            assert [one["job"] for one in trilithon("job", "list")] == [job.id]
+            sent = flow.stop_sending()
+            flow.await_all()
+            assert len(flow.got) == sent
+        finally:
+            flow.end()
+    finally:
+        for process in (first, second):
+            if process is not None and process.poll() is None:
+                process.terminate()
+                process.wait(20)
+    # The daemon's end is not the jobs' end.
+    assert job.id in host.engine.jobs()
+
+
+def rate(flow: Flow, for_s: float) -> float:
+    before, began = len(flow.got), time.monotonic()
+    time.sleep(for_s)
+    return (len(flow.got) - before) / (time.monotonic() - began)

@@ -120,7 +120,7 @@ class Instances(Columns):
     """One row per instance of an operator."""
 
     incarnation: Floats = gauge(
-        "1", "how often it began anew or came back; its counters then began at 0"
+        "1", "grows when it began anew or came back; its counters then began at 0"
     )
     machine: Floats = gauge("row", "the row of the machine it runs on")
     weight: Floats = gauge("1", "its share of the records, relative to its peers")
@@ -140,7 +140,7 @@ class Instances(Columns):
 class Edges(Columns):
     """One row per edge of a job."""
 
-    incarnation: Floats = gauge("1", "how often the edge began anew; its counters began at 0")
+    incarnation: Floats = gauge("1", "grows when the edge began anew; its counters began at 0")
     senders: Floats = gauge("1", "instances that send over it", adds=True)
     idle_transport_s: Floats = gauge("s", "how long a record travels when nothing waits")
     emitted: Floats = counter("records", "sent over it")
@@ -155,7 +155,7 @@ class Edges(Columns):
 class Sources(Columns):
     """One row per source of a job."""
 
-    incarnation: Floats = gauge("1", "how often the source began anew; its counters began at 0")
+    incarnation: Floats = gauge("1", "grows when the source began anew; its counters began at 0")
     partitions: Floats = gauge("1", "partitions of its topics: an upper bound for its readers")
     arrived: Floats = counter("records", "that came into the log: growth of the end offsets")
     taken: Floats = counter("records", "read from the log")
@@ -166,7 +166,7 @@ class Sources(Columns):
 class Sinks(Columns):
     """One row per sink of a job."""
 
-    incarnation: Floats = gauge("1", "how often the sink began anew; its counters began at 0")
+    incarnation: Floats = gauge("1", "grows when the sink began anew; its counters began at 0")
     written: Floats = counter("records", "given to the sink")
     latencies: Floats = counter("1", "records whose end-to-end latency was measured")
     latency_s: Floats = counter("s", "those latencies, from the latest input that had influence")

@@ -199,7 +199,7 @@ def test_the_latency_at_the_sink_is_what_a_consumer_sees(run: Any) -> None:
 
         def agrees() -> bool:
             before, began = snapshot(), time.time()
-            time.sleep(8)
+            time.sleep(5)
             after, ended = snapshot(), time.time()
             window = Series.of([before, after]).window()
             assert window is not None
@@ -213,8 +213,8 @@ def test_the_latency_at_the_sink_is_what_a_consumer_sees(run: Any) -> None:
         on.flowing()
         time.sleep(15)  # the JVM warms up
         compared: list[tuple[float, float, float]] = []
-        # A consumer of its own runs late when others have the cores: one calm span of three must do.
-        assert any(agrees() for _ in range(3)), compared
+        # A consumer of its own runs late when others have the cores: one calm span of eight must do.
+        assert any(agrees() for _ in range(8)), compared
 
 
 def on_source(on: Scene) -> list[tuple[str, float]]:

@@ -5,12 +5,11 @@ import itertools
 import json
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from bench.proofs import figures
 from trilithon.engines.spark.kafka import Kafka
@@ -56,22 +55,24 @@ class Load:
         return self.sent
 
 
+def reader_of(kafka: Kafka, topic: str) -> Consumer:
+    """A consumer that reads each record of a topic once: without a group, which may send it back when
+    its members change, and then one would take for doubled what was only read again.
+    """
+    settings = {"group.id": "nobody", "enable.auto.commit": False, "fetch.wait.max.ms": 2}
+    consumer = Consumer({**kafka.client, **settings, "log_level": 0})
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+    return consumer
+
+
 class Outlet:
     """Reads what comes out, all the time."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.arrivals: list[Arrival] = []
         self._stop = threading.Event()
-        self._consumer = Consumer(
-            {
-                **kafka.client,
-                "group.id": uuid.uuid4().hex,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 2,
-                "log_level": 0,
-            }
-        )
-        self._consumer.subscribe([topic])
+        self._consumer = reader_of(kafka, topic)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 

@@ -1,16 +1,24 @@
 """The journal: on the disk when it is committed, migrated by number, and never longer than its age limit."""
 
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
+from tests.strategies import jobs
+from trilithon.control.books import load
 from trilithon.control.compact import CompactSeries
 from trilithon.control.database import Database, migrations
 from trilithon.control.journal import FILE, Journal
 from trilithon.errors import JournalUnusable
+from trilithon.model.allocation import initial
+from trilithon.model.job import Job
+from trilithon.policies.scene import Mode
+from trilithon.recording.snapshots import job_from_json, job_to_json
 
 JOB = chain()
 
@@ -131,6 +139,16 @@ def test_the_shape_of_the_series_is_written_only_when_it_changes(tmp_path: Path)
     world.desk.apply(chain("other"))
     world.rounds(5)
     assert world.rows("SELECT count(*) FROM layout") == [(2,)]
+
+
+@given(jobs())
+def test_a_job_comes_back_from_the_journal_as_it_was(job: Job) -> None:
+    """To the order of its columns: a daemon that took over found another one and restarted the job."""
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "journal.sqlite")
+        journal.adopt(job, 1, initial(job), Mode.AUTO, 1.0)
+        assert load(journal).jobs[job.id].job == job_from_json(job_to_json(job))
+        journal.close()
 
 
 def test_a_quiet_cluster_leaves_the_journal_alone(tmp_path: Path) -> None:

@@ -121,11 +121,13 @@ def serve(state: Path) -> "subprocess.Popen[bytes]":
     """A daemon as a process of its own; it finds the host that runs."""
     rules = state / "rules.yaml"
     rules.write_text(json.dumps(RULES))
+    log = (state / "serve.log").open("ab")
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "trilithon", "serve", "--rules", str(rules)],
         stdout=subprocess.DEVNULL,
-        stderr=(state / "serve.log").open("ab"),
+        stderr=log,
     )
+    log.close()
     address = state / "daemon" / "daemon.json"
 
     def answers() -> bool:
@@ -175,6 +177,8 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
             assert [one["job"] for one in trilithon("job", "list")] == [job.id]
             sent = flow.stop_sending()
             flow.await_all()
+            accepted = host.engine.jobs()[job.id]
+            assert (accepted.health, accepted.reason) == ("running", "")
             assert len(flow.got) == sent
         finally:
             flow.end()

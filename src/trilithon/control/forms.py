@@ -18,6 +18,11 @@ def text(data: Any) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def in_order(data: Any) -> str:
+    """JSON that keeps the order of names: in a job's file the order of columns and options counts."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
 def kind_of(action: Action) -> str:
     return str(wire.action_to_json(action)["do"])
 

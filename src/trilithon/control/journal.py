@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from trilithon.contract import wire
 from trilithon.control.database import Database
-from trilithon.control.forms import decision_to_json, kind_of, text
+from trilithon.control.forms import decision_to_json, in_order, kind_of, text
 from trilithon.control.guard import Ruling
 from trilithon.control.rows import (
     ActionRow,
@@ -76,7 +76,7 @@ class Journal:
         """A spec was accepted, with the allocation that the job begins with under it."""
         with self.database.transaction("accept") as db:
             self._insert_job(job, mode, now_s)
-            db.insert("spec", **{**asdict(spec), "body": text(spec.body)})
+            db.insert("spec", **{**asdict(spec), "body": in_order(spec.body)})
             self._insert_allocation(allocation, spec.generation, now_s, Stand.WANTED, None)
             self._event(now_s, "accepted", job.id, told)
 
@@ -87,7 +87,7 @@ class Journal:
         with self.database.transaction("adopt") as db:
             self._insert_job(job, mode, now_s)
             db.insert(
-                "spec", job=job.id, generation=generation, body=text(job_to_json(job)), checkpoint="",
+                "spec", job=job.id, generation=generation, body=in_order(job_to_json(job)), checkpoint="",
                 accepted_s=now_s, standing=Stand.GOOD.value, told="It ran already.",
             )  # fmt: skip
             self._insert_allocation(allocation, generation, now_s, Stand.ACCEPTED, None)

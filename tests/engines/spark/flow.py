@@ -3,11 +3,11 @@
 import json
 import threading
 import time
-import uuid
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
+from bench.proofs.traffic import reader_of
 from tests.engines.spark.conftest import until
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.frame import ID_HEADER
@@ -75,13 +75,7 @@ class Flow:
         assert producer.flush(30) == 0
 
     def _read(self) -> None:
-        settings = {
-            "group.id": uuid.uuid4().hex,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 2,
-        }
-        consumer = Consumer({**self._kafka.client, **settings, "log_level": 0})
-        consumer.subscribe([f"{self._name}-out"])
+        consumer = reader_of(self._kafka, f"{self._name}-out")
         while not self._ended.is_set():
             # One by one: to wait for several would add to the time at which each is seen.
             message = consumer.poll(0.1)

@@ -46,7 +46,7 @@ class Stage:
     check: Callable[[], None]
 
     def batch(self) -> str:
-        return self.control.batch(self.job.id, "B")
+        return self.control.placed_batch(self.job.id, "B")
 
     def balance(self) -> dict[str, Any]:
         """Ends the load and compares what was sent on each edge, receiver by receiver, with what was taken."""
@@ -242,7 +242,7 @@ def step(on: Stage, before: int, after: int, rate_per_s: float) -> dict[str, Any
 def force(on: Stage) -> dict[str, Any]:
     """Ends the running batch early, on all executors, and sees what it costs."""
     before, asked = on.batch(), time.time()
-    on.control.end_batch(on.job.batch_s)
+    on.control.end_batch(on.job.id, on.control.batch(on.job.id))
     while on.batch() == before and time.time() < asked + 15:
         time.sleep(0.01)
     started = time.time()

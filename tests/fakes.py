@@ -18,7 +18,7 @@ from trilithon.contract.engine import (
 )
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.errors import DoesNotFit
-from trilithon.model.allocation import Allocation
+from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.columns import Instances, Machines
 from trilithon.model.job import Job
 from trilithon.model.report import Report
@@ -71,6 +71,9 @@ class FakeEngine:
             return UNCHANGED
         self._ids.add(action.id)
         self.done.append(action)
+        if isinstance(action, RestartJob) and action.spec is not None:
+            self.jobs_by_name[action.job] = action.spec
+            self.allocations[action.job] = carried_over(self.allocations[action.job], action.spec)
         if isinstance(action, AddMachines):
             self.machines += [f"m{len(self.machines) + i}" for i in range(action.count)]
         if isinstance(action, RemoveMachines):

@@ -33,17 +33,20 @@ def main() -> None:
 
 
 def show(console: Console) -> None:
+    from trilithon import folders  # noqa: PLC0415
     from trilithon.cli.output import progress  # noqa: PLC0415 - after the state's folder is set
     from trilithon.cli.run import Watcher, running  # noqa: PLC0415
     from trilithon.engines.spark import broker  # noqa: PLC0415
+    from trilithon.engines.spark.application import Setup  # noqa: PLC0415
     from trilithon.spec.load import load  # noqa: PLC0415
 
     files = resources.files("trilithon.workloads") / "jobs"
     jobs = [load(Path(str(files / f"{name}.yaml"))) for name in ("linear", "pageload", "wordcount")]
+    setup = Setup("local[128]", folders.state() / "spark", slots=32)
     console.print(
         "Three jobs on one Spark application, in real-time mode. A first start fetches the Kafka jars.\n"
     )
-    with progress() as tell, running(jobs, "local[128]", None, 32, tell) as engine:
+    with progress() as tell, running(setup, jobs, tell) as engine:
         address = broker.status().address or ""
         with loads(address):
             found = watch(console, Watcher(engine), engine)

@@ -28,17 +28,13 @@ class ProofControl(Control):
         """So many instances on each executor."""
         self._push(job, operator, {"executors": dict(executors)})
 
-    def end_batch(self, longest_s: float) -> None:
-        """Ends the running batch of every query early; batches are at most that long."""
-        self._probe.endBatch(round(1000 * longest_s))
-
     def places(self, job: str, operator: str) -> dict[int, str]:
         """On which executor each task of the running batch is."""
         found = self.tables().get(f"{job}/{operator}", {}).get("tasks", {})
         return {int(index): executor for index, executor in found.items()}
 
-    def batch(self, job: str, operator: str) -> str:
-        """The batch in which an operator's tasks run now."""
+    def placed_batch(self, job: str, operator: str) -> str:
+        """The batch in which all of an operator's tasks run now."""
         return str(self.tables().get(f"{job}/{operator}", {}).get("batch", ""))
 
     def parked_s(self, job: str) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.proofs.chain import line
 from trilithon.contract.engine import Status
 from trilithon.engines.host import Host
-from trilithon.engines.spark.application import application
+from trilithon.engines.spark.application import Setup, application
 from trilithon.model.allocation import initial
 
 NAME = "served"
@@ -27,7 +27,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder, kafka, source, target = Path(sys.argv[1]), *sys.argv[2:5]
     job = line(NAME, {"a": "wait(10) >= 0"}, TASKS, (source, target))
-    with application("local[16]", kafka, folder, slots=TASKS) as engine:
+    setup = Setup("local[16]", folder, slots=TASKS, kafka=kafka)
+    with application(setup) as engine:
         outcome = engine.submit(job, initial(job).rescaled({"a": INSTANCES}))
         assert outcome.status is Status.DONE, outcome
         Host(engine, socket_in(folder)).serve()

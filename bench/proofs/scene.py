@@ -2,12 +2,11 @@
 
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyspark
 from confluent_kafka.admin import AdminClient
@@ -51,10 +50,14 @@ def scene(kind: str, cores: int) -> Iterator[Scene]:
         processes = ending.enter_context(closing(Processes(folder)))
         master, settings = _master(kind, cores, processes)
         spark = ending.enter_context(
-            session(master, folder / "spark", jars(CONNECTOR), settings=settings)
+            session(
+                master,
+                folder / "spark",
+                jars(CONNECTOR),
+                settings=settings,
+                executors=None if kind == "local" else EXECUTORS,
+            )
         )
-        if kind != "local":
-            _await_executors(spark)
         yield Scene(spark, Kafka(broker.address), ProofControl(spark), folder, kind)
 
 
@@ -70,9 +73,9 @@ def make_topic(kafka: Kafka, name: str, partitions: int = 1) -> None:
 def _master(kind: str, cores: int, processes: Processes) -> tuple[str, dict[str, str]]:
     if kind == "local":
         return f"local[{EXECUTORS * cores}]", {}
-    settings = {"spark.executor.memory": f"{MEMORY_MB}m", "spark.executor.cores": str(cores)}
     if kind == "local-cluster":
-        return f"local-cluster[{EXECUTORS},{cores},{MEMORY_MB}]", settings
+        return f"local-cluster[{EXECUTORS},{cores},{MEMORY_MB}]", {}
+    settings = {"spark.executor.memory": f"{MEMORY_MB}m", "spark.executor.cores": str(cores)}
     return _cluster(cores, processes), settings
 
 
@@ -112,14 +115,3 @@ def _free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
-
-
-def _await_executors(spark: SparkSession, timeout_s: float = 60) -> None:
-    """A query that starts before all executors are there takes those that are."""
-    scala: Any = spark._jsc.sc()  # noqa: SLF001 - only the JVM knows
-    deadline = time.monotonic() + timeout_s
-    # The driver is one of them.
-    while scala.getExecutorMemoryStatus().size() < EXECUTORS + 1:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"fewer than {EXECUTORS} executors after {timeout_s} s")
-        time.sleep(0.1)

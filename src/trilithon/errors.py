@@ -3,12 +3,15 @@
     TrilithonError
     ├── InvalidJob          a job that breaks rules; carries every problem found
     ├── InvalidIntent       a utility or threshold that cannot be meant
+    ├── InvalidPolicy       a parameter of a policy, or a rule of the guard, that cannot be meant
     ├── InvalidRecording    a snapshot or series that cannot be read or contradicts itself
     ├── FileUnreadable      a file that is missing, too large or not what it claims to be
     ├── FileUnwritable      a file that cannot be written
     ├── FileExists          a file that would be overwritten
     ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
     ├── InvalidAllocation   wanted state that no engine could bring about
+    ├── NewCheckpointNeeded a job that changed so that its checkpoint does not hold for it any more
+    ├── InvalidSetting      a line that is no setting
     ├── NotUnderstood       a message that is no part of the contract
     ├── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
     │   └── ProbeNotBuilt       the Java part does not compile
@@ -85,6 +88,11 @@ class InvalidIntent(TrilithonError):
     exit_code = 3
 
 
+class InvalidPolicy(TrilithonError):
+    code = "INVALID_POLICY"
+    exit_code = 3
+
+
 class InvalidRecording(TrilithonError):
     code = "INVALID_RECORDING"
     exit_code = 5
@@ -133,6 +141,13 @@ class InvalidAllocation(TrilithonError):
     exit_code = 3
 
 
+class NewCheckpointNeeded(TrilithonError):
+    """A job changed so that what its checkpoint says does not hold for it any more."""
+
+    code = "NEW_CHECKPOINT_NEEDED"
+    exit_code = 3
+
+
 class NotUnderstood(TrilithonError):
     code = "NOT_UNDERSTOOD"
     exit_code = 3
@@ -166,6 +181,11 @@ class PlanMismatch(SparkNotStarted):
     """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
 
     code = "PLAN_MISMATCH"
+
+
+class InvalidSetting(TrilithonError):
+    code = "INVALID_SETTING"
+    exit_code = 3
 
 
 class InvalidLoad(TrilithonError):

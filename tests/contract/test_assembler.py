@@ -170,3 +170,44 @@ def test_a_snapshot_cut_into_reports_is_put_together_again(snapshot: Snapshot, p
         assert getattr(again, name).equals(getattr(snapshot, name))
     assert again.instances.taken == pytest.approx(snapshot.instances.taken, nan_ok=True)
     assert again.latencies.equals(snapshot.latencies)
+
+
+def in_life(found: Report, life: float) -> Report:
+    """The same report of another life of the job."""
+    lives = replace(found.instances, incarnation=[life] * len(found.instances))  # type: ignore[arg-type]
+    return replace(found, instances=lives)
+
+
+def test_what_was_counted_in_an_earlier_life_does_not_count() -> None:
+    """A job is started anew; one executor tells so a moment before the other does."""
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 100}))
+    found.take(report("y", 1, 10, {0: 50}))
+    assert found.snapshot(10).instances.taken[0] == 150
+    found.take(in_life(report("x", 2, 11, {0: 3}), 2))
+    assert found.snapshot(11).instances.taken[0] == 3
+    found.take(in_life(report("y", 2, 11, {0: 2}), 2))
+    assert found.snapshot(11).instances.taken[0] == 5
+
+
+def test_a_lost_sender_is_told_by_another_and_its_machine_is_gone() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    found.take(report("y", 1, 10, {1: 7}))
+    found.take(report("x", 2, 30, {0: 9}, lost=("y",)))
+    snapshot = found.snapshot(30)
+    assert snapshot.instances.taken[:2].tolist() == [9, 7]  # what it counted stays
+    assert snapshot.layout.machines == ("m-x",)
+    found.take(in_life(report("x", 3, 31, {0: 1, 1: 2}), 2))
+    assert found.snapshot(31).instances.taken[:2].tolist() == [1, 2]
+
+
+def test_an_instance_that_came_back_counts_on_when_its_job_begins_anew() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5, 1: 7}))
+    found.expect(JOB, Allocation(JOB.id, 2, {"a": 1, "b": 1}))
+    found.expect(JOB, Allocation(JOB.id, 3, {"a": 2, "b": 1}))
+    found.take(report("x", 2, 11, {0: 6, 1: 9}))
+    assert found.snapshot(11).instances.taken[1] == 2
+    found.take(in_life(report("x", 3, 12, {0: 1, 1: 4}), 2))
+    assert found.snapshot(12).instances.taken[1] == 4

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.strategies import jobs
 from trilithon.contract.engine import (
     Ability,
     Action,
@@ -30,6 +31,7 @@ from trilithon.contract.wire import (
 )
 from trilithon.errors import NotUnderstood
 from trilithon.model.allocation import Allocation
+from trilithon.model.groups import spread
 from trilithon.model.intent import EdgeName
 
 names = st.text("abcxyz-", min_size=1, max_size=6)
@@ -47,13 +49,14 @@ def allocations(draw: st.DrawFn) -> Allocation:
         weights={some: tuple(draw(st.lists(st.floats(0.1, 9), min_size=size, max_size=size)))},
         placement={some: tuple(draw(st.lists(st.none() | names, min_size=size, max_size=size)))},
         batching_ms={EdgeName("a", "b"): draw(st.floats(0, 100))},
+        groups={some: spread([1.0] * size)} if draw(st.booleans()) else {},
     )
 
 
 actions: st.SearchStrategy[Action] = st.one_of(
     st.builds(Reallocate, allocations()),
     st.builds(RestartInstance, names, names, names, st.integers(0, 9)),
-    st.builds(RestartJob, names, names),
+    st.builds(RestartJob, names, names, st.none() | jobs()),
     st.builds(AddMachines, names, st.integers(1, 9)),
     st.builds(RemoveMachines, names, st.lists(names, max_size=3).map(tuple)),
 )

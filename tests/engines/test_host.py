@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,13 @@ import pytest
 
 from tests.contract.suite import EngineContract
 from tests.fakes import FakeEngine
-from trilithon.contract.engine import Engine
+from tests.model.test_validation import GOOD
+from trilithon.contract.engine import Engine, Outcome
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
 from trilithon.errors import HostRuns, HostUnreachable
+from trilithon.model.allocation import Allocation, initial
+from trilithon.model.job import Job
 
 
 @pytest.fixture
@@ -132,3 +136,53 @@ def test_a_closed_host_ends_its_engine(tmp_path: Path) -> None:
     host.close()
     host.close()
     assert engine.closed
+
+
+class SlowEngine(FakeEngine):
+    """Submitting takes until the test says so, as a start on Spark takes seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+        self.begun.set()
+        assert self.go_on.wait(10)
+        return super().submit(job, allocation)
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[tuple[SlowEngine, Path]]:
+    engine = SlowEngine()
+    found = Host(engine, tmp_path / "host.sock")
+    threading.Thread(target=found.serve, daemon=True).start()
+    yield engine, found.path
+    engine.go_on.set()
+    found.close()
+
+
+def test_reports_are_taken_while_a_job_is_being_started(slow: tuple[SlowEngine, Path]) -> None:
+    engine, path = slow
+    one, two = RemoteEngine(path), RemoteEngine(path)
+    starting = threading.Thread(target=one.submit, args=(GOOD, initial(GOOD)))
+    starting.start()
+    assert engine.begun.wait(10)
+    assert two.reports()
+    assert GOOD.id not in two.jobs()
+    engine.go_on.set()
+    starting.join(10)
+    assert GOOD.id in two.jobs()
+    one.close()
+    two.close()
+
+
+def test_an_engine_is_looked_after_while_nobody_asks(host: Host) -> None:
+    engine = host.engine
+    assert isinstance(engine, FakeEngine)
+    deadline = time.monotonic() + 10
+    while engine._sequence < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    remote = RemoteEngine(host.path)
+    assert [report.sequence for report in remote.reports()][:2] == [1, 2]
+    remote.close()

@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 
 from trilithon.cli.output import Format, Output, answer, number, progress, table
+from trilithon.cli.settings import read_settings
 from trilithon.engines.spark import broker
-from trilithon.errors import BrokerUnavailable, FileUnreadable, InvalidLoad
+from trilithon.errors import BrokerUnavailable, InvalidLoad
 from trilithon.spec.durations import seconds
 from trilithon.workloads import shapes, trace
 from trilithon.workloads.load import Summary, generate
@@ -177,23 +178,6 @@ def _address(kafka: str | None) -> str:
             "Start one with `trilithon broker start`, or name a Kafka with --kafka host:port.",
         )
     return found.address
-
-
-def read_settings(path: Path) -> dict[str, str]:
-    """Settings of librdkafka from a properties file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise FileUnreadable(f"{path} cannot be read: {error}.", "Check the name.") from error
-    found = {}
-    for line, written in enumerate(text.splitlines(), start=1):
-        if not written.strip() or written.lstrip().startswith("#"):
-            continue
-        key, equals, value = written.partition("=")
-        if not equals or not key.strip():
-            raise InvalidLoad(f"{path}:{line}: this is not a setting.", "Write key=value.")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def _draw(summary: Summary, console: Console) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
@@ -16,24 +16,23 @@ from trilithon import folders
 from trilithon.cli import live
 from trilithon.cli.jobs import jobs_in
 from trilithon.cli.output import Format, Output, answer, message_console, progress
+from trilithon.cli.settings import given_numbers, given_settings, read_settings
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
-from trilithon.errors import NotFound, TrilithonError
+from trilithon.errors import NotFound
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
 from trilithon.model.series import Series
 from trilithon.spec.durations import seconds
 
+if TYPE_CHECKING:
+    from trilithon.engines.spark.application import Setup
+
 WINDOW_S = 10.0
 KEPT_S = 60.0
-
-
-class NotAccepted(TrilithonError):
-    code = "NOT_ACCEPTED"
-    exit_code = 3
 
 
 def socket_path() -> Path:
@@ -74,14 +73,48 @@ def run_command(
         str | None,
         typer.Option("--kafka", help="host:port of a Kafka; without it, the embedded one."),
     ] = None,
+    kafka_settings: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-settings",
+            help="A file of key=value lines for Kafka's Java client, as for security.",
+        ),
+    ] = None,
     span: Annotated[str | None, typer.Option("--for", help="How long to run, as in 60s.")] = None,
     slots: Annotated[int, typer.Option("--slots", help="Instances that may run at once.")] = 32,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option("--quota", help="TENANT=SLOTS: how many of them a tenant may use."),
+    ] = None,
+    executors: Annotated[
+        int | None,
+        typer.Option("--executors", help="How many to wait for before jobs start.", min=1),
+    ] = None,
+    spark_setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="NAME=VALUE: a setting of Spark's, as spark.executor.memory=2g."
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Run jobs on Spark and show live what they do, until Ctrl-C or the time is over."""
     jobs = [job for file in files for job in jobs_in(file)]
     length_s = None if span is None else seconds(span)
-    with progress() as tell, running(jobs, master, kafka, slots, tell) as engine:
+    # Spark is slow to import, and most commands do without.
+    from trilithon.engines.spark.application import Setup  # noqa: PLC0415
+
+    setup = Setup(
+        master,
+        folders.state() / "spark",
+        slots,
+        kafka=kafka,
+        kafka_settings={} if kafka_settings is None else read_settings(kafka_settings),
+        spark_settings=given_settings(spark_setting or ()),
+        quotas=given_numbers(quota or ()),
+        executors=executors,
+    )
+    with progress() as tell, running(setup, jobs, tell) as engine:
         figures = _watch(Watcher(engine), length_s)
     answer(output, figures, lambda console: console.print(live.draw(figures)))
 
@@ -100,17 +133,14 @@ def _watch(watcher: Watcher, length_s: float | None) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def running(
-    jobs: list[Job], master: str, kafka: str | None, slots: int, tell: Callable[[str], None]
-) -> Iterator[Engine]:
+def running(setup: "Setup", jobs: list[Job], tell: Callable[[str], None]) -> Iterator[Engine]:
     """These jobs on a host, and all that they need; everything is ended at the end.
 
     This process talks to the host like any other: over its socket.
     """
-    # Spark is slow to import, and most commands do without.
     from trilithon.engines.spark.application import application  # noqa: PLC0415
 
-    with application(master, kafka, folders.state() / "spark", slots, jobs, tell) as engine:
+    with application(setup, jobs, tell) as engine:
         host = Host(engine, socket_path())
         serving = threading.Thread(target=host.serve, daemon=True)
         serving.start()
@@ -130,7 +160,7 @@ def running(
 
 def _accepted(job: Job, outcome: Outcome) -> None:
     if outcome.status is not Status.DONE:
-        raise NotAccepted(f"{job.id} was not started: {outcome.code} {outcome.message}")
+        raise RefusedByHost(outcome.code, f"{job.id} is not started. {outcome.message}")
 
 
 def rescale_command(

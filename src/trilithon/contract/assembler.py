@@ -2,17 +2,18 @@
 
 Every engine sends the same reports and this makes snapshots of them, so that no engine can know more
 than another. Counters of one row from several senders add up; of a gauge the youngest report counts.
-A row is missing while a sender that counted for it is silent: half a sum is worse than none.
+A row is missing while a sender that counted for it is silent: half a sum is worse than none. What was
+counted in an earlier life of a job than the latest that anybody knows does not count any more.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from trilithon.model.allocation import Allocation
-from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
+from trilithon.model.columns import Columns, Edges, Instances, Ints, Machines, Sinks, Sources
 from trilithon.model.job import Job
 from trilithon.model.layout import InstanceKey, Layout
 from trilithon.model.report import Report
@@ -29,6 +30,16 @@ class _Sender:
 
     report: Report
     lost: int = 0
+    gone: bool = False
+
+
+@dataclass(frozen=True)
+class _Return:
+    """How often an instance came back, and what it had counted then, in which life of its job."""
+
+    times: int
+    life: float
+    counted: Mapping[str, float]
 
 
 @dataclass
@@ -42,7 +53,7 @@ class Assembler:
     _layout: Layout | None = None
     _known: Mapping[str, Job] = field(default_factory=dict)
     # What an instance had counted when it came back, and how often it did: it begins at 0 again.
-    _returned: dict[InstanceKey, tuple[int, dict[str, float]]] = field(default_factory=dict)
+    _returned: dict[InstanceKey, _Return] = field(default_factory=dict)
     _gone: set[InstanceKey] = field(default_factory=set)
 
     def expect(self, job: Job, allocation: Allocation) -> None:
@@ -66,10 +77,10 @@ class Assembler:
         self._layout = None
 
     def lose(self, sender: str) -> None:
-        """A sender will not report again: what it counted stays in the sums."""
+        """A sender will not report again: what it counted stays in the sums, its machine is gone."""
         if sender in self._senders:
-            found = self._senders[sender]
-            found.report = replace(found.report, time_s=np.inf)
+            self._senders[sender].gone = True
+            self._layout = None
 
     def take(self, report: Report) -> None:
         """A report came. One that is older than the last of its sender changes nothing."""
@@ -82,6 +93,8 @@ class Assembler:
             if report.machine_keys != found.report.machine_keys:
                 self._layout = None
             found.report = report
+        for sender in report.lost:
+            self.lose(sender)
 
     @property
     def lost_reports(self) -> int:
@@ -90,9 +103,8 @@ class Assembler:
     def snapshot(self, time_s: float) -> Snapshot:
         """Everything known at this time."""
         layout = self._current_layout()
-        reports = [sender.report for sender in self._senders.values()]
-        reports.sort(key=lambda report: (report.time_s, report.sender))
-        silent = [r for r in reports if r.time_s < time_s - self.silent_after_s]
+        reports = self._reports(gone=True) + self._reports(gone=False)
+        silent = [r for r in self._reports(gone=False) if r.time_s < time_s - self.silent_after_s]
         merged = {
             name: _merge(reports, silent, name, rows, table)
             for name, table, rows in (
@@ -106,7 +118,7 @@ class Assembler:
         return Snapshot(
             time_s=time_s,
             layout=layout,
-            instances=Instances(**self._since_return(layout, merged["instance"], reports)),
+            instances=Instances(**self._since_return(layout, merged["instance"])),
             edges=Edges(**merged["edge"]),
             sources=Sources(**merged["source"]),
             sinks=Sinks(**merged["sink"]),
@@ -115,11 +127,16 @@ class Assembler:
             jobs=self._known,
         )
 
+    def _reports(self, *, gone: bool) -> list[Report]:
+        """The last reports of the senders that are there, or of those that are gone, the youngest last."""
+        found = [sender.report for sender in self._senders.values() if sender.gone is gone]
+        return sorted(found, key=lambda report: (report.time_s, report.sender))
+
     def _current_layout(self) -> Layout:
         if self._layout is None:
             self._known = dict(self._jobs)
             machines = sorted(
-                {name for sender in self._senders.values() for name in sender.report.machine_keys}
+                {name for report in self._reports(gone=False) for name in report.machine_keys}
             )
             self._layout = Layout.build(self._known.values(), self._parallelism, machines)
         return self._layout
@@ -129,22 +146,17 @@ class Assembler:
         if key not in self._gone:
             return
         self._gone.discard(key)
-        counted: dict[str, float] = {}
-        for sender in self._senders.values():
-            keys = sender.report.instance_keys
-            for row in (i for i, found in enumerate(keys) if found == key):
-                for column in Instances.describe():
-                    value = sender.report.instances.column(column.name)[row]
-                    if column.counter and not np.isnan(value):
-                        counted[column.name] = counted.get(column.name, 0.0) + float(value)
-        times, _ = self._returned.get(key, (0, {}))
-        self._returned[key] = (times + 1, counted)
+        reports = self._reports(gone=True) + self._reports(gone=False)
+        merged = _merge(reports, [], "instance", {key: 0}, Instances)
+        counters = [column.name for column in Instances.describe() if column.counter]
+        counted = {name: float(np.nan_to_num(merged[name][0])) for name in counters}
+        before = self._returned.get(key)
+        times = 1 if before is None else before.times + 1
+        self._returned[key] = _Return(times, float(merged["incarnation"][0]), counted)
 
-    def _since_return(
-        self, layout: Layout, columns: dict[str, Any], reports: Iterable[Report]
-    ) -> dict[str, Any]:
+    def _since_return(self, layout: Layout, columns: dict[str, Any]) -> dict[str, Any]:
         machine = np.full(len(layout.instance_row), np.nan)
-        for report in reports:
+        for report in self._reports(gone=False):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
             for row, key in enumerate(report.instance_keys):
                 place = layout.instance_row.get(key)
@@ -152,11 +164,14 @@ class Assembler:
                 if place is not None and on is not None and runs:
                     machine[place] = on
         columns["machine"] = machine
-        for key, (times, counted) in self._returned.items():
+        for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
                 continue
-            columns["incarnation"][place] += times
-            for name, value in counted.items():
+            life = columns["incarnation"][place]
+            columns["incarnation"][place] += back.times
+            if life > back.life:
+                continue  # the whole job began anew since, and counted from 0 by itself
+            for name, value in back.counted.items():
                 columns[name][place] = max(0.0, columns[name][place] - value)
         return columns
 
@@ -170,11 +185,13 @@ def _merge(
 ) -> dict[str, Any]:
     """Counters added up, gauges of the youngest; rows that a silent sender counted for are missing."""
     merged = {column.name: np.full(len(rows), np.nan) for column in table.describe()}
-    for report in reports:
+    quiet: set[int] = set()
+    silently = {id(report) for report in silent}
+    for report, place in _placed(reports, name, rows):
         found: Columns = getattr(report, f"{name}s")
-        keys = getattr(report, f"{name}_keys")
-        place = np.array([rows.get(key, -1) for key in keys], dtype=np.int64)
         mine = place >= 0
+        if id(report) in silently:
+            quiet.update(place[mine].tolist())
         for column in table.describe():
             values = found.column(column.name)[mine]
             known = ~np.isnan(values)
@@ -186,28 +203,44 @@ def _merge(
                 )
             else:
                 column_of[target] = values
-    quiet = {key for report in silent for key in getattr(report, f"{name}_keys")}
-    for key in quiet:
-        if (place_of := rows.get(key)) is not None:
-            for values in merged.values():
-                values[place_of] = np.nan
+    for values in merged.values():
+        values[sorted(quiet)] = np.nan
     return merged
+
+
+def _placed(reports: list[Report], name: str, rows: Mapping[Any, int]) -> list[tuple[Report, Ints]]:
+    """Each report with the rows of a snapshot that its rows are: −1 for one that nobody expects, and for
+    one of an earlier life than the latest that any sender knows of that row.
+    """
+    placed = [
+        (report, np.array([rows.get(k, -1) for k in getattr(report, f"{name}_keys")], np.int64))
+        for report in reports
+    ]
+    if name == "machine":
+        return placed
+    lives = np.full(len(rows) + 1, -np.inf)  # the last one is for what nobody expects
+    for report, place in placed:
+        life = getattr(report, f"{name}s").incarnation
+        np.fmax.at(lives, place, life)
+    for report, place in placed:
+        place[getattr(report, f"{name}s").incarnation < lives[place]] = -1
+    return placed
 
 
 def _latencies(reports: list[Report], silent: list[Report], rows: Mapping[Any, int]) -> Sketches:
     known = np.zeros(len(rows), dtype=bool)
     entries: list[tuple[Any, Any, Any]] = []
-    for report in reports:
-        place = np.array([rows.get(key, -1) for key in report.sink_keys], dtype=np.int64)
+    silently = {id(report) for report in silent}
+    quiet: set[int] = set()
+    for report, place in _placed(reports, "sink", rows):
+        if id(report) in silently:
+            quiet.update(place[place >= 0].tolist())
         found = report.latencies
         known[place[(place >= 0) & found.known]] = True
         row = place[found.entry_row] if len(place) else np.zeros(0, np.int64)
         mine = row >= 0
         entries.append((row[mine], found.buckets[mine], found.counts[mine]))
-    for report in silent:
-        for key in report.sink_keys:
-            if key in rows:
-                known[rows[key]] = False
+    known[sorted(quiet)] = False
     if not entries:
         return Sketches.missing(len(rows))
     row, bucket, count = (np.concatenate(column) for column in zip(*entries, strict=True))

@@ -39,6 +39,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
         "weights": {name: list(weights) for name, weights in allocation.weights.items()},
         "placement": {name: list(machines) for name, machines in allocation.placement.items()},
         "batching_ms": {str(edge): wait for edge, wait in allocation.batching_ms.items()},
+        "groups": {name: list(groups) for name, groups in allocation.groups.items()},
     }
 
 
@@ -55,6 +56,7 @@ def allocation_from_json(data: Mapping[str, Any]) -> Allocation:
             weights={name: tuple(map(float, w)) for name, w in data["weights"].items()},
             placement={name: tuple(machines) for name, machines in data["placement"].items()},
             batching_ms={edge(name): float(wait) for name, wait in data["batching_ms"].items()},
+            groups={name: tuple(map(int, g)) for name, g in data.get("groups", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotUnderstood(f"This is not an allocation: {error}.") from error
@@ -64,6 +66,9 @@ def action_to_json(action: Action) -> dict[str, Any]:
     if isinstance(action, Reallocate):
         return {"do": "reallocate", "allocation": allocation_to_json(action.allocation)}
     name = next(name for name, kind in ONE_SHOT.items() if isinstance(action, kind))
+    if isinstance(action, RestartJob):
+        spec = {} if action.spec is None else {"spec": job_to_json(action.spec)}
+        return {"do": name, "id": action.id, "job": action.job, **spec}
     return {"do": name, **asdict(action)}
 
 
@@ -76,6 +81,8 @@ def action_from_json(data: Mapping[str, Any]) -> Action:
         raise NotUnderstood(f"There is no action {name!r}.", f"There are: {', '.join(ONE_SHOT)}.")
     if name == "remove_machines":
         given["machines"] = tuple(given.get("machines", ()))
+    if name == "restart_job" and "spec" in given:
+        given["spec"] = job_from_json(given["spec"])
     try:
         action: Action = ONE_SHOT[name](**given)
     except TypeError as error:

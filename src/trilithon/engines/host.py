@@ -1,7 +1,8 @@
 """Owns the host: an engine behind a socket of its owner, which goes on when whoever called it dies.
 
-One request per line, one answer per line, JSON. The engine is asked by one caller at a time; reports are
-kept for a while, and every caller reads them from where it was.
+One request per line, one answer per line, JSON. Jobs are changed by one caller at a time, and reports are
+taken meanwhile: they are kept for a while, and every caller reads them from where it was. When nobody asks,
+the host asks by itself, since that is when an engine looks after its jobs.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import socket
 import stat
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +29,8 @@ from trilithon.recording.snapshots import job_from_json
 KEPT_REPORTS: Final = 2000
 # A job file has at most 256 KiB; what is larger is no request.
 LONGEST_REQUEST: Final = 4 * 2**20
+LOOK_S: Final = 1.0
+_CHANGING: Final = ("submit", "cancel", "apply")
 
 
 class Host:
@@ -34,7 +38,9 @@ class Host:
 
     def __init__(self, engine: Engine, path: Path) -> None:
         self.engine, self.path = engine, path
-        self._lock = threading.Lock()
+        self._changing = threading.Lock()
+        self._reading = threading.Lock()
+        self._looked_s = 0.0
         self._reports: deque[tuple[int, Report]] = deque(maxlen=KEPT_REPORTS)
         self._number = 0
         self._stopped = threading.Event()
@@ -42,6 +48,7 @@ class Host:
 
     def serve(self) -> None:
         """Answers callers, each in a thread of its own, until `close`."""
+        threading.Thread(target=self._look_after, daemon=True).start()
         while not self._stopped.is_set():
             try:
                 connection, _ = self._socket.accept()
@@ -58,8 +65,15 @@ class Host:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self.path.unlink(missing_ok=True)
-        with self._lock:
+        with self._changing, self._reading:
             self.engine.close()
+
+    def _look_after(self) -> None:
+        """Jobs are looked after also while nobody asks how they are."""
+        while not self._stopped.wait(LOOK_S / 2):
+            if time.monotonic() - self._looked_s > LOOK_S:
+                with self._reading, contextlib.suppress(Exception):
+                    self._take_reports()
 
     def _answer_all(self, connection: socket.socket) -> None:
         """Answers one caller until it is gone, however it goes."""
@@ -76,7 +90,7 @@ class Host:
         try:
             request = json.loads(line)
             call: Callable[[dict[str, Any]], Any] = self._calls()[request["call"]]
-            with self._lock:
+            with self._changing if request["call"] in _CHANGING else self._reading:
                 return {"ok": call(request)}
         except TrilithonError as error:
             return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
@@ -106,11 +120,17 @@ class Host:
         }
 
     def _reports_since(self, since: int) -> dict[str, Any]:
+        self._take_reports()
+        found = [report_forms.to_json(report) for number, report in self._reports if number > since]
+        return {"upto": self._number, "reports": found}
+
+    def _take_reports(self) -> None:
+        self._looked_s = time.monotonic()
+        if self._stopped.is_set():
+            return
         for report in self.engine.reports():
             self._number += 1
             self._reports.append((self._number, report))
-        found = [report_forms.to_json(report) for number, report in self._reports if number > since]
-        return {"upto": self._number, "reports": found}
 
 
 def _listen(path: Path) -> socket.socket:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trilithon.errors import InvalidAllocation, NotFound
+from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.intent import EdgeName
 from trilithon.model.job import Job
 
@@ -14,7 +15,8 @@ class Allocation:
     """What an engine is asked to bring about. Applying one twice changes nothing.
 
     `weights` and `placement` have an entry per instance of an operator, where one is wanted;
-    an operator that is not named there is left to the engine. `batching_ms` is the longest time a
+    an operator that is not named there is left to the engine. `groups` say which instance has which of the
+    1,024 key groups of an operator that gets its records by key. `batching_ms` is the longest time a
     record may wait at the sender for others.
     """
 
@@ -24,6 +26,7 @@ class Allocation:
     weights: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     placement: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     batching_ms: Mapping[EdgeName, float] = field(default_factory=dict)
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for operator, count in self.parallelism.items():
@@ -37,6 +40,13 @@ class Allocation:
                 )
         for operator, machines in self.placement.items():
             self._one_per_instance(operator, len(machines), "machines")
+        for operator, groups in self.groups.items():
+            if len(groups) != KEY_GROUPS:
+                raise InvalidAllocation(
+                    f"{operator!r} is given {len(groups)} key groups: there are {KEY_GROUPS}."
+                )
+            if not all(0 <= instance < self.parallelism.get(operator, 0) for instance in groups):
+                raise InvalidAllocation(f"A key group of {operator!r} has no such instance.")
         if not all(0 <= wait < math.inf for wait in self.batching_ms.values()):
             raise InvalidAllocation("A record cannot wait less than 0 ms at its sender.")
 
@@ -53,7 +63,8 @@ class Allocation:
     def rescaled(self, parallelism: Mapping[str, int]) -> "Allocation":
         """The next generation, with other numbers of instances.
 
-        Weights and placement of a changed operator are dropped: they were meant for the old number.
+        Weights, placement and key groups of a changed operator are dropped: they were meant for the old
+        number.
         """
         if unknown := set(parallelism) - set(self.parallelism):
             raise NotFound(
@@ -67,7 +78,35 @@ class Allocation:
             parallelism={**self.parallelism, **parallelism},
             weights={name: w for name, w in self.weights.items() if name not in changed},
             placement={name: m for name, m in self.placement.items() if name not in changed},
+            groups={name: g for name, g in self.groups.items() if name not in changed},
         )
+
+
+def carried_over(before: Allocation, job: Job) -> Allocation:
+    """The next generation for a job whose file changed: what is still there keeps its number of
+    instances, within the new bounds; what is new begins with the number in the file.
+    """
+    wanted = {
+        operator.name: min(
+            max(
+                before.parallelism.get(operator.name, operator.parallelism.initial),
+                operator.parallelism.min,
+            ),
+            operator.parallelism.max,
+        )
+        for operator in job.operators
+    }
+    same = {name for name, count in wanted.items() if before.parallelism.get(name) == count}
+    edges = {edge.name for edge in job.edges}
+    return Allocation(
+        job.id,
+        before.generation + 1,
+        wanted,
+        weights={name: w for name, w in before.weights.items() if name in same},
+        placement={name: m for name, m in before.placement.items() if name in same},
+        batching_ms={edge: wait for edge, wait in before.batching_ms.items() if edge in edges},
+        groups={name: g for name, g in before.groups.items() if name in same},
+    )
 
 
 def initial(job: Job) -> Allocation:

@@ -159,6 +159,7 @@ class Sources(Columns):
     partitions: Floats = gauge("1", "partitions of its topics: an upper bound for its readers")
     arrived: Floats = counter("records", "that came into the log: growth of the end offsets")
     taken: Floats = counter("records", "read from the log")
+    failed: Floats = counter("records", "could not be read as the schema says and were put aside")
 
 
 @dataclass(frozen=True, eq=False)

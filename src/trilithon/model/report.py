@@ -18,7 +18,7 @@ class Report:
 
     A sender knows the instances that run in it and what it sent to those elsewhere; the rest of a
     row is missing. Counters of one row that come from several senders add up. `sequence` grows by 1
-    from report to report: a gap is a lost report. Times are the driver's, and `clock_error_s` says
+    from report to report: a gap is a lost report. `lost` are senders that will not report again. Times are the driver's, and `clock_error_s` says
     how far off they may be.
     """
 
@@ -37,6 +37,7 @@ class Report:
     latencies: Sketches = field(default_factory=lambda: Sketches.missing(0))
     machine_keys: tuple[str, ...] = ()
     machines: Machines = field(default_factory=lambda: Machines.missing(0))
+    lost: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _rows(self.instance_keys, self.instances, "instances")

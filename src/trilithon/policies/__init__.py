@@ -1,1 +1,1 @@
-"""What to do about what was measured. Pure: from a series and a state to decisions and a state."""
+"""What decides: pure functions from a scene and a state to decisions."""

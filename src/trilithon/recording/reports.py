@@ -36,6 +36,8 @@ def to_json(report: Report) -> dict[str, Any]:
             data[name] = {"keys": [k if isinstance(k, str) else list(k) for k in keys]}
             data[name] |= {column: _nulls(table.column(column)) for column in table.names()}
             data[name] = {k: v for k, v in data[name].items() if any(x is not None for x in v)}
+    if report.lost:
+        data["lost"] = list(report.lost)
     if len(report.latencies):
         rows = (report.latencies.row(i) for i in range(len(report.latencies)))
         data["latencies"] = [None if r is None else {str(k): n for k, n in r.items()} for r in rows]
@@ -66,6 +68,7 @@ def from_json(data: Any) -> Report:
             time_s=float(data["time_s"]),
             clock_error_s=data.get("clock_error_s"),
             latencies=latencies,
+            lost=tuple(map(str, data.get("lost", ()))),
             **parts,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:

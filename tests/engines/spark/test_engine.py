@@ -10,9 +10,10 @@ from tests.contract.suite import EngineContract
 from tests.engines.spark.conftest import Topics, until
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Reallocate
-from trilithon.engines.spark.application import create_topics, max_tasks
+from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.supervisor import Limits
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation, initial
@@ -25,7 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 @pytest.fixture
 def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[SparkEngine]:
     limits = Limits(first_wait_s=0.2, tries=2)
-    found = SparkEngine(spark, broker, tmp_path, tasks=max_tasks(spark), slots=20, limits=limits)
+    found = SparkEngine(
+        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, limits=limits
+    )
     yield found
     for name in list(found.jobs()):
         found.cancel(name)

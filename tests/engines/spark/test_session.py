@@ -12,12 +12,12 @@ from trilithon.errors import SparkNotStarted
 
 
 def test_a_caller_may_change_what_queries_do_not_rely_on(tmp_path: Path) -> None:
-    found = configuration(tmp_path, [Path("a.jar")], {"spark.driver.memory": "1g"})
+    found = configuration("local[2]", tmp_path, [Path("a.jar")], {"spark.driver.memory": "1g"})
     assert found["spark.driver.memory"] == "1g"
     assert found["spark.jars"] == f"a.jar,{probe.JAR}"
     assert found["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] == "5"
     with pytest.raises(SparkNotStarted, match=r"spark\.sql\.variable\.substitute"):
-        configuration(tmp_path, [], {"spark.sql.variable.substitute": "true"})
+        configuration("local[2]", tmp_path, [], {"spark.sql.variable.substitute": "true"})
 
 
 def test_a_jar_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.model.test_validation import GOOD
@@ -79,7 +80,7 @@ def test_an_instance_without_a_record_has_taken_none_which_is_not_missing() -> N
     view = assembler.snapshot(1).job(JOB.id)
     assert view.instance("a", 1)["taken"] == 0
     assert view.instance("a", 1)["machine"] is None  # nobody said where it runs
-    assert view.edge("s", "a")["batching_s"] is None  # nobody measures that
+    assert view.edge("s", "a")["idle_transport_s"] is None  # nobody saw a record travel
     assert assembler.snapshot(1).latencies.row(0) == {}
 
 
@@ -124,3 +125,32 @@ def test_a_load_that_the_machine_does_not_tell_is_missing() -> None:
 def test_a_probe_of_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match="version 7"):
         report_of({**sent("0", 1, []), "version": 7}, {})
+
+
+def test_the_shortest_way_is_transport_and_what_is_gathered_beyond_it_batching() -> None:
+    def took(count: int, least_us: float, gathered_us: float) -> dict[str, Any]:
+        return {**into(count), "least_us": least_us, "gathered_us": gathered_us}
+
+    found = report_of(
+        sent(
+            "1",
+            1,
+            [
+                instance("a", 0, 10, **{"in": {"s": took(10, 900, 30_000)}}),
+                instance("a", 1, 10, **{"in": {"s": took(10, 700, 20_000)}}),
+                instance("b", 0, 10, **{"in": {"a": into(10)}}),
+            ],
+        ),
+        {JOB.id: JOB},
+    )
+    edge = found.edge_keys.index((JOB.id, "s", "a"))
+    assert found.edges.idle_transport_s[edge] == pytest.approx(0.0007)
+    assert found.edges.batching_s[edge] == pytest.approx(0.05)
+    other = found.edge_keys.index((JOB.id, "a", "b"))
+    assert np.isnan(found.edges.idle_transport_s[other])  # no record found an idle instance there
+
+
+def test_records_that_cannot_be_read_are_counted_at_their_source() -> None:
+    found = report_of(sent("1", 1, [instance("s", 0, 10, rejected=3)]), {JOB.id: JOB})
+    assert found.sources.failed.tolist() == [3]
+    assert found.sources.taken.tolist() == [10]

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from pyspark.sql import SparkSession
 
 from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.jars import CONNECTOR, jars
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import session
 from trilithon.errors import BrokerUnavailable
 from trilithon.model.job import Job
@@ -21,36 +21,54 @@ from trilithon.model.job import Job
 PARTITIONS = 2
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What an application is started with."""
+
+    master: str
+    folder: Path
+    slots: int
+    # host:port of a Kafka, and its client's settings; without it there is an embedded one.
+    kafka: str | None = None
+    kafka_settings: Mapping[str, str] = field(default_factory=dict)
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    executors: int | None = None
+
+
 @contextmanager
 def application(
-    master: str,
-    kafka: str | None,
-    folder: Path,
-    slots: int,
-    jobs: Sequence[Job] = (),
-    tell: Callable[[str], None] = lambda _: None,
-    settings: Mapping[str, str] | None = None,
+    setup: Setup, jobs: Sequence[Job] = (), tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[SparkEngine]:
     """An engine that runs jobs. Without a Kafka there is an embedded one, with the jobs' topics."""
     with ExitStack() as ending:
-        if kafka is None:
+        if setup.kafka is None:
             broker = ending.enter_context(EmbeddedBroker.start(progress=tell))
             access = Kafka(broker.address)
             create_topics(access, jobs)
         else:
-            access = Kafka(kafka, settings or {})
+            access = Kafka(setup.kafka, setup.kafka_settings)
         connector = jars(CONNECTOR, tell)
-        tell(f"Spark: starting {master}")
-        spark = ending.enter_context(session(master, folder / "local", connector))
-        engine = SparkEngine(spark, access, folder, tasks=max_tasks(spark), slots=slots)
+        tell(f"Spark: starting {setup.master}")
+        spark = ending.enter_context(
+            session(
+                setup.master,
+                setup.folder / "local",
+                connector,
+                settings=setup.spark_settings,
+                executors=setup.executors,
+            )
+        )
+        engine = SparkEngine(
+            spark,
+            access,
+            setup.folder,
+            tasks=lambda: max_tasks(spark),
+            slots=setup.slots,
+            quotas=setup.quotas,
+        )
         ending.callback(engine.close)
         yield engine
-
-
-def max_tasks(spark: SparkSession) -> int:
-    """How many tasks the application can hold open at once: what Spark calls its slots."""
-    scala: Any = spark._jsc.sc()  # noqa: SLF001 - only the JVM knows
-    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
 def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:

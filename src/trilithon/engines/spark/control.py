@@ -47,7 +47,15 @@ class Control:
         """How many tasks of a stage are placed in the running batch; 0 until all of them are."""
         return len(self.tables().get(f"{job}/{stage}", {}).get("tasks", {}))
 
+    def batch(self, job: str) -> str:
+        """The batch in which the job's tasks run, as `run:number`; empty before the first."""
+        return str(self._probe.batch(job))
+
+    def end_batch(self, job: str, batch: str, *, hold: bool = False) -> None:
+        """Ends a batch of a job early. With a hold the job's next one sends no record: it is to be stopped."""
+        self._probe.endBatch(job, batch, hold)
+
     def drain_reports(self) -> dict[str, Any]:
-        """The executors' reports since the last call."""
+        """The executors' reports since the last call, and which executors were lost."""
         drained: dict[str, Any] = json.loads(self._probe.drainReports())
         return drained

@@ -1,14 +1,18 @@
 """Owns the Spark engine: jobs as real-time queries of one application, behind the contract.
 
 Nothing is started that is not in the books; what dies is started again from its checkpoint, within
-bounds; parallelism, weights and placement are routing tables that are pushed while records flow.
+bounds; parallelism, weights, key groups and placement are routing tables that are pushed while records
+flow. A job is restarted between two batches, so that nothing is done twice.
+
+One caller may change jobs while another takes reports.
 """
 
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,16 +29,19 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
+from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.control import Control
+from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.kafka import Kafka, end_offsets
 from trilithon.engines.spark.ledger import Entry, Ledger
-from trilithon.engines.spark.start import Running, planned, start_chain
+from trilithon.engines.spark.start import Running, mismatch, planned, start_chain, start_frame
 from trilithon.engines.spark.supervisor import Limits, Supervision
 from trilithon.engines.spark.telemetry import Standing, host_report, report_of
-from trilithon.errors import InvalidAllocation, InvalidJob, TrilithonError
-from trilithon.model.allocation import Allocation
-from trilithon.model.job import Job
+from trilithon.errors import InvalidAllocation, InvalidJob, NewCheckpointNeeded, TrilithonError
+from trilithon.model.allocation import Allocation, carried_over
+from trilithon.model.groups import spread
+from trilithon.model.job import Grouping, Job
 from trilithon.model.report import Report
 
 HOW: Final = {
@@ -48,6 +55,10 @@ HOW: Final = {
     Ability.REMOVE_MACHINES: How.NOT_AT_ALL,
 }
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
+_REPLAYED: Final = (
+    "The open batch could not be ended, because a reader had no records: what was read since the last "
+    "commit is read again."
+)
 
 
 @dataclass
@@ -60,6 +71,15 @@ class _Held:
     supervision: Supervision = field(default_factory=Supervision)
     # Where the log of each source ended when the job was accepted: arrivals count from there.
     base: dict[str, int] = field(default_factory=dict)
+    # Which instance has which key groups now, per operator that gets its records by key.
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # The supervisor starts queries in a thread of its own: nobody else may change the job meanwhile.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def keyed(self) -> set[str]:
+        edges = self.job.edges
+        return {edge.target for edge in edges if edge.grouping is Grouping.BY_KEY}
 
 
 class SparkEngine:
@@ -71,7 +91,7 @@ class SparkEngine:
         kafka: Kafka,
         folder: Path,
         *,
-        tasks: int,
+        tasks: Callable[[], int],
         slots: int,
         quotas: Mapping[str, int] | None = None,
         limits: Limits | None = None,
@@ -79,13 +99,18 @@ class SparkEngine:
     ) -> None:
         self.spark, self.kafka, self.folder = spark, kafka, folder
         self.control = Control(spark)
-        self.ledger = Ledger(tasks, slots, quotas or {})
+        self.boundaries = Boundaries(self.control, clock)
+        self.ledger = Ledger(tasks(), slots, quotas or {})
+        self._tasks = tasks
         self.limits = limits or Limits()
         self.clock = clock
         self.held: dict[str, _Held] = {}
         self._ids: set[str] = set()
         self._sequence = 0
         self._next_lag_s = 0.0
+        self._reading = threading.Lock()
+        self._heard: list[Report] = []
+        self._lost: list[str] = []
 
     def submit(self, job: Job, allocation: Allocation) -> Outcome:
         if job.id in self.held:
@@ -95,6 +120,7 @@ class SparkEngine:
             _check_parallelism(job, allocation)
             chain = planned(self.spark, job, self.kafka)
             tasks = sum(chain.tasks_per_stage)
+            self.ledger.tasks = self._tasks()
             self.ledger.reserve(job.id, Entry(job.tenant, tasks, allocation.instances))
             held = _Held(job, allocation, base=end_offsets(self.spark, self.kafka, job))
             self._start(held, chain)
@@ -107,9 +133,11 @@ class SparkEngine:
     def cancel(self, job: str) -> Outcome:
         if (held := self.held.pop(job, None)) is None:
             return UNCHANGED
-        if held.running is not None:
-            held.running.stop()
-        self.control.end_job(job)
+        with held.lock:
+            if held.running is not None:
+                held.running.stop()
+            self.control.end_job(job)
+        self.boundaries.forget(job)
         self.ledger.release(job)
         shutil.rmtree(self._checkpoint(held.job), ignore_errors=True)
         return Outcome(Status.DONE)
@@ -126,19 +154,30 @@ class SparkEngine:
         return Outcome(Status.REFUSED, "NOT_AT_ALL", f"This engine cannot do a {name}.")
 
     def reports(self) -> Sequence[Report]:
-        """What the executors sent, and where the logs end. Looks after the queries as well."""
+        """What the executors sent, where the logs end, who is gone. Looks after the queries as well."""
         self.supervise()
-        jobs = {name: held.job for name, held in self.held.items()}
-        found = [report_of(sent, jobs) for sent in self.control.drain_reports()["reports"]]
-        now = self.clock()
-        if jobs and now >= self._next_lag_s:
-            self._next_lag_s = now + 1.0
-            found.append(self._own_report(now))
+        with self._reading:
+            self._hear()
+            found, self._heard = self._heard, []
+            now = self.clock()
+            if (self.held and now >= self._next_lag_s) or self._lost:
+                self._next_lag_s = now + 1.0
+                found.append(self._own_report(now))
         return found
+
+    def _hear(self) -> None:
+        """Takes what the executors sent and keeps it for the next who asks."""
+        drained = self.control.drain_reports()
+        jobs = {name: held.job for name, held in list(self.held.items())}
+        self.boundaries.heard(drained["reports"], jobs)
+        self._heard += [report_of(sent, jobs) for sent in drained["reports"]]
+        self._lost += drained["lost"]
 
     def capabilities(self) -> Capabilities:
         fixed = {
-            name: held.job.bounds.fixed for name, held in self.held.items() if held.job.bounds.fixed
+            name: held.job.bounds.fixed
+            for name, held in list(self.held.items())
+            if held.job.bounds.fixed
         }
         return Capabilities(HOW, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed)
 
@@ -156,23 +195,63 @@ class SparkEngine:
             name: Accepted(
                 held.job, held.allocation, held.supervision.health.value, held.supervision.reason
             )
-            for name, held in self.held.items()
+            for name, held in list(self.held.items())
         }
 
     def supervise(self) -> None:
         """Notices queries that died and starts those again whose time has come."""
         now = self.clock()
-        for held in self.held.values():
-            if held.running is not None and not held.running.query.isActive:
-                held.supervision = held.supervision.died(now, _reason(held.running), self.limits)
-                held.running = None
-            elif held.running is not None:
-                held.supervision = held.supervision.observed(now, self.limits)
-            elif held.supervision.due(now):
-                try:
-                    self._start(held)
-                except TrilithonError as error:
-                    held.supervision = held.supervision.died(now, error.message, self.limits)
+        for held in list(self.held.values()):
+            if not held.lock.acquire(blocking=False):
+                continue  # somebody is at it
+            try:
+                if self._due(held, now):
+                    # A start takes seconds, in which the other jobs' reports must not stand still.
+                    threading.Thread(target=self._start_again, args=(held,), daemon=True).start()
+            finally:
+                held.lock.release()
+
+    def _due(self, held: _Held, now_s: float) -> bool:
+        """Notices what became of a query; true if it is to be started now."""
+        running = held.running
+        if running is not None and not running.query.isActive:
+            held.supervision = held.supervision.died(now_s, _reason(running), self.limits)
+            held.running = None
+        elif running is not None:
+            held.supervision = held.supervision.observed(now_s, self.limits)
+            self._check_plan(held, running)
+        elif held.supervision.due(now_s):
+            held.supervision = held.supervision.trying()
+            return True
+        return False
+
+    def _start_again(self, held: _Held) -> None:
+        with held.lock:
+            if self.held.get(held.job.id) is not held or held.running is not None:
+                return
+            try:
+                self._start(held)
+            except TrilithonError as error:
+                held.supervision = held.supervision.died(self.clock(), error.message, self.limits)
+
+    def _check_plan(self, held: _Held, running: Running) -> None:
+        """Each batch is planned anew. A topic that got partitions brings readers, which hold tasks; a
+        plan that is otherwise another one is not the job's, and its figures would be attributed wrongly.
+        """
+        found = self.control.tasks_per_stage(held.job.id)
+        if not found or found == running.chain.tasks_per_stage:
+            return
+        try:
+            chain = planned(self.spark, held.job, self.kafka)
+            if found != chain.tasks_per_stage:
+                raise mismatch(chain, found)
+            entry = self.ledger.entries[held.job.id]
+            self.ledger.reserve(held.job.id, Entry(entry.tenant, sum(found), entry.slots))
+            held.running = replace(running, chain=chain)
+        except TrilithonError as error:
+            running.stop()
+            held.running = None
+            held.supervision = held.supervision.died(self.clock(), error.message, self.limits)
 
     def _start(self, held: _Held, chain: Chain | None = None) -> None:
         """A query from the checkpoint, with the tables of the wanted allocation.
@@ -189,13 +268,59 @@ class SparkEngine:
             return _unknown(action.job)
         if action.id in self._ids:
             return UNCHANGED
-        self._ids.add(action.id)
-        began = self.clock()
-        if held.running is not None:
-            held.running.stop()
-            held.running = None
-        self._start(held)
-        return Outcome(Status.DONE, took_s=self.clock() - began)
+        with held.lock:
+            job = action.spec or held.job
+            _check_same_log(held.job, job)
+            # All that can be refused is refused before anything is stopped.
+            chain = planned(self.spark, job, self.kafka)
+            frame = build_frame(self.spark, chain, self.kafka)
+            allocation = (
+                held.allocation if action.spec is None else carried_over(held.allocation, job)
+            )
+            entry = Entry(job.tenant, sum(chain.tasks_per_stage), allocation.instances)
+            before = (held.job, held.allocation, self.ledger.entries[job.id])
+            self.ledger.tasks = self._tasks()
+            self.ledger.reserve(job.id, entry)
+            self._ids.add(action.id)
+            began = self.clock()
+            replayed = self._stop(held)
+            held.job, held.allocation = job, allocation
+            try:
+                self._push(held, allocation)
+                checkpoint = self._checkpoint(job)
+                held.running = start_frame(self.spark, chain, frame, self.kafka, checkpoint)
+            except TrilithonError as error:
+                return self._go_back(held, before, error)
+            held.supervision = held.supervision.started(self.clock())
+        code, message = ("REPLAYED", _REPLAYED) if replayed else ("", "")
+        return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
+
+    def _stop(self, held: _Held) -> bool:
+        """Ends the job's query, between two batches if that can be; true if the open one is replayed."""
+        if (running := held.running) is None:
+            return False
+        with self._reading:
+            self._hear()
+        readers, name = sum(running.chain.readers), held.job.id
+        clean = self.boundaries.end_and_hold(name, readers, self._checkpoint(held.job))
+        held.running = None
+        running.stop()
+        self.boundaries.forget(name)
+        return not clean
+
+    def _go_back(
+        self, held: _Held, before: tuple[Job, Allocation, Entry], error: TrilithonError
+    ) -> Outcome:
+        """What was there before is there again, or the supervisor brings it back."""
+        generation = held.allocation.generation + 1
+        held.job, allocation, self.ledger.entries[held.job.id] = before
+        held.allocation = replace(allocation, generation=generation)
+        try:
+            self._start(held)
+        except TrilithonError as again:
+            held.supervision = held.supervision.died(self.clock(), again.message, self.limits)
+        told = f"{held.job.id} runs as before, since it did not start anew: {error.message}"
+        return Outcome(Status.FAILED, error.code, told)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:
         if (held := self.held.get(wanted.job)) is None:
@@ -210,31 +335,66 @@ class SparkEngine:
         entry = self.ledger.entries[wanted.job]
         self.ledger.reserve(wanted.job, Entry(entry.tenant, entry.tasks, wanted.instances))
         began = self.clock()
-        self._push(held, wanted)
-        held.allocation = wanted
-        return Outcome(Status.DONE, took_s=self.clock() - began)
+        with held.lock:
+            self._push(held, wanted)
+            held.allocation = wanted
+            code, message = self._switch(held)
+        return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
+
+    def _switch(self, held: _Held) -> tuple[str, str]:
+        """Where a key's records must stay in order, a new table counts from the next batch on: the
+        running one is ended for it, if that can be.
+        """
+        if not (held.job.bounds.preserve_order and held.keyed) or held.running is None:
+            return "", ""
+        with self._reading:
+            self._hear()
+        if self.boundaries.end(held.job.id, sum(held.running.chain.readers)):
+            return "AT_BOUNDARY", "It takes effect in the next batch, for which this one is ended."
+        return (
+            "AT_BOUNDARY",
+            "It takes effect when the running batch ends: a reader has no records.",
+        )
 
     def _push(self, held: _Held, wanted: Allocation) -> None:
         for operator, count in wanted.parallelism.items():
             tasks = held.job.operator(operator).parallelism.max
             table = _table(wanted, operator, count, tasks)
+            if operator in held.keyed:
+                weights = wanted.weights.get(operator, (1.0,) * count)
+                groups = wanted.groups.get(operator) or spread(weights, held.groups.get(operator))
+                held.groups[operator] = groups
+                table |= {"groups": groups, "ordered": held.job.bounds.preserve_order}
             self.control.set_table(held.job.id, operator, table)
 
     def _own_report(self, now_s: float) -> Report:
         self._sequence += 1
         standing = []
-        for held in self.held.values():
-            if held.running is None:
+        for held in list(self.held.values()):
+            if (running := held.running) is None:
                 continue
             ends = end_offsets(self.spark, self.kafka, held.job)
             arrived = {name: float(end - held.base[name]) for name, end in ends.items()}
-            readers = dict(zip(ends, held.running.chain.readers, strict=True))
-            life = held.running.incarnation
+            readers = dict(zip(ends, running.chain.readers, strict=True))
+            life = running.incarnation
             standing.append(Standing(held.job, held.allocation, life, arrived, readers))
-        return host_report(self._sequence, now_s, standing)
+        lost, self._lost = self._lost, []
+        return host_report(self._sequence, now_s, standing, lost)
 
     def _checkpoint(self, job: Job) -> Path:
         return self.folder / "checkpoints" / job.tenant / job.name
+
+
+def _check_same_log(before: Job, after: Job) -> None:
+    """A checkpoint says how far each source was read, in their order."""
+    if before.id != after.id:
+        raise NewCheckpointNeeded(f"{after.id} is another job than {before.id}.")
+    if [source.topics for source in before.sources] != [source.topics for source in after.sources]:
+        raise NewCheckpointNeeded(
+            f"{after.id} reads other topics than before, or in another order: its checkpoint does not "
+            "say how far they were read.",
+            "End the job and submit it anew.",
+        )
 
 
 def _check_parallelism(job: Job, wanted: Allocation) -> None:

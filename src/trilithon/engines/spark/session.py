@@ -17,6 +17,12 @@ from pyspark.sql import SparkSession
 
 from trilithon.engines.spark import probe
 from trilithon.engines.spark.jdk import MISSING, find_jdk
+from trilithon.engines.spark.masters import (
+    await_executors,
+    executors_of,
+    on_this_machine,
+    settings_for,
+)
 from trilithon.errors import SparkNotStarted
 
 # PySpark prints each exception that it raises, besides raising it.
@@ -47,8 +53,6 @@ _USUAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     # How long a record may wait for company in a shuffle. Spark's 50 ms would be most of the latency.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
 }
@@ -61,22 +65,25 @@ def session(
     jars: Sequence[Path],
     *,
     settings: Mapping[str, str] | None = None,
+    executors: int | None = None,
     log_level: str = "ERROR",
 ) -> Iterator[SparkSession]:
     """A session with the probe on a master such as `local[16]`; closed, with its JVM, at the end.
+    On a master with executors it waits for as many as are wanted, or as the master names.
 
     `jars` are the Kafka connector's; everything that Spark writes by itself goes below `folder`.
     """
     spark = _open(master, folder, jars, settings or {})
     try:
         spark.sparkContext.setLogLevel(log_level)
+        await_executors(spark, executors or executors_of(master))
         yield spark
     finally:
         close(spark)
 
 
 def configuration(
-    folder: Path, jars: Sequence[Path], settings: Mapping[str, str]
+    master: str, folder: Path, jars: Sequence[Path], settings: Mapping[str, str]
 ) -> dict[str, str]:
     """Every setting that a session is started with, the caller's over the usual ones."""
     if taken := sorted(_FIXED.keys() & settings.keys()):
@@ -88,7 +95,7 @@ def configuration(
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    return {**_USUAL, **own, **settings, **_FIXED}
+    return {**_USUAL, **settings_for(master), **own, **settings, **_FIXED}
 
 
 def _open(
@@ -106,10 +113,12 @@ def _open(
     folder.mkdir(parents=True, exist_ok=True)
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName("trilithon")
-    for name, value in configuration(folder, jars, settings).items():
+    for name, value in configuration(master, folder, jars, settings).items():
         builder = builder.config(name, value)
     # Spark's launcher looks at JAVA_HOME only, and at the other for the address it announces.
-    needed = {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    needed = {"JAVA_HOME": str(home)}
+    if on_this_machine(master):
+        needed["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in needed}
     os.environ.update(needed)
     try:
@@ -122,7 +131,7 @@ def _open(
         ) from error
     finally:
         for name, old in before.items():
-            os.environ.pop(name)
+            os.environ.pop(name, None)
             if old is not None:
                 os.environ[name] = old
     return spark

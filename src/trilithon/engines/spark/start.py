@@ -114,14 +114,18 @@ def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout
     deadline = time.monotonic() + timeout_s
     wait_for(lambda: bool(control.tasks_per_stage(chain.job.id)))
     if (found := control.tasks_per_stage(chain.job.id)) != chain.tasks_per_stage:
-        raise PlanMismatch(
-            f"Spark planned stages of {_listed(found)} tasks for {chain.job.id}, compiled were "
-            f"{_listed(chain.tasks_per_stage)} ({', '.join(chain.names)}).",
-            "The job is not started, since its figures would be attributed wrongly.",
-        )
+        raise mismatch(chain, found)
     # A batch is planned before Spark looks for slots: only tasks that run are a start.
     wait_for(
         lambda: all(control.running_tasks(chain.job.id, s.name) == s.tasks for s in chain.stages)
+    )
+
+
+def mismatch(chain: Chain, found: tuple[int, ...]) -> PlanMismatch:
+    return PlanMismatch(
+        f"Spark planned stages of {_listed(found)} tasks for {chain.job.id}, compiled were "
+        f"{_listed(chain.tasks_per_stage)} ({', '.join(chain.names)}).",
+        "The job is not run, since its figures would be attributed wrongly.",
     )
 
 

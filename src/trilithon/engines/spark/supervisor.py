@@ -59,5 +59,9 @@ class Supervision:
         wait_s = min(limits.longest_wait_s, limits.first_wait_s * 2 ** (failures - 1))
         return Supervision(Health.DEGRADED, failures, self.started_s, now_s + wait_s, reason)
 
+    def trying(self) -> "Supervision":
+        """The query is being started: nobody else is to."""
+        return replace(self, try_at_s=None)
+
     def due(self, now_s: float) -> bool:
         return self.try_at_s is not None and now_s >= self.try_at_s

@@ -4,7 +4,7 @@ A sender's part of an edge and what it sent to each receiver stand with the send
 and how long records were under way stand with the receiver. The assembler adds the two up.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -88,7 +88,8 @@ class _Translator:
         operator = sent["operator"]
         self.incarnations[job.id] = float(sent["incarnation"])
         if operator in {source.name for source in job.sources}:
-            self.sources.add((job.id, operator), taken=float(sent["taken"]))
+            failed = float(sent.get("rejected", 0))
+            self.sources.add((job.id, operator), taken=float(sent["taken"]), failed=failed)
         else:
             self._operator(job, operator, sent)
         for target, edge in sent["out"].items():
@@ -122,6 +123,17 @@ class _Translator:
                 transfers=float(channel["count"]),
                 channel_s=channel["sum_us"] / 1e6,
             )
+            if "least_us" in edge:
+                self._way((job.id, source, operator), edge)
+
+    def _way(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
+        """How long a record travels that does not wait: the shortest that any instance saw. The shuffle
+        sends records in company; what they gather beyond that is batching.
+        """
+        least_s = edge["least_us"] / 1e6
+        before = self.edges.rows.get(key, {}).get("idle_transport_s", least_s)
+        self.edges.put(key, idle_transport_s=min(before, least_s))
+        self.edges.add(key, batching_s=edge["gathered_us"] / 1e6)
 
     def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any], active: bool) -> None:
         job, _, target = key
@@ -168,13 +180,15 @@ class Standing:
 _COUNTED: Final = {
     Instances: ("sent", "taken", "emitted", "failed", "busy_s", "busy_sq_s2", "cpu_s", "gaps",
                 "gap_s", "gap_sq_s2"),
-    Edges: ("emitted", "taken", "parked_s", "transfers", "channel_s"),
+    Edges: ("emitted", "taken", "parked_s", "transfers", "channel_s", "batching_s"),
     Sinks: ("written", "latencies", "latency_s"),
 }  # fmt: skip
 
 
-def host_report(sequence: int, time_s: float, standing: Iterable[Standing]) -> Report:
-    """What the host knows: which rows there are, and where the logs of the sources end."""
+def host_report(
+    sequence: int, time_s: float, standing: Iterable[Standing], lost: Sequence[str] = ()
+) -> Report:
+    """What the host knows: which rows there are, where the logs of the sources end, who is gone."""
     instances, edges, sinks, sources = (
         _Rows(table) for table in (Instances, Edges, Sinks, Sources)
     )
@@ -192,6 +206,7 @@ def host_report(sequence: int, time_s: float, standing: Iterable[Standing]) -> R
                 (job.id, source.name),
                 incarnation=life,
                 taken=0.0,
+                failed=0.0,
                 arrived=one.arrived[source.name],
                 partitions=float(one.partitions[source.name]),
             )
@@ -208,6 +223,7 @@ def host_report(sequence: int, time_s: float, standing: Iterable[Standing]) -> R
         latencies=Sketches.of({} for _ in sinks.rows),
         source_keys=tuple(sources.rows),
         sources=sources.columns(),
+        lost=tuple(lost),
     )
 
 

@@ -54,7 +54,7 @@ public final class Control {
     state().setCredit(job, operator, credit);
   }
 
-  /** {"dropped": n, "reports": [...]} since the last call. */
+  /** {"dropped": n, "reports": [...], "lost": [executors]} since the last call. */
   public static String drainReports() {
     return Json.write(state().drainReports());
   }
@@ -76,8 +76,16 @@ public final class Control {
     return Json.write(list);
   }
 
-  /** Ends the running batch of every query of this application early; ahead is the longest batch's length. */
-  public static void endBatch(long aheadMs) {
-    state().endBatch(aheadMs);
+  /** The batch that the job's tasks run in, or "" before its first. */
+  public static String batch(String job) {
+    return locations.batch(job);
+  }
+
+  /**
+   * Ends a batch of a job early; its other batches and the other jobs go on. With a hold the job's next batch waits
+   * before its first record, until the job is started anew or ended.
+   */
+  public static void endBatch(String job, String batch, boolean hold) {
+    state().endBatch(job, batch, hold);
   }
 }

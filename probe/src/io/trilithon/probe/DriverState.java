@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -27,8 +28,8 @@ final class DriverState {
   private final ArrayDeque<JsonNode> reports = new ArrayDeque<>();
   private long dropped;
   private long tablesVersion;
-  private long boundary;
-  private long boundaryAheadMs;
+  private final Endings endings = new Endings();
+  private final ArrayList<String> lost = new ArrayList<>();
 
   private record Located(String batch, Map<Integer, String> executors) {}
 
@@ -42,6 +43,7 @@ final class DriverState {
     int incarnation = incarnations.merge(job, 1, Integer::sum);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     totals.forget(job, incarnation);
+    endings.remove(job);
     tablesVersion++;
     return incarnation;
   }
@@ -53,6 +55,7 @@ final class DriverState {
     }
     incarnations.computeIfPresent(job, (j, n) -> n + 1);
     totals.forget(job, Integer.MAX_VALUE);
+    endings.remove(job);
     tablesVersion++;
   }
 
@@ -91,6 +94,9 @@ final class DriverState {
   /** All tasks of a stage are started: a wish for its operator can be resolved for this batch. */
   synchronized void located(String job, int stage, String batch, Map<Integer, String> executors) {
     List<String> names = operators.getOrDefault(job, List.of());
+    if (endings.began(job, batch)) {
+      tablesVersion++;
+    }
     if (stage < names.size()) {
       String receiver = EdgeName.receiver(job, names.get(stage));
       located.put(receiver, new Located(batch, executors));
@@ -110,15 +116,16 @@ final class DriverState {
     } else {
       ObjectNode unresolved = table.deepCopy().put("batch", "").put("placed", true);
       unresolved.putArray("weights").add(1);
+      unresolved.remove("groups");
       effective.put(receiver, unresolved);
     }
     tablesVersion++;
   }
 
-  /** Ends the running batch of every query of the application, at each executor's next exchange. */
-  synchronized void endBatch(long aheadMs) {
-    boundary++;
-    boundaryAheadMs = aheadMs;
+  /** A batch of a job ends at each executor's next exchange; with a hold no other batch of it sends a record. */
+  synchronized void endBatch(String job, String batch, boolean hold) {
+    endings.set(job, new Endings.Ending(batch, hold));
+    tablesVersion++;
   }
 
   synchronized String exchange(JsonNode message, boolean sameJvm) {
@@ -126,7 +133,7 @@ final class DriverState {
         e -> ordinals.size() % Stamp.MAX_EXECUTORS);
     board.update(ordinal, message.path("cells"), clock.nowUs());
     ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("ordinal", ordinal)
-        .put("same_jvm", sameJvm).put("boundary", boundary).put("ahead_ms", boundaryAheadMs);
+        .put("same_jvm", sameJvm);
     answer.set("credits", board.answer(ordinal));
     if (message.path("tables_version").asLong() != tablesVersion) {
       answer.put("tables_version", tablesVersion);
@@ -134,6 +141,7 @@ final class DriverState {
       effective.forEach(tables::set);
       ObjectNode lives = answer.putObject("incarnations");
       incarnations.forEach(lives::put);
+      answer.set("endings", endings.toJson());
     }
     return Json.write(answer);
   }
@@ -150,14 +158,18 @@ final class DriverState {
 
   synchronized void executorLost(String executor) {
     totals.lost(executor);
+    lost.add(executor);
   }
 
-  /** {"reports": [...], "dropped": n}: what came since the last call. */
+  /** {"reports": [...], "lost": [executors], "dropped": n}: what came and who went since the last call. */
   synchronized ObjectNode drainReports() {
     ObjectNode json = Json.object().put("dropped", dropped);
     ArrayNode list = json.putArray("reports");
     reports.forEach(report -> list.add(report.deepCopy()));
     reports.clear();
+    ArrayNode gone = json.putArray("lost");
+    lost.forEach(gone::add);
+    lost.clear();
     dropped = 0;
     return json;
   }

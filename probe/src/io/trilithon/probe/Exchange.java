@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.concurrent.atomic.AtomicLongArray;
-import java.util.function.LongConsumer;
 import java.util.function.UnaryOperator;
 
 /** Messages are JSON text: a class of ours in a message would have to be found by Spark's RPC class loader. */
@@ -13,15 +12,12 @@ final class Exchange {
   private final Registry registry;
   private final String executor;
   private final UnaryOperator<String> driver;
-  private final LongConsumer endBatch;
   private long tablesVersion = -1;
-  private long boundary = -1;
 
-  Exchange(Registry registry, String executor, UnaryOperator<String> driver, LongConsumer endBatch) {
+  Exchange(Registry registry, String executor, UnaryOperator<String> driver) {
     this.registry = registry;
     this.executor = executor;
     this.driver = driver;
-    this.endBatch = endBatch;
   }
 
   /** One round trip; also called out of turn by a sender that waits for a placement. */
@@ -44,6 +40,7 @@ final class Exchange {
       answer.path("tables").properties().forEach(
           e -> registry.table(e.getKey()).set(e.getValue()));
       answer.path("incarnations").properties().forEach(e -> registry.forget(e.getKey(), e.getValue().asInt()));
+      registry.endings.learn(answer.path("endings"));
       tablesVersion = answer.path("tables_version").asLong();
     }
     for (JsonNode told : answer.path("credits")) {
@@ -55,11 +52,6 @@ final class Exchange {
             registry.clock.nowUs()));
       }
     }
-    long asked = answer.path("boundary").asLong();
-    if (boundary >= 0 && asked > boundary) {
-      endBatch.accept(answer.path("ahead_ms").asLong());
-    }
-    boundary = asked;
     registry.ready(answer.path("ordinal").asInt());
   }
 

@@ -29,10 +29,10 @@ final class ExecutorSide implements ExecutorPlugin {
     Gate.stuckAfterMs(Long.parseLong(settings.get(DriverSide.STUCK_MS)));
     Registry registry = Registry.JVM;
     String executor = context.executorID();
-    timer = Executors.newScheduledThreadPool(3, ExecutorSide::daemon);
-    exchange = new Exchange(registry, executor, this::ask,
-        aheadMs -> timer.execute(guarded("end batch", () -> BatchClock.endBatch(registry, aheadMs))));
+    timer = Executors.newScheduledThreadPool(2, ExecutorSide::daemon);
+    exchange = new Exchange(registry, executor, this::ask);
     report = new Report(registry, executor);
+    BatchClock.install(registry);
     registry.connect(guarded("exchange", exchange::run));
     firstExchange();
     timer.scheduleWithFixedDelay(guarded("exchange", exchange::run), exchangeMs, exchangeMs, TimeUnit.MILLISECONDS);

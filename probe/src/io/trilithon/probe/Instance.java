@@ -27,6 +27,7 @@ final class Instance {
   private long lastMarkNs;
   private long parkedInRecordNs;
   private long parkedAtMarkNs;
+  private long parkedUntilNs;
   private long originUs;
 
   Instance(InstanceKey key) {
@@ -37,6 +38,7 @@ final class Instance {
   void take(Inbound edge, long stampUs, long nowUs, long nowNs, long origin) {
     lock.beginWrite();
     closeRecord();
+    long finishedNs = Math.max(Math.max(lastMarkNs, parkedUntilNs), openedNs);
     taken++;
     openedNs = nowNs;
     lastMarkNs = 0;
@@ -44,7 +46,8 @@ final class Instance {
     parkedAtMarkNs = 0;
     originUs = origin;
     if (stampUs > 0) {
-      edge.channel.add(Math.max(0, nowUs - stampUs));
+      long channelUs = Math.max(0, nowUs - stampUs);
+      edge.took(channelUs, nowNs - 1000 * channelUs > finishedNs);
       edge.arrivals.add(stampUs);
     }
     lock.endWrite();
@@ -60,6 +63,7 @@ final class Instance {
     lock.beginWrite();
     edge.parkedNs += ns;
     parkedInRecordNs += ns;
+    parkedUntilNs = System.nanoTime();
     lock.endWrite();
   }
 

@@ -2,9 +2,7 @@
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
-import java.util.HashSet;
 import java.util.Map;
-import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -14,10 +12,10 @@ final class Registry {
   static final Registry JVM = new Registry();
 
   final Clock clock = new Clock();
+  final Endings endings = new Endings();
   final Map<String, CreditCell> cells = new ConcurrentHashMap<>();
   private final Map<InstanceKey, Instance> instances = new ConcurrentHashMap<>();
   private final Map<String, TableRef> tables = new ConcurrentHashMap<>();
-  private final Set<TaskProbe> running = ConcurrentHashMap.newKeySet();
   private final CountDownLatch ready = new CountDownLatch(1);
   private volatile int ordinal;
   private volatile Runnable exchangeNow = () -> {};
@@ -41,22 +39,6 @@ final class Registry {
 
   void release(CreditCell cell) {
     cells.computeIfPresent(cell.name, (n, c) -> c.release() ? null : c);
-  }
-
-  void started(TaskProbe task) {
-    running.add(task);
-  }
-
-  void ended(TaskProbe task) {
-    running.remove(task);
-  }
-
-  Set<TaskProbe> runningTasks() {
-    return new HashSet<>(running);
-  }
-
-  boolean anyRunning(Set<TaskProbe> tasks) {
-    return tasks.stream().anyMatch(running::contains);
   }
 
   int ordinal() {

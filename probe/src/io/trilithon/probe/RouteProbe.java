@@ -9,6 +9,7 @@ import org.slf4j.LoggerFactory;
 
 final class RouteProbe implements Gate.Meter {
   private static final Logger LOG = LoggerFactory.getLogger(RouteProbe.class);
+  private static final long HOLD_SLICE_NS = 5_000_000;
   private static final long PLACEMENT_WAIT_NS = 1_000_000_000L;
 
   final Instance sender;
@@ -37,6 +38,17 @@ final class RouteProbe implements Gate.Meter {
     phase = sender.key.index() + 31 * registry.ordinal();
     registry.awaitReady();
     awaitPlacement(batch);
+    awaitRelease(name.job(), batch);
+  }
+
+  /** A batch that comes after one with a hold is not to be: its query is stopped, and this task with it. */
+  private void awaitRelease(String job, String batch) {
+    while (registry.endings.holds(job, batch) && !Thread.currentThread().isInterrupted()) {
+      LockSupport.parkNanos(HOLD_SLICE_NS);
+      if (task != null && task.isInterrupted()) {
+        task.killTaskIfInterrupted();
+      }
+    }
   }
 
   /** Tasks may lie elsewhere in each batch: a table made of a placement wish is awaited for this very batch. */
@@ -75,6 +87,9 @@ final class RouteProbe implements Gate.Meter {
   }
 
   private void refresh(int parallelism) {
+    if (seen != null && seen.ordered) {
+      return; // records of a key keep their way, and so their order, as long as the batch lasts
+    }
     RoutingTable table = ref.get();
     if (table == null) {
       if (fallback == null) {
@@ -91,7 +106,7 @@ final class RouteProbe implements Gate.Meter {
   /** Round robin waits for its choice (head-of-line, as in the papers) unless the table changed under it. */
   private int chooseNext() {
     RoutingTable table = ref.get();
-    if (picked < 0 || table != null && table != seen) {
+    if (picked < 0 || table != null && table != seen && !seen.ordered) {
       refresh(1);
       picked = order.next();
     }

@@ -14,16 +14,18 @@ final class RoutingTable {
   final long generation;
   final String batch;
   final boolean placed;
+  final boolean ordered;
   final int credit;
   final int[] targets;
   final double[] weights;
   private final int[] groups;
 
-  private RoutingTable(long generation, String batch, boolean placed, int credit, int[] targets, double[] weights,
-      int[] groups) {
+  private RoutingTable(long generation, String batch, boolean placed, boolean ordered, int credit, int[] targets,
+      double[] weights, int[] groups) {
     this.generation = generation;
     this.batch = batch;
     this.placed = placed;
+    this.ordered = ordered;
     this.credit = credit;
     this.targets = targets;
     this.weights = weights;
@@ -34,10 +36,10 @@ final class RoutingTable {
   static RoutingTable even(int parallelism, int credit) {
     double[] weights = new double[Math.max(1, Math.min(parallelism, MAX_TASKS))];
     Arrays.fill(weights, 1);
-    return of(0, "", false, credit, weights, null);
+    return of(0, "", false, false, credit, weights, null);
   }
 
-  /** Reads {"generation", "weights": [per task], "credit"?, "groups"?: [1024 tasks], "placed"?, "batch"?}. */
+  /** Reads {"generation", "weights": [per task], "credit"?, "groups"?: [1024 tasks], "placed"?, "batch"?, "ordered"?}. */
   static RoutingTable parse(JsonNode json) {
     JsonNode list = json.path("weights");
     if (!list.isArray() || list.isEmpty() || list.size() > MAX_TASKS) {
@@ -51,7 +53,8 @@ final class RoutingTable {
       }
     }
     return of(json.path("generation").asLong(), json.path("batch").asText(""), json.path("placed").asBoolean(),
-        json.path("credit").asInt(DEFAULT_CREDIT), weights, groups(json.path("groups"), weights.length));
+        json.path("ordered").asBoolean(), json.path("credit").asInt(DEFAULT_CREDIT), weights,
+        groups(json.path("groups"), json.path("placed").asBoolean() ? MAX_TASKS : weights.length));
   }
 
   private static int[] groups(JsonNode list, int tasks) {
@@ -71,8 +74,8 @@ final class RoutingTable {
     return groups;
   }
 
-  private static RoutingTable of(long generation, String batch, boolean placed, int credit, double[] byTask,
-      int[] groups) {
+  private static RoutingTable of(long generation, String batch, boolean placed, boolean ordered, int credit,
+      double[] byTask, int[] groups) {
     int used = (int) Arrays.stream(byTask).filter(w -> w > 0).count();
     if (used == 0) {
       throw new IllegalArgumentException("all weights are 0: at least one task must get records");
@@ -86,7 +89,10 @@ final class RoutingTable {
         weights[next++] = byTask[task];
       }
     }
-    return new RoutingTable(generation, batch, placed, credit, targets, weights, groups);
+    for (int group = 0; placed && groups != null && group < groups.length; group++) {
+      groups[group] = targets[groups[group] % used]; // a wish names instances, whichever tasks they are this time
+    }
+    return new RoutingTable(generation, batch, placed, ordered, credit, targets, weights, groups);
   }
 
   /** The task of a key: its group's, or without a map of groups the used tasks in turn. */

@@ -99,6 +99,11 @@ final class TaskLocations extends SparkListener {
     stages.values().removeIf(place -> place.job.equals(job));
   }
 
+  synchronized String batch(String job) {
+    Batch batch = batches.get(job);
+    return batch == null ? "" : batch.name;
+  }
+
   /** The number of tasks of each stage of the job's running batch; empty before the first. */
   synchronized List<Integer> tasksPerStage(String job) {
     Batch batch = batches.get(job);

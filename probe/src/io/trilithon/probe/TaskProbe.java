@@ -21,6 +21,7 @@ final class TaskProbe {
   private final TaskContext task;
   private final int index;
   private final int incarnation;
+  private final String job;
   private final String batch;
   private final long threadId = Thread.currentThread().getId();
   private final long startCpuNs = THREADS.getCurrentThreadCpuTime();
@@ -41,6 +42,7 @@ final class TaskProbe {
     this.registry = registry;
     this.task = task;
     index = task == null ? 0 : task.partitionId();
+    job = task == null ? null : task.getLocalProperty(JOB);
     String life = task == null ? null : task.getLocalProperty(INCARNATION);
     incarnation = life == null ? 0 : Integer.parseInt(life);
     batch = task == null ? "" : batch(task.getLocalProperty("spark.jobGroup.id"),
@@ -62,11 +64,13 @@ final class TaskProbe {
   }
 
   static void begin() {
-    TaskProbe probe = new TaskProbe(Registry.JVM, TaskContext.get());
-    CURRENT.set(probe);
-    if (probe.task != null && probe.task.getLocalProperty(JOB) != null) {
-      Registry.JVM.started(probe);
-    }
+    CURRENT.set(new TaskProbe(Registry.JVM, TaskContext.get()));
+  }
+
+  /** Whether the calling thread runs a task of a batch that is told to end. */
+  static boolean endsEarly(Endings endings) {
+    TaskProbe probe = CURRENT.get();
+    return probe != null && probe.job != null && endings.ends(probe.job, probe.batch);
   }
 
   /** The task is over: its last record is closed, its CPU time added, its credits let go. */
@@ -81,7 +85,6 @@ final class TaskProbe {
       instance.letGo(probe, instance == probe.owner ? cpuNs : 0);
     }
     probe.cells.forEach(probe.registry::release);
-    probe.registry.ended(probe);
   }
 
   /** CPU time of the running thread; if a stage holds several operators it goes to the first. */

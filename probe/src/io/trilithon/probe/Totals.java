@@ -11,7 +11,8 @@ import java.util.TreeMap;
 
 /** Each executor only counts up, and its last report is kept: merging is idempotent, order and repetition do not matter. */
 final class Totals {
-  private static final List<String> IDENTITY = List.of("job", "operator", "index", "incarnation", "active", "executor");
+  private static final List<String> IDENTITY = List.of("job", "operator", "index", "incarnation", "active", "executor",
+      "least_us");
 
   private final Map<String, JsonNode> last = new TreeMap<>();
   private final Map<String, Integer> losses = new HashMap<>();

@@ -98,4 +98,11 @@ class DriverTest {
     Check.equal(0, driver.totals.toJson().size());
     Check.that(driver.describe().isEmpty(), "no table");
   }
+
+  void aLostExecutorIsToldOnce() {
+    driver.report(report("1", 0, 5, true));
+    driver.executorLost("1");
+    Check.equal("[\"1\"]", driver.drainReports().path("lost").toString());
+    Check.equal("[]", driver.drainReports().path("lost").toString());
+  }
 }

@@ -2,19 +2,16 @@
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.concurrent.atomic.AtomicInteger;
 
 class ExchangeTest {
   private final DriverState driver = new DriverState(new Clock());
   private final Registry one = new Registry();
   private final Registry two = new Registry();
-  private final AtomicInteger ended = new AtomicInteger();
   private final Exchange first = exchange(one, "1");
   private final Exchange second = exchange(two, "2");
 
   private Exchange exchange(Registry registry, String executor) {
-    return new Exchange(registry, executor, message -> driver.exchange(Json.parse(message), false),
-        aheadMs -> ended.addAndGet((int) aheadMs));
+    return new Exchange(registry, executor, message -> driver.exchange(Json.parse(message), false));
   }
 
   private void push(int generation, String weights) {
@@ -78,20 +75,40 @@ class ExchangeTest {
     Check.equal(1, two.ordinal());
   }
 
-  void aForcedBoundaryReachesEachExecutorOnce() {
+  void anEndIsOfOneBatchOfOneJob() {
+    driver.startJob("j", java.util.List.of("src", "a"));
+    driver.endBatch("j", "r:0", false);
     first.run();
+    Check.that(one.endings.ends("j", "r:0"), "told");
+    Check.that(!one.endings.ends("j", "r:1"), "not the next batch");
+    Check.that(!one.endings.ends("k", "r:0"), "not another job");
+    Check.that(!one.endings.holds("j", "r:1"), "the next batch may begin");
     second.run();
-    driver.endBatch(1);
-    first.run();
-    first.run();
-    second.run();
-    Check.equal(2, ended.get());
+    Check.that(two.endings.ends("j", "r:0"), "an executor that comes later is told, too");
   }
 
-  void anExecutorThatComesLaterEndsNothing() {
-    driver.endBatch(1);
+  void anEndIsForgottenWhenTheNextBatchRuns() {
+    driver.startJob("j", java.util.List.of("src", "a"));
+    driver.endBatch("j", "r:0", false);
     first.run();
-    Check.equal(0, ended.get());
+    driver.located("j", 0, "r:0", java.util.Map.of(0, "0"));
+    first.run();
+    Check.that(!one.endings.none(), "its own batch changes nothing");
+    driver.located("j", 0, "r:1", java.util.Map.of(0, "0"));
+    first.run();
+    Check.that(one.endings.none(), "done with");
+  }
+
+  void aHoldLastsUntilTheJobBeginsANewLife() {
+    driver.startJob("j", java.util.List.of("src", "a"));
+    driver.endBatch("j", "r:0", true);
+    driver.located("j", 0, "r:1", java.util.Map.of(0, "0"));
+    first.run();
+    Check.that(one.endings.holds("j", "r:1"), "the next batch waits");
+    Check.that(!one.endings.holds("j", "r:0"), "the one that ends does not");
+    driver.startJob("j", java.util.List.of("src", "a"));
+    first.run();
+    Check.that(one.endings.none(), "released");
   }
 
   void cellsGoWithTheirLastTask() {

@@ -75,4 +75,30 @@ class InstanceTest {
     instance.delivered(instance.endToEnd(), 1, 25.0);
     Check.equal("{\"" + LogHistogram.key(25.0) + "\":1}", instance.toJson().path("e2e").path("buckets").toString());
   }
+
+  private void takeSentAt(long sentMs, long atMs) {
+    instance.take(in, sentMs * 1000, atMs * 1000, atMs * MS, 0);
+  }
+
+  void onlyARecordThatFoundNothingToDoTellsHowLongTheWayIs() {
+    takeSentAt(10, 12);
+    instance.mark(20 * MS);
+    takeSentAt(15, 21); // sent while the first was worked on: it waited
+    instance.mark(25 * MS);
+    takeSentAt(30, 36);
+    JsonNode json = instance.toJson().path("in").path("src");
+    Check.close(14_000, json.path("channel").path("sum_us").asDouble(), 0);
+    Check.close(2000, json.path("least_us").asDouble(), 0);
+    // The mean moves a 64th of the way from 2 to 6 ms; above the least of 2 ms that was gathering.
+    Check.close(62.5, json.path("gathered_us").asDouble(), 0.001);
+  }
+
+  void aRecordSentWhileTheInstanceWasHeldBackWaited() {
+    takeSentAt(10, 11);
+    instance.mark(12 * MS);
+    instance.parked(out, 5 * MS); // until now, by the real clock: long after the times of this test
+    takeSentAt(14, 20);
+    Check.close(1000, instance.toJson().path("in").path("src").path("least_us").asDouble(), 0);
+    Check.close(0, instance.toJson().path("in").path("src").path("gathered_us").asDouble(), 0);
+  }
 }

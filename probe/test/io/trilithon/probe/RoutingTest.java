@@ -46,6 +46,14 @@ class RoutingTest {
     Check.equal(0, t.taskOfHash(6));
   }
 
+  void groupsOfAWishNameInstancesWhereverTheyAre() {
+    StringBuilder groups = new StringBuilder("1");
+    groups.append(",0".repeat(1023));
+    RoutingTable t = table("{\"generation\":1,\"placed\":true,\"weights\":[0,1,0,1],\"groups\":[" + groups + "]}");
+    Check.equal(3, t.taskOfHash(0));
+    Check.equal(1, t.taskOfHash(1));
+  }
+
   void badTablesAreRefused() {
     Check.refused("needs 'weights'", () -> table("{\"generation\":1}"));
     Check.refused("all weights are 0", () -> table("{\"weights\":[0,0]}"));

@@ -1,0 +1,77 @@
+"""Owns what an engine can be told to do, and what can come of it.
+
+Wanted state (an allocation) is idempotent and carries a generation; the others are one-shot: they carry an
+id and are done at most once.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trilithon.model.allocation import Allocation
+from trilithon.model.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Reallocate:
+    """Bring a job to this allocation."""
+
+    allocation: Allocation
+
+    @property
+    def job(self) -> str:
+        return self.allocation.job
+
+
+@dataclass(frozen=True, slots=True)
+class RestartInstance:
+    id: str
+    job: str
+    operator: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartJob:
+    """Stop a job where nothing has to be done again, and start it, with another file if one is given."""
+
+    id: str
+    job: str
+    spec: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddMachines:
+    id: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMachines:
+    id: str
+    machines: tuple[str, ...]
+
+
+OneShot = RestartInstance | RestartJob | AddMachines | RemoveMachines
+Action = Reallocate | OneShot
+
+
+class Status(StrEnum):
+    DONE = "done"
+    UNCHANGED = "unchanged"  # it was so already: the same again, or an older generation
+    REFUSED = "refused"  # nothing was changed
+    FAILED = "failed"  # it was tried, and what there was before is there again
+    UNKNOWN = "unknown"  # it may have been done; nobody can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an action: a stable code and a sentence where it was not simply done."""
+
+    status: Status
+    code: str = ""
+    message: str = ""
+    took_s: float | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.status is Status.DONE

@@ -1,0 +1,42 @@
+"""Owns what an engine may be asked to do, and at what cost it can."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class How(StrEnum):
+    """At what cost an engine can do something."""
+
+    LIVE = "live"  # while records flow, without a gap
+    AT_BOUNDARY = "at_boundary"  # when the running batch ends
+    WITH_OUTAGE = "with_outage"  # by stopping and starting the job
+    NOT_AT_ALL = "not_at_all"
+
+
+class Ability(StrEnum):
+    """What an engine may be asked to do."""
+
+    PARALLELISM = "parallelism"
+    WEIGHTS = "weights"
+    PLACEMENT = "placement"
+    BATCHING = "batching"
+    RESTART_INSTANCE = "restart_instance"
+    RESTART_JOB = "restart_job"
+    ADD_MACHINES = "add_machines"
+    REMOVE_MACHINES = "remove_machines"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do, and at what cost. `fixed` are operators of a job whose parallelism it
+    cannot change: a decision about one of them becomes advice.
+    """
+
+    how: Mapping[Ability, How]
+    slots: int | None = None
+    tasks: int | None = None
+    fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, ability: Ability) -> How:
+        return self.how.get(ability, How.NOT_AT_ALL)

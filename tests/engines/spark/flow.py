@@ -1,0 +1,134 @@
+"""A job with a load on it, for tests: numbered records in, what a consumer of the sink reads out."""
+
+import json
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Producer
+
+from tests.engines.spark.conftest import until
+from trilithon.engines.spark.engine import SparkEngine
+from trilithon.engines.spark.frame import ID_HEADER
+from trilithon.engines.spark.kafka import Kafka
+from trilithon.model.job import Job
+from trilithon.spec.load import loads
+
+PARTITIONS = 2
+
+
+def job_named(name: str) -> Job:
+    """Reader → spread → keyed → sink, over topics of its own."""
+    return loads(f"""
+name: {name}
+trigger: {{realTime: 10 minutes}}
+sources:
+  - name: in
+    options: {{subscribe: {name}-in, startingOffsets: earliest}}
+    schema: {{n: BIGINT, k: INT}}
+    partitions: {PARTITIONS}
+operators:
+  - {{name: spread, input: in, where: n >= 0, parallelism: {{initial: 2, max: 4}}}}
+  - name: keyed
+    input: {{from: spread, grouping: by_key, key: [k]}}
+    select: [n, k]
+    parallelism: {{initial: 2, max: 4}}
+sinks:
+  - {{name: out, input: keyed, options: {{topic: {name}-out}}}}
+""")
+
+
+@dataclass
+class Got:
+    """What a consumer of the sink's topic read: values with ids, and when."""
+
+    number: int
+    key: int
+    id: str
+    at_s: float
+
+
+class Flow:
+    """A load at a steady rate on a job's source, and a reader of its sink."""
+
+    def __init__(self, kafka: Kafka, name: str, rate_per_s: float) -> None:
+        self.rate_per_s, self.sent, self.got = rate_per_s, 0, list[Got]()
+        self._name, self._kafka = name, kafka
+        self._ended = threading.Event()
+        self._sending = threading.Event()
+        self._threads = [threading.Thread(target=t, daemon=True) for t in (self._send, self._read)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        producer = Producer({**self._kafka.client, "linger.ms": 0, "log_level": 0})
+        began = time.monotonic()
+        while not self._sending.is_set():
+            for _ in range(int((time.monotonic() - began) * self.rate_per_s) - self.sent):
+                value = json.dumps({"n": self.sent, "k": self.sent % 50})
+                # By number, so that both readers always have records; a key is always in one partition.
+                partition = (self.sent % 50) % PARTITIONS
+                producer.produce(f"{self._name}-in", value, partition=partition)
+                self.sent += 1
+            producer.poll(0.005)
+        assert producer.flush(30) == 0
+
+    def _read(self) -> None:
+        settings = {
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 2,
+        }
+        consumer = Consumer({**self._kafka.client, **settings, "log_level": 0})
+        consumer.subscribe([f"{self._name}-out"])
+        while not self._ended.is_set():
+            # One by one: to wait for several would add to the time at which each is seen.
+            message = consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue
+            value, headers = message.value(), message.headers()
+            assert value is not None
+            assert headers is not None
+            read, source = json.loads(value), dict(headers)[ID_HEADER]
+            assert isinstance(source, bytes)
+            self.got.append(Got(read["n"], read["k"], source.decode(), time.time()))
+        consumer.close()
+
+    def stop_sending(self) -> int:
+        self._sending.set()
+        self._threads[0].join()
+        return self.sent
+
+    def await_all(self, timeout_s: float = 60) -> None:
+        until(lambda: len({one.number for one in list(self.got)}) >= self.sent, timeout_s)
+
+    @property
+    def doubled(self) -> int:
+        return len(self.got) - len({one.number for one in self.got})
+
+    def end(self) -> None:
+        self.stop_sending()
+        self._ended.set()
+        self._threads[1].join()
+
+
+@dataclass
+class Scene:
+    engine: SparkEngine
+    job: Job
+    flow: Flow
+
+    def heard(self) -> bool:
+        """Lets the engine look after its jobs, as a host does."""
+        self.engine.reports()
+        return True
+
+    def all_reading(self) -> bool:
+        return self.engine.boundaries.all_reading(self.job.id, PARTITIONS)
+
+    def flowing(self) -> None:
+        """Waits until both readers are known to get records and some came out."""
+        before = len(self.flow.got)
+        until(lambda: self.heard() and self.all_reading())
+        until(lambda: len(self.flow.got) > before + 50)

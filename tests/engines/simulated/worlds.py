@@ -55,7 +55,7 @@ def world_of(
     world, rows = add_job(
         tables.appended(tables.empty(), machines=machines), job, character, ASSUMED
     )
-    route(world, job, rows, initial(job), ASSUMED.keys)
+    route(world, job, rows, initial(job), ASSUMED.keys, {})
     return world, rows
 
 

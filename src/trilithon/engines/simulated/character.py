@@ -18,16 +18,14 @@ _LIVE: Final = {
     Ability.BATCHING: How.NOT_AT_ALL,
     Ability.RESTART_INSTANCE: How.NOT_AT_ALL,
     Ability.RESTART_JOB: How.WITH_OUTAGE,
-    Ability.ADD_MACHINES: How.LIVE,
-    Ability.REMOVE_MACHINES: How.LIVE,
+    Ability.ADD_MACHINES: How.NOT_AT_ALL,
+    Ability.REMOVE_MACHINES: How.NOT_AT_ALL,
 }
 _WITH_OUTAGE: Final = {
     **dict.fromkeys(Ability, How.WITH_OUTAGE),
     Ability.BATCHING: How.LIVE,
     Ability.ADD_MACHINES: How.LIVE,
 }
-# Columns that Spark's probes do not send yet.
-TELLS_MORE: Final = frozenset({"idle_transport_s", "batching_s", "memory"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,8 @@ class Character:
     replays: bool = False
     # Runnable threads that are always there: driver and broker, on the first machine.
     constant_load: float = 0.0
-    tells: frozenset[str] = frozenset()
+    # Whether machines tell their memory, which Spark's probes do not.
+    tells_memory: bool = False
     how: Mapping[Ability, How] = field(default_factory=lambda: _LIVE)
 
     @property
@@ -104,6 +103,6 @@ def storm(*, transit_s: float, outage_s: float, restart_s: float, act_s: float =
         act_s=act_s,
         outage_s=outage_s,
         restart_s=restart_s,
-        tells=TELLS_MORE,
+        tells_memory=True,
         how=_WITH_OUTAGE,
     )

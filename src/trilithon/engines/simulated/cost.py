@@ -3,6 +3,7 @@ assumed.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,10 +16,10 @@ from trilithon.engines.simulated.tables import (
     LOGNORMAL,
     Floats,
 )
+from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.job import Operator
 from trilithon.model.profile import Distribution, Profile
 
-KEY_GROUPS: Final = 1024
 _SHAPES: Final = {
     Distribution.DETERMINISTIC: DETERMINISTIC,
     Distribution.EXPONENTIAL: EXPONENTIAL,
@@ -99,16 +100,15 @@ def _spelled(operator: Operator) -> list[tuple[str, float]]:
     return [(kind, float(ms)) for text in texts for kind, ms in _SPELLED.findall(text)]
 
 
-def key_shares(keys: int, zipf: float, instances: int) -> Floats:
+def key_shares(keys: int, zipf: float, groups: Sequence[int], instances: int) -> Floats:
     """The part of the records that each instance gets when they are grouped by key.
 
-    Key k = 1, 2 … has a part in proportion to k^−z; keys fall into groups, groups go to instances in
-    turn, as in the routing tables of the Spark engine.
+    Key k = 1, 2 … has a part in proportion to k^−z; keys fall into groups, and `groups` says which
+    instance has which, as in the routing tables of the Spark engine.
     """
     popularity = np.arange(1, keys + 1, dtype=float) ** -zipf
     # A multiplier that scatters neighbouring keys over the groups, the same everywhere.
     group = (np.arange(keys, dtype=np.int64) * 2_654_435_761) % KEY_GROUPS
-    by_group = np.bincount(group, weights=popularity, minlength=KEY_GROUPS)
-    part = np.bincount(np.arange(KEY_GROUPS) % instances, weights=by_group, minlength=instances)
+    part = np.bincount(np.asarray(groups)[group], weights=popularity, minlength=instances)
     shares: Floats = part / part.sum()
     return shares

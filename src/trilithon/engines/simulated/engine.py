@@ -40,7 +40,7 @@ from trilithon.engines.simulated.rows import JobRows, add_job, route
 from trilithon.engines.simulated.tables import DRAINS, RUNS, STANDS, Floats, World
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.errors import InvalidAllocation, NotFound, TrilithonError
-from trilithon.model.allocation import Allocation
+from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
@@ -78,6 +78,8 @@ class Held:
     stall_left_s: float = 0.0
     stands_until_s: float = 0.0
     reason: str = ""
+    # Which instance has which key groups now, per operator that gets its records by key.
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class SimulatedEngine:
@@ -113,7 +115,7 @@ class SimulatedEngine:
         self._planned = 0
         self._sequences: dict[str, int] = {}
         self._reporter: Reporter | None = None
-        self._silenced: list[str] = []
+        self._lost: list[str] = []
 
     @property
     def world(self) -> World:
@@ -174,22 +176,25 @@ class SimulatedEngine:
             for name, held in self.held.items()
         }
         if self._reporter is None:
-            self._reporter = Reporter(self.world, standing, self.character.tells)
+            self._reporter = Reporter(
+                self.world, standing, tells_memory=self.character.tells_memory
+            )
+        # What ran on a machine that is gone counts on elsewhere: its own last word is empty.
+        lost = tuple(self._lost)
+        found = [Report(name, self._next(name), self.now_s) for name in lost]
+        found.append(self._reporter.host(self.world, self._next("host"), self.now_s, lost))
+        self._lost.clear()
         used = memory_used(self.world, self.held.values(), self.run.held(), self.assumed)
-        found = [self._reporter.host(self.world, self._next("host"), self.now_s)]
         for row in self.machines.usable():
-            machine = self.machines.all[row]
             if self.machines.heard[row]:
-                sequence = self._next(machine.name)
+                machine, sender = self.machines.all[row], self.machines.sender(row)
                 memory = (machine.memory_bytes, float(used[row]))
+                number = self._next(sender)
                 found.append(
                     self._reporter.machine(
-                        self.world, row, machine.name, sequence, self.now_s, memory
+                        self.world, row, machine.name, sender, number, self.now_s, memory
                     )
                 )
-        # Of a machine that is gone the host says once that there is nothing more to come from it.
-        found += [Report(name, self._next(name), self.now_s) for name in self._silenced]
-        self._silenced.clear()
         return found
 
     def capabilities(self) -> Capabilities:
@@ -293,7 +298,7 @@ class SimulatedEngine:
     def _bring_about(self, held: Held) -> None:
         """Routes and places of what is wanted, from now on."""
         self._place(held)
-        route(self.world, held.job, held.rows, held.allocation, self.assumed.keys)
+        route(self.world, held.job, held.rows, held.allocation, self.assumed.keys, held.groups)
         self.run.wake(held.rows.row)
         self._reporter = None
 
@@ -359,9 +364,34 @@ class SimulatedEngine:
         elif held is not None:
             if isinstance(action, RestartInstance):
                 self._restart_instance(held, action)
+            elif action.spec is not None:
+                held = self._replace(held, action.spec)
             self.stand(held, self.character.restart_s, "it is being restarted")
         self._ids.add(action.id)
         return Outcome(Status.DONE, took_s=self.character.restart_s if held else 0.0)
+
+    def _replace(self, held: Held, spec: Job) -> Held:
+        """Another file for a job: it goes on with what lies in its logs."""
+        if spec.id != held.job.id:
+            raise InvalidAllocation(f"{spec.id} is another job than {held.job.id}.")
+        wanted = carried_over(held.allocation, spec)
+        self._check(spec, wanted)
+        self.ledger.reserve(spec.id, Entry(spec.tenant, spec.tasks, wanted.instances))
+        nodes = self.world.nodes
+        left = {
+            source.name: int(nodes["arrived"][row] - nodes["read"][row])
+            for source in held.job.sources
+            for row in [held.rows.nodes[source.name]]
+        }
+        self.cancel(held.job.id)
+        self.submit(spec, wanted)
+        fresh = self.held[spec.id]
+        fresh.life = held.life + 1
+        for source in spec.sources:
+            if source.name in held.loads:
+                fresh.loads[source.name] = held.loads[source.name]
+                self.run.put_back(fresh.rows.nodes[source.name], max(0, left[source.name]), 0.0)
+        return fresh
 
     def _restart_instance(self, held: Held, action: RestartInstance) -> None:
         """A new process has no sickness of the old one."""
@@ -383,8 +413,8 @@ class SimulatedEngine:
         if not set(self.machines.usable()) - set(rows):
             raise InvalidAllocation("These are all machines that are up: one must stay.")
         for row in rows:
+            self.lost(row)
             self.machines.gone.add(row)
-            self._silenced.append(self.machines.all[row].name)
         self.evacuate(rows)
 
     def evacuate(self, rows: Sequence[int]) -> list[Held]:
@@ -481,9 +511,9 @@ class SimulatedEngine:
         self._sequences[sender] = self._sequences.get(sender, 0) + 1
         return self._sequences[sender]
 
-    def silence(self, name: str) -> None:
-        """A sender will not report again."""
-        self._silenced.append(name)
+    def lost(self, row: int) -> None:
+        """A machine will not report again under its name."""
+        self._lost.append(self.machines.sender(row))
 
 
 def _refused(error: TrilithonError) -> Outcome:

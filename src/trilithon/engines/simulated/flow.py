@@ -80,10 +80,11 @@ class Flow:
 
     def put_back(self, source: int, count: int, span_s: float) -> None:
         """Records of the last so many seconds will be read again."""
-        node = self.world.nodes[source]
-        target = self.world.edges["target"][node["out_first"]]
-        if self.world.nodes["pulled"][target]:
-            self.world.nodes["held"][target] += count
+        nodes = self.world.nodes
+        nodes["arrived"][source] += count
+        target = self.world.edges["target"][nodes["out_first"][source]]
+        if nodes["pulled"][target]:
+            nodes["held"][target] += count
         else:
-            self.world.nodes["backlog"][source] += count
-            self.world.nodes["age_s"][source] += span_s / 2
+            nodes["backlog"][source] += count
+            nodes["age_s"][source] += span_s / 2

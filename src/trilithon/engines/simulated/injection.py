@@ -76,7 +76,7 @@ def _slow(engine: "SimulatedEngine", fault: SlowInstance, factor: float) -> None
 def _crash(engine: "SimulatedEngine", row: int) -> None:
     """A machine is gone: its jobs start again elsewhere, from their last boundary."""
     engine.machines.up[row] = False
-    engine.silence(engine.machines.all[row].name)
+    engine.lost(row)
     _set(engine, "speed", row, 0.0)
     for held in engine.evacuate([row]):
         _restart(engine, held)
@@ -84,6 +84,7 @@ def _crash(engine: "SimulatedEngine", row: int) -> None:
 
 def _recover(engine: "SimulatedEngine", row: int) -> None:
     engine.machines.up[row] = True
+    engine.machines.lives[row] += 1
     _set(engine, "speed", row, 1.0)
 
 

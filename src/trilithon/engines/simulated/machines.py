@@ -26,6 +26,8 @@ class Machines:
         self.all: list[Machine] = []
         self.up: list[bool] = []
         self.heard: list[bool] = []
+        # How often each came up: a sender that was lost does not come back under its name.
+        self.lives: list[int] = []
         self.gone: set[int] = set()
         for machine in machines:
             self.add(machine)
@@ -35,6 +37,7 @@ class Machines:
         self.all.append(machine)
         self.up.append(True)
         self.heard.append(True)
+        self.lives.append(1)
         return tables.rows(tables.MACHINE, 1, cores=machine.cores)
 
     def rows(self) -> Rows:
@@ -45,6 +48,11 @@ class Machines:
             if machine.name == name and row not in self.gone:
                 return row
         raise NotFound(f"There is no machine {name!r}.", f"There are: {', '.join(self.names())}.")
+
+    def sender(self, row: int) -> str:
+        """The name under which a machine reports."""
+        name, life = self.all[row].name, self.lives[row]
+        return name if life == 1 else f"{name}/{life}"
 
     def names(self) -> list[str]:
         return [m.name for row, m in enumerate(self.all) if row not in self.gone]

@@ -63,9 +63,9 @@ class Reporter:
     """Makes reports. Which rows there are is worked out once per change, not once per report."""
 
     def __init__(
-        self, world: World, standing: Mapping[str, Standing], tells: frozenset[str]
+        self, world: World, standing: Mapping[str, Standing], *, tells_memory: bool
     ) -> None:
-        self.tells = tells
+        self.tells_memory = tells_memory
         self.tables = _tables(world, standing)
         self.partitions = np.array(
             [
@@ -87,6 +87,7 @@ class Reporter:
         world: World,
         machine: int,
         name: str,
+        sender: str,
         sequence: int,
         time_s: float,
         memory: tuple[float, float],
@@ -96,11 +97,11 @@ class Reporter:
         nan = np.nan
         runs = np.where(instance.receiver == machine, 1.0, nan)
         sent = np.where(instance.sender == machine, 1.0, nan)
-        counted = {name: _count(world.actors, name, instance.rows) * runs for name in _ACTOR}
+        counted = {key: _count(world.actors, key, instance.rows) * runs for key in _ACTOR}
         row = world.machines[machine]
         known = {"memory_bytes": [memory[0]], "memory_used_bytes": [memory[1]]}
         return Report(
-            sender=name,
+            sender=sender,
             sequence=sequence,
             time_s=time_s,
             instance_keys=instance.keys,
@@ -118,6 +119,7 @@ class Reporter:
                 len(source.keys),
                 incarnation=source.life,
                 taken=_count(world.nodes, "read", source.rows),
+                failed=np.zeros(len(source.keys)),
             ),
             sink_keys=sink.keys,
             sinks=Sinks.of(
@@ -131,7 +133,7 @@ class Reporter:
             machine_keys=(name,),
             machines=Machines.of(
                 1, cores=[row["cores"]], load=[row["load"]],
-                **(known if "memory" in self.tells else {}),
+                **(known if self.tells_memory else {}),
             ),
         )  # fmt: skip
 
@@ -146,11 +148,6 @@ class Reporter:
         taken = _count(edges, "taken", rows)
         # Nothing waits between an operator and a sink: there is no channel to measure.
         channel = np.where(nodes["kind"][edges["target"][rows]] == SINK, nan, takes)
-        more = {}
-        if "idle_transport_s" in self.tells:
-            more["idle_transport_s"] = edges["transit_s"][rows] * channel
-        if "batching_s" in self.tells:
-            more["batching_s"] = edges["batching_s"][rows] * channel
         return Edges.of(
             len(rows),
             incarnation=edge.life,
@@ -160,17 +157,18 @@ class Reporter:
             taken=taken * takes,
             transfers=taken * channel,
             channel_s=edges["channel_s"][rows] * channel,
-            **more,
+            batching_s=edges["batching_s"][rows] * channel,
+            # Of a pulled edge nobody saw a record travel.
+            idle_transport_s=np.where(taken > 0, edges["transit_s"][rows], nan) * channel,
         )
 
-    def host(self, world: World, sequence: int, time_s: float) -> Report:
-        """Every row with a 0 to add to, and where the logs of the sources end."""
+    def host(self, world: World, sequence: int, time_s: float, lost: tuple[str, ...]) -> Report:
+        """Every row with a 0 to add to, where the logs of the sources end, and who is gone."""
         instance, edge, source, sink = (
             self.tables[k] for k in ("instance", "edge", "source", "sink")
         )
         none, zero = np.zeros(len(instance.keys)), np.zeros(len(edge.keys))
         nothing = np.zeros(len(sink.keys))
-        known = {"batching_s": zero} if "batching_s" in self.tells else {}
         return Report(
             sender="host",
             sequence=sequence,
@@ -183,13 +181,14 @@ class Reporter:
             edge_keys=edge.keys,
             edges=Edges.of(
                 len(zero), incarnation=edge.life, emitted=zero, taken=zero, parked_s=zero,
-                transfers=zero, channel_s=zero, **known,
+                transfers=zero, channel_s=zero, batching_s=zero,
             ),
             source_keys=source.keys,
             sources=Sources.of(
                 len(source.keys),
                 incarnation=source.life,
                 taken=np.zeros(len(source.keys)),
+                failed=np.zeros(len(source.keys)),
                 arrived=_count(world.nodes, "arrived", source.rows),
                 partitions=self.partitions,
             ),
@@ -199,6 +198,7 @@ class Reporter:
                 latency_s=nothing,
             ),
             latencies=Sketches.of({} for _ in sink.keys),
+            lost=lost,
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from trilithon.engines.simulated.tables import (
     World,
 )
 from trilithon.model.allocation import Allocation
+from trilithon.model.groups import spread
 from trilithon.model.job import Edge, Grouping, Job, Kind
 
 _KINDS = {Kind.SOURCE: tables.SOURCE, Kind.OPERATOR: tables.OPERATOR, Kind.SINK: tables.SINK}
@@ -161,16 +162,29 @@ def _transit_s(edge: Edge, kinds: dict[str, Kind], character: Character) -> floa
     return character.transit_s + (character.fetch_s if kinds[edge.source] is Kind.SOURCE else 0.0)
 
 
-def route(world: World, job: Job, rows: JobRows, wanted: Allocation, keys: int) -> None:
-    """The tasks that an allocation wants in use, and what each gets."""
+def route(
+    world: World,
+    job: Job,
+    rows: JobRows,
+    wanted: Allocation,
+    keys: int,
+    groups: dict[str, tuple[int, ...]],
+) -> None:
+    """The tasks that an allocation wants in use, and what each gets. `groups` is where key groups are;
+    as few as possible are moved, and where they are then is written there.
+    """
     for operator, count in wanted.parallelism.items():
         node = rows.nodes[operator]
         world.nodes["active"][node] = count
-        weights = np.array(wanted.weights.get(operator, (1.0,) * count))
+        weights = np.array(wanted.weights.get(operator, (1.0,) * count), dtype=float)
         for edge in job.parents[operator]:
             row = rows.edges[edge.source, operator]
             if edge.grouping is Grouping.BY_KEY:
-                shares = key_shares(keys, rows.costs[operator].zipf, count)
+                given = wanted.groups.get(operator) or spread(
+                    weights.tolist(), groups.get(operator)
+                )
+                groups[operator] = given
+                shares = key_shares(keys, rows.costs[operator].zipf, given, count)
             elif edge.grouping is Grouping.BROADCAST:
                 shares = np.ones(count)
             else:

@@ -21,6 +21,7 @@ from trilithon.cli.load import load_command
 from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
 from trilithon.cli.plan import draw_plan, plan
 from trilithon.cli.run import rescale_command, run_command
+from trilithon.cli.simulate import calibrate_command, simulate_command
 from trilithon.errors import (
     FileExists,
     FileUnwritable,
@@ -43,6 +44,8 @@ app.add_typer(broker.app, name="broker")
 app.command("run")(run_command)
 app.command("rescale")(rescale_command)
 app.command("load")(load_command)
+app.command("simulate")(simulate_command)
+app.command("calibrate")(calibrate_command)
 Files = Annotated[
     list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
 ]

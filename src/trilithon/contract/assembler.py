@@ -156,13 +156,10 @@ class Assembler:
 
     def _since_return(self, layout: Layout, columns: dict[str, Any]) -> dict[str, Any]:
         machine = np.full(len(layout.instance_row), np.nan)
-        for report in self._reports(gone=False):
+        for report, rows in _placed(self._reports(gone=False), "instance", layout.instance_row):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
-            for row, key in enumerate(report.instance_keys):
-                place = layout.instance_row.get(key)
-                runs = not np.isnan(report.instances.busy_s[row])
-                if place is not None and on is not None and runs:
-                    machine[place] = on
+            if on is not None:
+                machine[rows[(rows >= 0) & ~np.isnan(report.instances.busy_s)]] = on
         columns["machine"] = machine
         for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
@@ -184,27 +181,28 @@ def _merge(
     table: type[Columns],
 ) -> dict[str, Any]:
     """Counters added up, gauges of the youngest; rows that a silent sender counted for are missing."""
-    merged = {column.name: np.full(len(rows), np.nan) for column in table.describe()}
-    quiet: set[int] = set()
+    placed = _placed(reports, name, rows)
+    found: list[Columns] = [getattr(report, f"{name}s") for report, _ in placed]
+    place = np.concatenate([np.zeros(0, np.int64), *(place for _, place in placed)])
+    mine = place >= 0
+    place = place[mine]
+    merged: dict[str, Any] = {}
+    # All reports in one go, the youngest last: a loop over many senders would cost more than the sums.
+    for column in table.describe():
+        values = np.concatenate([np.zeros(0), *(one.column(column.name) for one in found)])[mine]
+        known = ~np.isnan(values)
+        target, values = place[known], values[known]
+        if column.adds:
+            total = np.bincount(target, values, minlength=len(rows))
+            told = np.bincount(target, minlength=len(rows)) > 0
+            merged[column.name] = np.where(told, total, np.nan)
+        else:
+            merged[column.name] = np.full(len(rows), np.nan)
+            merged[column.name][target] = values
     silently = {id(report) for report in silent}
-    for report, place in _placed(reports, name, rows):
-        found: Columns = getattr(report, f"{name}s")
-        mine = place >= 0
-        if id(report) in silently:
-            quiet.update(place[mine].tolist())
-        for column in table.describe():
-            values = found.column(column.name)[mine]
-            known = ~np.isnan(values)
-            target, values = place[mine][known], values[known]
-            column_of = merged[column.name]
-            if column.adds:
-                column_of[target] = (
-                    np.where(np.isnan(column_of[target]), 0, column_of[target]) + values
-                )
-            else:
-                column_of[target] = values
+    quiet = sorted({row for r, p in placed if id(r) in silently for row in p[p >= 0].tolist()})
     for values in merged.values():
-        values[sorted(quiet)] = np.nan
+        values[quiet] = np.nan
     return merged
 
 

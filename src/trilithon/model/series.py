@@ -152,7 +152,11 @@ def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         layout=layout,
-        instances=_began(snapshot.instances, after.instances, instances),
+        # Where it ran before is a row of machines that there may not be any more.
+        instances=replace(
+            _began(snapshot.instances, after.instances, instances),
+            machine=after.instances.machine,
+        ),
         edges=_began(snapshot.edges, after.edges, edges),
         sources=_began(snapshot.sources, after.sources, sources),
         sinks=_began(snapshot.sinks, after.sinks, sinks),

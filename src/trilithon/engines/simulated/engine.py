@@ -48,6 +48,8 @@ UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # How often is looked whether a job has been drained at a boundary, and how long at the most.
 LOOK_S: Final = 0.01
 LONGEST_DRAIN_S: Final = 30.0
+# Tasks and slots of a cluster of which nobody said how many it has.
+UNBOUNDED: Final = 1_000_000
 
 
 class Way(StrEnum):
@@ -93,8 +95,8 @@ class SimulatedEngine:
         *,
         way: Way = Way.FLUID,
         seed: int = 0,
-        tasks: int = 100_000,
-        slots: int = 100_000,
+        tasks: int | None = None,
+        slots: int | None = None,
         quotas: Mapping[str, int] | None = None,
         even: bool = False,
         step_s: float = 1.0,
@@ -106,7 +108,7 @@ class SimulatedEngine:
         self.run: Flow | Exact = (
             Flow(world, even=even) if way is Way.FLUID else Exact(world, seed, even=even)
         )
-        self.ledger = Ledger(tasks, slots, quotas or {})
+        self.ledger = Ledger(tasks or UNBOUNDED, slots or UNBOUNDED, quotas or {})
         self.held: dict[str, Held] = {}
         self.now_s = 0.0
         self.closed = False

@@ -30,7 +30,7 @@ class SlowMachine(Fault):
     """Everything that computes on a machine does so at a part of its speed."""
 
     machine: str = ""
-    speed: float = 0.5
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ForeignLoad(Fault):
     """Threads of somebody else run on a machine."""
 
     machine: str = ""
-    threads: float = 1.0
+    threads: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SlowInstance(Fault):
     job: str = ""
     operator: str = ""
     index: int = 0
-    factor: float = 2.0
+    factor: float = 1.0
 
 
 AnyFault = MachineCrash | MetricsStop | SlowMachine | ForeignLoad | SlowInstance

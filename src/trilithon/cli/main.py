@@ -21,7 +21,7 @@ from trilithon.cli.load import load_command
 from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
 from trilithon.cli.plan import draw_plan, plan
 from trilithon.cli.run import rescale_command, run_command
-from trilithon.cli.simulate import calibrate_command, simulate_command
+from trilithon.cli.simulate import bench, calibrate_command, simulate_command
 from trilithon.errors import (
     FileExists,
     FileUnwritable,
@@ -41,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(broker.app, name="broker")
+app.add_typer(bench, name="bench")
 app.command("run")(run_command)
 app.command("rescale")(rescale_command)
 app.command("load")(load_command)

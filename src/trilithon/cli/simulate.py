@@ -75,6 +75,53 @@ def _draw(data: dict[str, Any], console: Console) -> None:
     console.print(f"\n{told}; everything in {data['folder']}/", soft_wrap=True)
 
 
+bench = typer.Typer(help="Compare the simulated cluster with a real one.", no_args_is_help=True)
+
+
+@bench.command("sim-vs-spark")
+def sim_vs_spark(
+    recordings: Annotated[
+        list[Path], typer.Argument(help="Recorded runs on Spark.", show_default=False)
+    ],
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", help="Learned before; else each run is learned from itself."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated runs.")] = 0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Simulate recorded runs again and print both side by side."""
+    from trilithon.scenarios.calibration import load  # noqa: PLC0415
+    from trilithon.scenarios.compare import compare  # noqa: PLC0415
+    from trilithon.scenarios.scenario import assumed_of, chosen  # noqa: PLC0415
+
+    learned = None if calibration is None else load(calibration)
+    rows = [
+        (str(path), row)
+        for path in recordings
+        for row in compare(load_recording(path), assumed_of(chosen()), learned, seed=seed)
+    ]
+    data = [
+        {"recording": path, "job": row.job, "metric": row.metric, "real": row.real,
+         "simulated": row.simulated, "apart": row.apart, "bound": row.bound, "holds": row.holds}
+        for path, row in rows
+    ]  # fmt: skip
+    names = ("job", "metric", "Spark", "simulated", "apart", "bound", "holds")
+    shown = [
+        (
+            row.job,
+            row.metric,
+            row.real,
+            row.simulated,
+            None if row.apart is None else f"{row.apart:+.1%}",
+            "the same" if row.bound is None else f"±{row.bound:.0%}",
+            {True: "yes", False: "NO", None: None}[row.holds],
+        )
+        for _, row in rows
+    ]
+    answer(output, data, lambda console: console.print(table(None, names, shown)))
+
+
 def calibrate_command(
     recording: Annotated[Path, typer.Argument(help="A recorded run.", show_default=False)],
     into: Annotated[Path, typer.Option("--into", help="What to write.")] = Path("calibration.yaml"),

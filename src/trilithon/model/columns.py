@@ -79,6 +79,7 @@ class Columns:
         if strange := set(known) - set(cls.names()):
             raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(strange))}")
         unknown = np.full(rows, np.nan)
+        unknown.setflags(write=False)
         return cls(*(known.get(name, unknown) for name in cls.names()))
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ idle transport of the edges, stalls from how long nothing was read at a boundary
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,11 +19,12 @@ from trilithon.model.job import Job, Kind
 from trilithon.model.layout import KINDS
 from trilithon.model.profile import Profile
 from trilithon.model.series import Series, Window
+from trilithon.model.sketches import value_of
 from trilithon.spec.reader import read_file
 
 FORMAT: Final = "trilithon-calibration/1"
-# Numbers of the engine that a recording can tell.
-MEASURED: Final = ("transit_s", "fetch_s", "stall_s", "constant_load")
+# A boundary that holds records up for less than this cannot be told from chance.
+LEAST_STALL_S: Final = 0.1
 _NUMBERS: Final = tuple(
     f.name for f in fields(Character) if f.type in {"float", float} or f.name == "credits"
 )
@@ -108,7 +108,7 @@ def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
     load = window.machines.load
     if len(load) and np.isfinite(load).any():
         busy = np.nansum(window.instances.cpu_s) / window.span_s
-        yield "constant_load", round(max(0.0, float(np.nansum(load)) - busy), 3)
+        yield "constant_load", round(max(0.0, float(np.nansum(load) - busy)), 3)
 
 
 def _per_task_s(window: Window) -> float:
@@ -117,33 +117,42 @@ def _per_task_s(window: Window) -> float:
 
 
 def _stall_s(series: Series) -> float | None:
-    """How long nothing was read around a boundary, on average: the growth of what was read, against
-    what was usual in the run, in the windows in which it fell below half of it.
+    """How long a boundary holds records up: a record that came at its beginning waits for all of it. So
+    the longest latency in the windows with a boundary is longer by that than in the others. Windows
+    with a backlog tell nothing of it.
     """
-    missing: list[float] = []
-    snapshots = series.snapshots
-    for source, rates in _read_rates(series).items():
-        usual = float(np.nanmedian(rates)) if len(rates) else 0.0
-        if usual <= 0:
-            continue
-        spans = [b.time_s - a.time_s for a, b in pairwise(snapshots)]
-        batch_s = series.last.jobs[source[0]].batch_s
-        for (_, after), rate, span_s in zip(pairwise(snapshots), rates, spans, strict=True):
-            since = (after.time_s - snapshots[0].time_s) % batch_s
-            if rate < usual / 2 and since < max(span_s, 0.25 * batch_s):
-                missing.append((1 - rate / usual) * span_s)
-    return float(np.mean(missing)) if missing else None
-
-
-def _read_rates(series: Series) -> dict[tuple[str, str], np.ndarray[Any, np.dtype[np.float64]]]:
-    layout = series.last.layout
-    found: dict[tuple[str, str], list[float]] = {key: [] for key in layout.source_row}
+    longest: dict[str, list[float]] = {}
     for window in series.windows():
-        for key, rates in found.items():
-            row = window.layout.source_row.get(key)
-            value = window.sources.taken[row] / window.span_s if row is not None else np.nan
-            rates.append(float(value))
-    return {key: np.array(rates) for key, rates in found.items()}
+        for name, found_s in _longest_s(window):
+            longest.setdefault(name, []).append(found_s)
+    stalls: list[float] = []
+    for name, found in longest.items():
+        usual = float(np.median(found))
+        spikes = [value - usual for value in found if value - usual > LEAST_STALL_S]
+        expected = (series.last.time_s - series.snapshots[0].time_s) / series.last.jobs[
+            name
+        ].batch_s
+        # More spikes than boundaries, each of which may lie in two windows, have another cause.
+        if spikes and len(spikes) <= 2 * max(1.0, expected):
+            stalls.append(float(np.median(spikes)))
+    return float(np.mean(stalls)) if stalls else None
+
+
+def _longest_s(window: Window) -> Iterator[tuple[str, float]]:
+    """The longest latency of each job in a window that it began and ended without a backlog."""
+    layout, sources = window.layout, window.sources
+    for (job, _), row in layout.source_row.items():
+        rate = sources.arrived[row] / window.span_s
+        if not (rate > 0 and window.lag[row] < rate):
+            continue
+        buckets = [
+            bucket
+            for (name, _), sink in layout.sink_row.items()
+            if name == job
+            for bucket in (window.latencies.row(sink) or {})
+        ]
+        if buckets:
+            yield job, float(value_of(max(buckets))) / 1000
 
 
 def save(path: Path, found: Calibration) -> None:

@@ -74,6 +74,8 @@ class Held:
     rows: JobRows
     born_s: float
     loads: dict[str, Load] = field(default_factory=dict)
+    # What each load had sent by now.
+    fed: dict[str, float] = field(default_factory=dict)
     life: int = 1
     boundary_s: float = 0.0
     read_by_boundary: dict[str, float] = field(default_factory=dict)
@@ -215,6 +217,7 @@ class SimulatedEngine:
         if (held := self.held.get(job)) is None or source not in held.rows.nodes:
             raise NotFound(f"There is no source {source!r} of a job {job!r}.", "")
         held.loads[source] = load
+        held.fed[source] = load.total(self.now_s)
 
     def inject(self, fault: AnyFault) -> None:
         inject(self, fault)
@@ -249,8 +252,9 @@ class SimulatedEngine:
         span_s = until_s - self.now_s
         for held in self.held.values():
             for source, load in held.loads.items():
-                rate = (load.total(until_s) - load.total(self.now_s)) / span_s
-                rates[held.rows.nodes[source]] = max(0.0, rate)
+                total = load.total(until_s)
+                rates[held.rows.nodes[source]] = max(0.0, total - held.fed[source]) / span_s
+                held.fed[source] = total
         return rates
 
     # --- wanted state
@@ -391,7 +395,7 @@ class SimulatedEngine:
         fresh.life = held.life + 1
         for source in spec.sources:
             if source.name in held.loads:
-                fresh.loads[source.name] = held.loads[source.name]
+                self.feed(spec.id, source.name, held.loads[source.name])
                 self.run.put_back(fresh.rows.nodes[source.name], max(0, left[source.name]), 0.0)
         return fresh
 

@@ -115,20 +115,9 @@ class Reporter:
             edge_keys=edge.keys,
             edges=self._edges(world, machine, edge),
             source_keys=source.keys,
-            sources=Sources.of(
-                len(source.keys),
-                incarnation=source.life,
-                taken=_count(world.nodes, "read", source.rows),
-                failed=np.zeros(len(source.keys)),
-            ),
+            sources=_read(world, source),
             sink_keys=sink.keys,
-            sinks=Sinks.of(
-                len(sink.keys),
-                incarnation=sink.life,
-                written=_count(world.nodes, "written", sink.rows),
-                latencies=_count(world.nodes, "written", sink.rows),
-                latency_s=_count(world.nodes, "latency_s", sink.rows),
-            ),
+            sinks=_written(world, sink),
             latencies=_sketches(world, sink.rows),
             machine_keys=(name,),
             machines=Machines.of(
@@ -200,6 +189,34 @@ class Reporter:
             latencies=Sketches.of({} for _ in sink.keys),
             lost=lost,
         )  # fmt: skip
+
+
+# Most machines have no source and no sink to tell of.
+_NO_SOURCES, _NO_SINKS = Sources.missing(0), Sinks.missing(0)
+
+
+def _read(world: World, source: _Of) -> Sources:
+    if not source.keys:
+        return _NO_SOURCES
+    return Sources.of(
+        len(source.keys),
+        incarnation=source.life,
+        taken=_count(world.nodes, "read", source.rows),
+        failed=np.zeros(len(source.keys)),
+    )
+
+
+def _written(world: World, sink: _Of) -> Sinks:
+    if not sink.keys:
+        return _NO_SINKS
+    written = _count(world.nodes, "written", sink.rows)
+    return Sinks.of(
+        len(sink.keys),
+        incarnation=sink.life,
+        written=written,
+        latencies=written,
+        latency_s=_count(world.nodes, "latency_s", sink.rows),
+    )
 
 
 def _tables(world: World, standing: Mapping[str, Standing]) -> dict[str, _Of]:

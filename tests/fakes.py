@@ -39,11 +39,13 @@ class FakeEngine:
         self.allocations: dict[str, Allocation] = {}
         self.machines = [f"m{i}" for i in range(machines)]
         self.done: list[Action] = []
+        # Per job the checkpoints that there are, and how many lives each served.
+        self.checkpoints: dict[str, dict[str, int]] = {}
         self.closed = False
         self._ids: set[str] = set()
         self._sequence = 0
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         if job.id in self.jobs_by_name:
             return UNCHANGED
         try:
@@ -51,9 +53,13 @@ class FakeEngine:
         except DoesNotFit as error:
             return refused(error.code, error.message)
         self.jobs_by_name[job.id], self.allocations[job.id] = job, allocation
+        left = self.checkpoints.setdefault(job.id, {})
+        left[checkpoint] = left.get(checkpoint, 0) + 1
         return Outcome(Status.DONE)
 
-    def cancel(self, job: str) -> Outcome:
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        if not keep:
+            self.checkpoints.pop(job, None)
         if self.jobs_by_name.pop(job, None) is None:
             return UNCHANGED
         self.allocations.pop(job)

@@ -44,11 +44,35 @@ def line(name: str, operators: Mapping[str, str], tasks: int, topics: tuple[str,
     )
 
 
-def run(scene: Scene, job: Job, partitions: int = 1) -> Running:
-    """Starts the job and waits until its first batch runs, with the stages that it should have."""
+def run(scene: Scene, job: Job, partitions: int = 1, *, probed: bool = True) -> Running:
+    """Starts the job and waits until its first batch runs, with the stages that it should have.
+
+    Without probes it is the same query as plain Spark has it: nothing counted, nothing timed, records
+    spread by Spark itself over all tasks.
+    """
     chain = plan_chain(job, {SOURCE: partitions})
     checkpoint = scene.folder / "checkpoints" / job.name
-    return start_frame(scene.spark, chain, _frame(scene, job), scene.kafka, checkpoint)
+    frame = _frame(scene, job) if probed else _plain_frame(scene, job)
+    return start_frame(scene.spark, chain, frame, scene.kafka, checkpoint)
+
+
+def _plain_frame(scene: Scene, job: Job) -> DataFrame:
+    options = {**dict(job.sources[0].options), **scene.kafka.options}
+    frame = (
+        scene.spark.readStream.format("kafka")
+        .options(**options)
+        .load()
+        .select(F.col("value").cast("string").alias("v"))
+    )
+    for operator in job.operators:
+        work = with_own_functions(operator.work.where or "true")
+        frame = (
+            frame.repartition(operator.parallelism.max)
+            # Spark pushes a filter through a shuffle unless it cannot be moved.
+            .where(f"({work}) AND rand() >= 0")
+            .withColumn("v", F.expr("concat(v, ' ', spark_partition_id())"))
+        )
+    return frame.select(F.lit(job.sinks[0].topic).alias("topic"), F.col("v").alias("value"))
 
 
 def _frame(scene: Scene, job: Job) -> DataFrame:

@@ -21,6 +21,11 @@
     ├── DoesNotFit          a job for which there are not enough tasks or slots
     ├── HostUnreachable     no host answers
     ├── HostRuns            a host runs there already
+    ├── NeedsNewCheckpoint  a version of a job that cannot go on where the one before was
+    ├── JobEnding           a job that is about to end and cannot be handed in meanwhile
+    ├── JournalUnusable     a journal that is damaged, or of a newer version
+    ├── DaemonUnreachable   no daemon answers
+    ├── DaemonRuns          a daemon runs there already
     ├── InvalidLoad         a trace or a setting of a load that cannot be meant
     └── SparkNotStarted     Spark does not start
         ├── QueryNotStarted     a job's query does not start
@@ -175,6 +180,31 @@ class HostRuns(TrilithonError):
     exit_code = 12
 
 
+class NeedsNewCheckpoint(TrilithonError):
+    code = "NEEDS_NEW_CHECKPOINT"
+    exit_code = 16
+
+
+class JobEnding(TrilithonError):
+    code = "JOB_ENDING"
+    exit_code = 16
+
+
+class JournalUnusable(TrilithonError):
+    code = "JOURNAL_UNUSABLE"
+    exit_code = 14
+
+
+class DaemonUnreachable(TrilithonError):
+    code = "DAEMON_UNREACHABLE"
+    exit_code = 15
+
+
+class DaemonRuns(TrilithonError):
+    code = "DAEMON_RUNS"
+    exit_code = 15
+
+
 class SparkNotStarted(TrilithonError):
     code = "SPARK_NOT_STARTED"
     exit_code = 13
@@ -215,5 +245,8 @@ EXIT_CODES: dict[int, str] = {
     DoesNotFit.exit_code: "a job does not fit into the cluster",
     HostUnreachable.exit_code: "no host answers, or one runs there already",
     SparkNotStarted.exit_code: "Spark, or a job on it, does not start",
+    JournalUnusable.exit_code: "the journal is damaged, or of a newer version",
+    DaemonUnreachable.exit_code: "no daemon answers, or one runs there already",
+    NeedsNewCheckpoint.exit_code: "a version of a job cannot be taken: now, or without a new checkpoint",
     130: "stopped by Ctrl-C",
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trilithon.errors import FileUnwritable
+from trilithon.errors import FileUnwritable, TrilithonError
 
 
 def cache() -> Path:
@@ -28,9 +28,16 @@ def _folder(own: str, standard: str, home: str) -> Path:
 
 
 @contextmanager
-def alone(folder: Path, what: str, variable: str, mode: int = 0o777) -> Iterator[None]:
+def alone(
+    folder: Path,
+    what: str,
+    variable: str,
+    mode: int = 0o777,
+    refusal: TrilithonError | None = None,
+) -> Iterator[None]:
     """One process at a time in a folder, which is made; the lock goes with its process, however that
-    ends. `what` and `variable` say which folder it is, if it cannot be written.
+    ends. `what` and `variable` say which folder it is, if it cannot be written. Whoever comes second
+    waits, or gets the refusal if there is one.
     """
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -41,5 +48,11 @@ def alone(folder: Path, what: str, variable: str, mode: int = 0o777) -> Iterator
             f"Set {variable} to a folder that can.",
         ) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if refusal is None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        else:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise refusal from None
         yield

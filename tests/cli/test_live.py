@@ -3,8 +3,9 @@
 from rich.console import Console
 
 from tests.recording.test_recordings import SMALL
-from trilithon.cli.live import draw, summary
+from trilithon.cli.live import draw
 from trilithon.contract.engine import Accepted
+from trilithon.contract.figures import summary
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import initial
 from trilithon.model.series import Series

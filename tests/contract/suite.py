@@ -135,6 +135,16 @@ class EngineContract:
         )
         assert engine.submit(running, initial(running)).status is Status.DONE
 
+    def test_a_job_that_was_ended_for_a_while_can_be_started_again(
+        self, engine: Engine, running: Job
+    ) -> None:
+        assert engine.cancel(running.id, keep=True).status is Status.DONE
+        assert engine.jobs() == {}
+        assert engine.cancel(running.id, keep=True).status is Status.UNCHANGED
+        assert engine.submit(running, initial(running)).status is Status.DONE
+        assert engine.cancel(running.id).status is Status.DONE
+        assert engine.submit(running, initial(running), "another").status is Status.DONE
+
     def test_what_was_accepted_can_be_asked_for(self, engine: Engine, running: Job) -> None:
         wider = Allocation(running.id, 5, {"first": 2, "second": 2})
         assert engine.apply(Reallocate(wider)).changed

@@ -145,10 +145,10 @@ class SlowEngine(FakeEngine):
         super().__init__()
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         self.begun.set()
         assert self.go_on.wait(10)
-        return super().submit(job, allocation)
+        return super().submit(job, allocation, checkpoint)
 
 
 @pytest.fixture

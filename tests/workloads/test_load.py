@@ -239,7 +239,7 @@ def test_without_a_kafka_one_is_told_how_to_get_one(terminal: Terminal) -> None:
         (("--rate", "5", "--shape", "trace", "--trace", "no.csv"), 4, "no.csv"),
         (("--rate", "5", "--shape", "trace", "--trace", "gap.csv"), 10, "gap.csv:3"),
         (("--rate", "5", "--kafka", "x:1", "--kafka-settings", "none"), 4, "none"),
-        (("--rate", "5", "--kafka", "x:1", "--kafka-settings", "gap.csv"), 10, "gap.csv:1"),
+        (("--rate", "5", "--kafka", "x:1", "--kafka-settings", "gap.csv"), 3, "gap.csv:1"),
         (("--rate", "5", "--kafka", "x:1", "--kafka-settings", "wrong"), 9, "no.such.setting"),
     ],
 )

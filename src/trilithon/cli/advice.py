@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.output import plain, table
+from trilithon.cli.output import table
 from trilithon.errors import InvalidRecording
 from trilithon.measures import slo
 from trilithon.measures.assess import Assessment, assess
@@ -16,6 +16,7 @@ from trilithon.measures.trend import slope
 from trilithon.model.job import Job, Kind
 from trilithon.model.layout import KINDS, Layout
 from trilithon.model.series import Series
+from trilithon.model.snapshot import plain
 
 
 def advice(series: Series) -> dict[str, Any]:

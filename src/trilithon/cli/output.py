@@ -1,7 +1,6 @@
 """Owns how commands answer: data on stdout as a table, JSON or YAML; everything else on stderr."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -97,12 +96,6 @@ def cell(value: Any) -> Text:
     if isinstance(value, float):
         return Text(number(value))
     return Text(str(value))
-
-
-def plain(value: Any) -> float | None:
-    """A measured number as data: None where it is missing or has no end."""
-    found = float(value)
-    return found if math.isfinite(found) else None
 
 
 def number(value: float) -> str:

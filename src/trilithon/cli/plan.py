@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.draw import draw_graph
+from trilithon.engines.spark.stall import below_floor, floor_ms, stall_s
 from trilithon.model.job import Edge, Grouping, Job, Kind, Operator
 from trilithon.spec.durations import text
 
@@ -18,6 +19,8 @@ def plan(job: Job) -> dict[str, Any]:
         "instances": job.instances,
         "tasks": job.tasks,
         "batch": text(job.batch_s),
+        "stall_ms": round(1000 * stall_s(job.tasks)),
+        "floor_p99_ms": round(floor_ms(job, 0.99)),
         "intent": {
             "max_utility": job.intent.max_utility,
             "thresholds": [str(threshold) for threshold in job.intent.thresholds],
@@ -86,6 +89,7 @@ def notes(job: Job) -> list[str]:
         for operator in job.operators
         if operator.work.stateful
     ]
+    found += below_floor(job)
     if not job.intent.thresholds and not job.intent.constraints:
         found.append("The job has no intent: nothing will be done for it.")
     return found
@@ -115,6 +119,12 @@ def draw_plan(job: Job, console: Console) -> None:
     console.print(f"  holds   {total}: {held} (readers + operators)", soft_wrap=True)
     console.print(
         f"  commits every {data['batch']} (the length of a batch, not the latency)", soft_wrap=True
+    )
+    floor = data["floor_p99_ms"]
+    console.print(
+        f"  stalls  about {data['stall_ms']} ms then, which "
+        + (f"puts p99 at {floor} ms or more" if floor else "p99 does not see"),
+        soft_wrap=True,
     )
     for note in data["notes"]:
         console.print(Text(f"  note    {note}", style="dim"), soft_wrap=True)

@@ -19,6 +19,7 @@ from trilithon.cli.output import Format, Output, answer, message_console, progre
 from trilithon.cli.settings import given_numbers, given_settings, read_settings
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
+from trilithon.contract.figures import summary
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
 from trilithon.errors import NotFound
@@ -59,7 +60,7 @@ class Watcher:
             self.assembler.take(report)
         if not self.series.snapshots or now_s > self.series.last.time_s:
             self.series = self.series.extended([self.assembler.snapshot(now_s)])
-        return live.summary(self.assess(), accepted)
+        return summary(self.assess(), accepted)
 
     def assess(self) -> Assessment | None:
         window = self.series.window(WINDOW_S)

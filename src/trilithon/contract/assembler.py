@@ -6,7 +6,7 @@ A row is missing while a sender that counted for it is silent: half a sum is wor
 counted in an earlier life of a job than the latest that anybody knows does not count any more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Columns, Edges, Instances, Ints, Machines, Sinks, Sources
 from trilithon.model.job import Job
-from trilithon.model.layout import InstanceKey, Layout
+from trilithon.model.layout import InstanceKey, Layout, Part
 from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
@@ -50,11 +50,14 @@ class Assembler:
     _senders: dict[str, _Sender] = field(default_factory=dict)
     _jobs: dict[str, Job] = field(default_factory=dict)
     _parallelism: dict[str, dict[str, int]] = field(default_factory=dict)
+    _parts: dict[str, Part] = field(default_factory=dict)
     _layout: Layout | None = None
     _known: Mapping[str, Job] = field(default_factory=dict)
     # What an instance had counted when it came back, and how often it did: it begins at 0 again.
     _returned: dict[InstanceKey, _Return] = field(default_factory=dict)
     _gone: set[InstanceKey] = field(default_factory=set)
+    # Where the rows of each sender's tables are in the layout: looked up once per layout.
+    _places: dict[tuple[str, str], tuple[Layout, object, Ints]] = field(default_factory=dict)
 
     def expect(self, job: Job, allocation: Allocation) -> None:
         """A job is there, with so many instances: from now on they are rows."""
@@ -66,12 +69,14 @@ class Assembler:
                 self._came_back((job.id, operator, index))
         self._jobs = {**self._jobs, job.id: job}
         self._parallelism[job.id] = dict(allocation.parallelism)
+        self._parts[job.id] = Part.of(job, self._parallelism[job.id])
         self._layout = None
 
     def forget(self, job: str) -> None:
         """A job is gone, and what was known of it."""
         self._jobs = {name: known for name, known in self._jobs.items() if name != job}
         self._parallelism.pop(job, None)
+        self._parts.pop(job, None)
         self._returned = {key: v for key, v in self._returned.items() if key[0] != job}
         self._gone = {key for key in self._gone if key[0] != job}
         self._layout = None
@@ -106,7 +111,7 @@ class Assembler:
         reports = self._reports(gone=True) + self._reports(gone=False)
         silent = [r for r in self._reports(gone=False) if r.time_s < time_s - self.silent_after_s]
         merged = {
-            name: _merge(reports, silent, name, rows, table)
+            name: _merge(reports, self._rows_of(reports, name, rows), silent, name, rows, table)
             for name, table, rows in (
                 ("instance", Instances, layout.instance_row),
                 ("edge", Edges, layout.edge_row),
@@ -122,7 +127,12 @@ class Assembler:
             edges=Edges(**merged["edge"]),
             sources=Sources(**merged["source"]),
             sinks=Sinks(**merged["sink"]),
-            latencies=_latencies(reports, silent, layout.sink_row),
+            latencies=_latencies(
+                reports,
+                self._rows_of(reports, "sink", layout.sink_row),
+                silent,
+                len(layout.sink_row),
+            ),
             machines=Machines(**merged["machine"]),
             jobs=self._known,
         )
@@ -132,13 +142,26 @@ class Assembler:
         found = [sender.report for sender in self._senders.values() if sender.gone is gone]
         return sorted(found, key=lambda report: (report.time_s, report.sender))
 
+    def _rows_of(self, reports: Iterable[Report], name: str, rows: Mapping[Any, int]) -> list[Ints]:
+        """Per report the row of the layout for each of its keys, −1 where there is none."""
+        layout = self._current_layout()
+        found = []
+        for report in reports:
+            keys = getattr(report, f"{name}_keys")
+            known = self._places.get((report.sender, name))
+            if known is None or known[0] is not layout or known[1] != keys:
+                place = np.array([rows.get(key, -1) for key in keys], dtype=np.int64)
+                known = self._places[report.sender, name] = (layout, keys, place)
+            found.append(known[2])
+        return found
+
     def _current_layout(self) -> Layout:
         if self._layout is None:
             self._known = dict(self._jobs)
             machines = sorted(
                 {name for report in self._reports(gone=False) for name in report.machine_keys}
             )
-            self._layout = Layout.build(self._known.values(), self._parallelism, machines)
+            self._layout = Layout.join([self._parts[name] for name in self._known], machines)
         return self._layout
 
     def _came_back(self, key: InstanceKey) -> None:
@@ -147,7 +170,12 @@ class Assembler:
             return
         self._gone.discard(key)
         reports = self._reports(gone=True) + self._reports(gone=False)
-        merged = _merge(reports, [], "instance", {key: 0}, Instances)
+        rows = {key: 0}
+        places = [
+            np.array([rows.get(found, -1) for found in report.instance_keys], np.int64)
+            for report in reports
+        ]
+        merged = _merge(reports, places, [], "instance", rows, Instances)
         counters = [column.name for column in Instances.describe() if column.counter]
         counted = {name: float(np.nan_to_num(merged[name][0])) for name in counters}
         before = self._returned.get(key)
@@ -156,10 +184,13 @@ class Assembler:
 
     def _since_return(self, layout: Layout, columns: dict[str, Any]) -> dict[str, Any]:
         machine = np.full(len(layout.instance_row), np.nan)
-        for report, rows in _placed(self._reports(gone=False), "instance", layout.instance_row):
+        sent = self._reports(gone=False)
+        for report, places in zip(
+            sent, self._rows_of(sent, "instance", layout.instance_row), strict=True
+        ):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
             if on is not None:
-                machine[rows[(rows >= 0) & ~np.isnan(report.instances.busy_s)]] = on
+                machine[places[(places >= 0) & ~np.isnan(report.instances.busy_s)]] = on
         columns["machine"] = machine
         for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
@@ -175,62 +206,63 @@ class Assembler:
 
 def _merge(
     reports: list[Report],
+    places: list[Ints],
     silent: list[Report],
     name: str,
     rows: Mapping[Any, int],
     table: type[Columns],
 ) -> dict[str, Any]:
     """Counters added up, gauges of the youngest; rows that a silent sender counted for are missing."""
-    placed = _placed(reports, name, rows)
-    found: list[Columns] = [getattr(report, f"{name}s") for report, _ in placed]
-    place = np.concatenate([np.zeros(0, np.int64), *(place for _, place in placed)])
-    mine = place >= 0
-    place = place[mine]
-    merged: dict[str, Any] = {}
-    # All reports in one go, the youngest last: a loop over many senders would cost more than the sums.
-    for column in table.describe():
-        values = np.concatenate([np.zeros(0), *(one.column(column.name) for one in found)])[mine]
-        known = ~np.isnan(values)
-        target, values = place[known], values[known]
-        if column.adds:
-            total = np.bincount(target, values, minlength=len(rows))
-            told = np.bincount(target, minlength=len(rows)) > 0
-            merged[column.name] = np.where(told, total, np.nan)
-        else:
-            merged[column.name] = np.full(len(rows), np.nan)
-            merged[column.name][target] = values
+    merged = {column.name: np.full(len(rows), np.nan) for column in table.describe()}
+    quiet: set[int] = set()
     silently = {id(report) for report in silent}
-    quiet = sorted({row for r, p in placed if id(r) in silently for row in p[p >= 0].tolist()})
+    for report, place in _current(reports, places, name, len(rows)):
+        found: Columns = getattr(report, f"{name}s")
+        mine = place >= 0
+        if id(report) in silently:
+            quiet.update(place[mine].tolist())
+        for column in table.describe():
+            values = found.column(column.name)[mine]
+            known = ~np.isnan(values)
+            target, values = place[mine][known], values[known]
+            column_of = merged[column.name]
+            if column.adds:
+                column_of[target] = (
+                    np.where(np.isnan(column_of[target]), 0, column_of[target]) + values
+                )
+            else:
+                column_of[target] = values
     for values in merged.values():
-        values[quiet] = np.nan
+        values[sorted(quiet)] = np.nan
     return merged
 
 
-def _placed(reports: list[Report], name: str, rows: Mapping[Any, int]) -> list[tuple[Report, Ints]]:
+def _current(
+    reports: list[Report], places: list[Ints], name: str, rows: int
+) -> list[tuple[Report, Ints]]:
     """Each report with the rows of a snapshot that its rows are: −1 for one that nobody expects, and for
     one of an earlier life than the latest that any sender knows of that row.
     """
-    placed = [
-        (report, np.array([rows.get(k, -1) for k in getattr(report, f"{name}_keys")], np.int64))
-        for report in reports
-    ]
+    placed = list(zip(reports, places, strict=True))
     if name == "machine":
         return placed
-    lives = np.full(len(rows) + 1, -np.inf)  # the last one is for what nobody expects
+    lives = np.full(rows + 1, -np.inf)  # the last one is for what nobody expects
     for report, place in placed:
-        life = getattr(report, f"{name}s").incarnation
-        np.fmax.at(lives, place, life)
-    for report, place in placed:
-        place[getattr(report, f"{name}s").incarnation < lives[place]] = -1
-    return placed
+        np.fmax.at(lives, place, getattr(report, f"{name}s").incarnation)
+    return [
+        (report, np.where(getattr(report, f"{name}s").incarnation < lives[place], -1, place))
+        for report, place in placed
+    ]
 
 
-def _latencies(reports: list[Report], silent: list[Report], rows: Mapping[Any, int]) -> Sketches:
-    known = np.zeros(len(rows), dtype=bool)
+def _latencies(
+    reports: list[Report], places: list[Ints], silent: list[Report], rows: int
+) -> Sketches:
+    known = np.zeros(rows, dtype=bool)
     entries: list[tuple[Any, Any, Any]] = []
     silently = {id(report) for report in silent}
     quiet: set[int] = set()
-    for report, place in _placed(reports, "sink", rows):
+    for report, place in _current(reports, places, "sink", rows):
         if id(report) in silently:
             quiet.update(place[place >= 0].tolist())
         found = report.latencies
@@ -240,6 +272,6 @@ def _latencies(reports: list[Report], silent: list[Report], rows: Mapping[Any, i
         entries.append((row[mine], found.buckets[mine], found.counts[mine]))
     known[sorted(quiet)] = False
     if not entries:
-        return Sketches.missing(len(rows))
+        return Sketches.missing(rows)
     row, bucket, count = (np.concatenate(column) for column in zip(*entries, strict=True))
     return summed(row, bucket, count, known)

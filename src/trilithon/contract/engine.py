@@ -57,11 +57,16 @@ class Accepted:
 class Engine(Protocol):
     """Whatever runs jobs. Every method may be called again after a failure."""
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
-        """Starts a job. Refused, with numbers, if it does not fit; unchanged if it runs already."""
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
+        """Starts a job. Refused, with numbers, if it does not fit; unchanged if it runs already.
 
-    def cancel(self, job: str) -> Outcome:
-        """Ends a job and gives back what it held. Unchanged if there is none."""
+        It goes on from the checkpoint of this name that an earlier life of it left, if there is one.
+        """
+
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        """Ends a job and gives back what it held; its checkpoints are deleted unless they are to be
+        kept. Unchanged if it does not run, though what is not to be kept is deleted even then.
+        """
 
     def apply(self, action: Action) -> Outcome:
         """Does an action whole, or not at all."""

@@ -21,6 +21,7 @@ from trilithon.contract.engine import (
 from trilithon.errors import NotUnderstood
 from trilithon.model.allocation import Allocation
 from trilithon.model.intent import EdgeName
+from trilithon.model.job import Job
 from trilithon.recording.snapshots import job_from_json, job_to_json
 
 ONE_SHOT = {
@@ -39,7 +40,12 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
         "weights": {name: list(weights) for name, weights in allocation.weights.items()},
         "placement": {name: list(machines) for name, machines in allocation.placement.items()},
         "batching_ms": {str(edge): wait for edge, wait in allocation.batching_ms.items()},
-        "groups": {name: list(groups) for name, groups in allocation.groups.items()},
+        # A thousand numbers per operator: only where somebody asks for them.
+        **(
+            {"groups": {n: list(g) for n, g in allocation.groups.items()}}
+            if allocation.groups
+            else {}
+        ),
     }
 
 
@@ -110,10 +116,11 @@ def accepted_to_json(accepted: Accepted) -> dict[str, Any]:
     }
 
 
-def accepted_from_json(data: Mapping[str, Any]) -> Accepted:
+def accepted_from_json(data: Mapping[str, Any], known: Job | None = None) -> Accepted:
+    """What was accepted. The job need not be read again by whoever knows it."""
     try:
         return Accepted(
-            job_from_json(data["job"]),
+            known or job_from_json(data["job"]),
             allocation_from_json(data["allocation"]),
             str(data["health"]),
             str(data["reason"]),

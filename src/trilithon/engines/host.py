@@ -31,6 +31,7 @@ KEPT_REPORTS: Final = 2000
 LONGEST_REQUEST: Final = 4 * 2**20
 LOOK_S: Final = 1.0
 _CHANGING: Final = ("submit", "cancel", "apply")
+END_AFTER_S: Final = 0.2
 
 
 class Host:
@@ -106,9 +107,15 @@ class Host:
         engine = self.engine
         return {
             "submit": lambda r: wire.outcome_to_json(
-                engine.submit(job_from_json(r["job"]), wire.allocation_from_json(r["allocation"]))
+                engine.submit(
+                    job_from_json(r["job"]),
+                    wire.allocation_from_json(r["allocation"]),
+                    str(r.get("checkpoint", "")),
+                )
             ),
-            "cancel": lambda r: wire.outcome_to_json(engine.cancel(r["job"])),
+            "cancel": lambda r: wire.outcome_to_json(
+                engine.cancel(r["job"], bool(r.get("keep", False)))
+            ),
             "apply": lambda r: wire.outcome_to_json(
                 engine.apply(wire.action_from_json(r["action"]))
             ),
@@ -117,7 +124,12 @@ class Host:
                 name: wire.accepted_to_json(found) for name, found in engine.jobs().items()
             },
             "reports": lambda r: self._reports_since(int(r["since"])),
+            "end": lambda _: self._end(),
         }
+
+    def _end(self) -> None:
+        """Ends the host, once whoever asked for it has the answer."""
+        threading.Timer(END_AFTER_S, self.close).start()
 
     def _reports_since(self, since: int) -> dict[str, Any]:
         self._take_reports()

@@ -41,19 +41,32 @@ class RemoteEngine:
             ) from error
         self._stream = self._socket.makefile("rwb")
         self._upto = 0
+        self._jobs: dict[str, tuple[Any, Job]] = {}
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
-        given = {"job": job_to_json(job), "allocation": wire.allocation_to_json(allocation)}
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
+        given = {
+            "job": job_to_json(job),
+            "allocation": wire.allocation_to_json(allocation),
+            "checkpoint": checkpoint,
+        }
         return wire.outcome_from_json(self._ask("submit", given))
 
-    def cancel(self, job: str) -> Outcome:
-        return wire.outcome_from_json(self._ask("cancel", {"job": job}))
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        return wire.outcome_from_json(self._ask("cancel", {"job": job, "keep": keep}))
 
     def apply(self, action: Action) -> Outcome:
         return wire.outcome_from_json(self._ask("apply", {"action": wire.action_to_json(action)}))
 
     def jobs(self) -> Mapping[str, Accepted]:
-        return {name: wire.accepted_from_json(one) for name, one in self._ask("jobs", {}).items()}
+        found = {}
+        for name, data in self._ask("jobs", {}).items():
+            # Making a job of its file costs more than comparing two files, and it rarely changes.
+            before = self._jobs.get(name)
+            known = before[1] if before is not None and before[0] == data["job"] else None
+            found[name] = wire.accepted_from_json(data, known)
+            self._jobs[name] = (data["job"], found[name].job)
+        self._jobs = {name: known for name, known in self._jobs.items() if name in found}
+        return found
 
     def reports(self) -> Sequence[Report]:
         answer = self._ask("reports", {"since": self._upto})
@@ -62,6 +75,10 @@ class RemoteEngine:
 
     def capabilities(self) -> Capabilities:
         return wire.capabilities_from_json(self._ask("capabilities", {}))
+
+    def end(self) -> None:
+        """Ends the host and its jobs; their checkpoints stay."""
+        self._ask("end", {})
 
     def close(self) -> None:
         self._stream.close()

@@ -5,20 +5,68 @@ Nodes stand job by job, sources first and every edge pointing forwards; instance
 node. Measures rely on this order.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
 from trilithon.errors import InvalidRecording
 from trilithon.model.columns import Ints
-from trilithon.model.job import Edge, Grouping, Job, Kind
+from trilithon.model.job import Grouping, Job, Kind
 
 KINDS = (Kind.SOURCE, Kind.OPERATOR, Kind.SINK)
 InstanceKey = tuple[str, str, int]
 NodeKey = tuple[str, str]
 EdgeKey = tuple[str, str, str]
+
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The rows of one job, its nodes counted from 0."""
+
+    job: str
+    names: tuple[str, ...]
+    kinds: Ints
+    edge_source: Ints
+    edge_target: Ints
+    groupings: tuple[Grouping, ...]
+    instance_node: Ints
+    instance_index: Ints
+
+    @classmethod
+    def of(cls, job: Job, instances: Mapping[str, int | Sequence[int]] | None = None) -> "Part":
+        kinds = dict(job.nodes())
+        if len(job.order) != len(kinds):
+            raise InvalidRecording(f"The job {job.id!r} has a cycle.", "Validate it first.")
+        # Sources first: a Kahn order from the sources already is that, for jobs that are valid.
+        row = {name: i for i, name in enumerate(job.order)}
+        edges = sorted(job.edges, key=lambda edge: (row[edge.source], row[edge.target]))
+        wanted = {o.name: o.parallelism.initial for o in job.operators} | dict(instances or {})
+        if strange := set(wanted) - set(row):
+            raise InvalidRecording(f"{job.id} has no operator {min(strange)!r}.")
+        found: list[tuple[int, int]] = []
+        for name in job.order:
+            which = wanted.get(name, 0)
+            indices = range(which) if isinstance(which, int | np.integer) else sorted(which)
+            if len(set(indices)) != len(indices) or min(indices, default=0) < 0:
+                raise InvalidRecording(f"{job.id}: {name!r} has an instance twice, or below 0.")
+            found += [(row[name], index) for index in indices]
+        return cls(
+            job=job.id,
+            names=job.order,
+            kinds=_ints(KINDS.index(kinds[name]) for name in job.order),
+            edge_source=_ints(row[edge.source] for edge in edges),
+            edge_target=_ints(row[edge.target] for edge in edges),
+            groupings=tuple(edge.grouping for edge in edges),
+            instance_node=_ints(node for node, _ in found),
+            instance_index=_ints(index for _, index in found),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +95,36 @@ class Layout:
 
         `instances` says per job and operator how many there are, or which.
         """
-        builder = _Builder()
-        for job in jobs:
-            builder.add(job, (instances or {}).get(job.id))
-        return builder.build(tuple(machines))
+        wanted = instances or {}
+        return cls.join([Part.of(job, wanted.get(job.id)) for job in jobs], machines)
+
+    @classmethod
+    def join(cls, parts: Sequence["Part"], machines: Iterable[str] = ()) -> "Layout":
+        """The layout of jobs whose rows are known: of a thousand jobs usually one has changed."""
+        names = tuple(part.job for part in parts)
+        if len(set(names)) < len(names):
+            twice = next(name for name, count in Counter(names).items() if count > 1)
+            raise InvalidRecording(f"The job {twice!r} is there twice.", "Name each job once.")
+        sizes = [len(part.names) for part in parts]
+        first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+        def shifted(column: str) -> Ints:
+            found = [getattr(part, column) for part in parts]
+            offset = np.repeat(first[:-1], [len(one) for one in found])
+            return np.concatenate([*found, _NOTHING]) + offset
+
+        return cls(
+            jobs=names,
+            node_names=tuple(chain.from_iterable(part.names for part in parts)),
+            node_job=np.repeat(np.arange(len(parts), dtype=np.int64), sizes),
+            node_kind=np.concatenate([*(part.kinds for part in parts), _NOTHING]),
+            edge_source=shifted("edge_source"),
+            edge_target=shifted("edge_target"),
+            edge_grouping=tuple(chain.from_iterable(part.groupings for part in parts)),
+            instance_node=shifted("instance_node"),
+            instance_index=np.concatenate([*(part.instance_index for part in parts), _NOTHING]),
+            machines=tuple(machines),
+        )
 
     @cached_property
     def source_nodes(self) -> Ints:
@@ -130,9 +204,13 @@ class Layout:
     def _key(self, node: int) -> NodeKey:
         return self.jobs[self.node_job[node]], self.node_names[node]
 
+    @cached_property
+    def job_row(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.jobs)}
+
     def job_nodes(self, job: str) -> range:
         """The rows of a job's nodes, which stand together."""
-        row = self.jobs.index(job)
+        row = self.job_row[job]
         start, stop = np.searchsorted(self.node_job, [row, row + 1])
         return range(int(start), int(stop))
 
@@ -153,58 +231,5 @@ class Layout:
         )  # fmt: skip
 
 
-class _Builder:
-    def __init__(self) -> None:
-        self.jobs: list[str] = []
-        self.known: set[str] = set()
-        self.names: list[str] = []
-        self.node_job: list[int] = []
-        self.kinds: list[int] = []
-        self.edges: list[tuple[int, int, Grouping]] = []
-        self.instances: list[tuple[int, int]] = []
-
-    def add(self, job: Job, instances: Mapping[str, int | Sequence[int]] | None) -> None:
-        if job.id in self.known:
-            raise InvalidRecording(f"The job {job.id!r} is there twice.", "Name each job once.")
-        kinds = dict(job.nodes())
-        if len(job.order) != len(kinds):
-            raise InvalidRecording(f"The job {job.id!r} has a cycle.", "Validate it first.")
-        # Sources first: a Kahn order from the sources already is that, for jobs that are valid.
-        row: dict[str, int] = {}
-        for name in job.order:
-            row[name] = len(self.names)
-            self.names.append(name)
-            self.node_job.append(len(self.jobs))
-            self.kinds.append(KINDS.index(kinds[name]))
-        self.edges += [(row[e.source], row[e.target], e.grouping) for e in _sorted(job, row)]
-        wanted = {o.name: o.parallelism.initial for o in job.operators} | dict(instances or {})
-        if strange := set(wanted) - set(row):
-            raise InvalidRecording(f"{job.id} has no operator {min(strange)!r}.")
-        for name in job.order:
-            which = wanted.get(name, 0)
-            indices = range(which) if isinstance(which, int | np.integer) else sorted(which)
-            if len(set(indices)) != len(indices) or min(indices, default=0) < 0:
-                raise InvalidRecording(f"{job.id}: {name!r} has an instance twice, or below 0.")
-            self.instances += [(row[name], index) for index in indices]
-        self.jobs.append(job.id)
-        self.known.add(job.id)
-
-    def build(self, machines: tuple[str, ...]) -> Layout:
-        edges = np.array([(s, t) for s, t, _ in self.edges], dtype=np.int64).reshape(-1, 2)
-        instances = np.array(self.instances, dtype=np.int64).reshape(-1, 2)
-        return Layout(
-            jobs=tuple(self.jobs),
-            node_names=tuple(self.names),
-            node_job=np.array(self.node_job, dtype=np.int64),
-            node_kind=np.array(self.kinds, dtype=np.int64),
-            edge_source=edges[:, 0].copy(),
-            edge_target=edges[:, 1].copy(),
-            edge_grouping=tuple(grouping for _, _, grouping in self.edges),
-            instance_node=instances[:, 0].copy(),
-            instance_index=instances[:, 1].copy(),
-            machines=machines,
-        )
-
-
-def _sorted(job: Job, row: Mapping[str, int]) -> list[Edge]:
-    return sorted(job.edges, key=lambda edge: (row[edge.source], row[edge.target]))
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)

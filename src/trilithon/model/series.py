@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -116,7 +117,18 @@ def _zero(snapshot: Snapshot, since_s: float) -> Snapshot:
     return replace(snapshot, time_s=since_s, since_s=None, latencies=nothing, **zeroed)
 
 
+# Several parts of a round look at the same window. It is made once, and goes with its snapshots.
+_made: WeakKeyDictionary[Snapshot, WeakKeyDictionary[Snapshot, Window]] = WeakKeyDictionary()
+
+
 def _between(before: Snapshot, after: Snapshot) -> Window:
+    made = _made.setdefault(after, WeakKeyDictionary())
+    if (found := made.get(before)) is None:
+        found = made[before] = _make_window(before, after)
+    return found
+
+
+def _make_window(before: Snapshot, after: Snapshot) -> Window:
     same = before.layout is after.layout
     aligned = before if same else _aligned(before, after)
     anew, broken = columns.incarnations(aligned.sinks, after.sinks)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -141,3 +142,9 @@ class JobView:
 def present(value: float) -> float | None:
     """A number, or None where it is missing."""
     return None if np.isnan(value) else float(value)
+
+
+def plain(value: Any) -> float | None:
+    """A measured number as data: None where it is missing or has no end."""
+    found = float(value)
+    return found if np.isfinite(found) else None

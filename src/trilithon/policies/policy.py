@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from trilithon.model.action import Action
+from trilithon.policies.parameters import Parameters
 from trilithon.policies.scene import Scene
 
 # JSON data. The first state of a policy is {"seed": n}; one that draws numbers keeps its place in it.
@@ -59,6 +60,10 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """By which it is asked for."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """What it was given; the name and these make the same policy again."""
 
     @property
     def lookback_s(self) -> float:

@@ -116,9 +116,11 @@ class ThresholdPolicy:
             return None
         operators = list(_movable(standing, measured))
         lowered = self._lower(scene, standing, operators, threshold, value, before)
-        if lowered is not None:
-            learned[standing.job] = {"floors": {}, **before, "last": lowered.id}
-        return lowered
+        if lowered is None:
+            return None
+        decision, name = lowered
+        learned[standing.job] = {"floors": {}, **before, "last": decision.id, "lowering": name}
+        return decision
 
     def _raise(
         self,
@@ -178,7 +180,7 @@ class ThresholdPolicy:
         threshold: Threshold,
         value: float,
         before: Mapping[str, Any],
-    ) -> Decision | None:
+    ) -> tuple[Decision, str] | None:
         floors: Mapping[str, Any] = before.get("floors", {})
         candidates = [
             (one.capacity * one.instances / (one.instances - 1), one)
@@ -188,7 +190,10 @@ class ThresholdPolicy:
         candidates = [(after, one) for after, one in candidates if after <= self.parameters.full]
         if not candidates:
             return None
-        after, one = min(candidates, key=lambda pair: pair[0])
+        # Whoever was chosen in the round before is chosen again: a guard that waits until fewer were
+        # wished for some time would wait for ever if two operators took turns.
+        again = [pair for pair in candidates if pair[1].name == before.get("lowering")]
+        after, one = min(again or candidates, key=lambda pair: pair[0])
         return Decision(
             id=decision_id(scene, standing.job),
             job=standing.job,
@@ -207,7 +212,7 @@ class ThresholdPolicy:
             expects=Expectation(
                 threshold.key, threshold.value, scene.now_s + 2 * self.parameters.window_s
             ),
-        )
+        ), one.name
 
     def _floor(self, learned: list[float | None] | None, one: _Operator) -> int:
         """The fewest instances that may be tried, by what was learned under at least this load."""

@@ -2,7 +2,8 @@
 
 Every row says when (`time_s`) and what (`kind`, `job`, `node`, `target`, `index`), and has the
 numbers of its kind; those of other kinds are null and cost nothing. A job's file is a row of kind
-`job`, written when it first appears and whenever it changes. Any tool that reads Parquet reads this.
+`job`, written when it first appears and whenever it changes. What a controller knew and decided in a round
+is a row of kind `round`, as JSON. Any tool that reads Parquet reads this.
 """
 
 import json
@@ -24,8 +25,9 @@ from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
 from trilithon.recording.snapshots import job_from_json, job_to_json
 
-KINDS: Final = ("job", "instance", "edge", "source", "sink", "machine")
+KINDS: Final = ("job", "instance", "edge", "source", "sink", "machine", "round")
 FORMAT: Final = "trilithon-recording/1"
+ROWS_PER_GROUP: Final = 10_000
 _NUMBERS: Final = tuple(dict.fromkeys(name for table in TABLES for name in table.names()))
 SCHEMA: Final = pa.schema(
     [
@@ -46,17 +48,35 @@ SCHEMA: Final = pa.schema(
 
 
 class Recorder:
-    """Writes snapshots one after the other, each as a row group: memory does not grow with them."""
+    """Writes snapshots one after the other, many of them in a row group: small ones would cost more for
+    their headings than for their numbers. Memory does not grow with them.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._waiting: list[pa.Table] = []
+        self._last_s = -np.inf
         self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
         self._specs: dict[str, str] = {}
+        self._jobs: dict[str, Job] = {}
 
-    def write(self, snapshot: Snapshot) -> None:
-        self._writer.write_table(pa.concat_tables(list(self._tables(snapshot))).combine_chunks())
+    def write(self, snapshot: Snapshot, round_: str | None = None) -> None:
+        if snapshot.time_s <= self._last_s:
+            self._flush()  # within a group a time is one snapshot
+        self._last_s = snapshot.time_s
+        self._waiting += self._tables(snapshot)
+        if round_ is not None:
+            self._waiting.append(_rows(snapshot, "round", None, spec=[round_]))
+        if sum(table.num_rows for table in self._waiting) >= ROWS_PER_GROUP:
+            self._flush()
 
     def close(self) -> None:
+        self._flush()
         self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
+            self._waiting = []
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +121,9 @@ class Recorder:
         yield _rows(snapshot, "machine", snapshot.machines, node=list(layout.machines))
 
     def _changed_jobs(self, snapshot: Snapshot) -> pa.Table:
-        specs = {name: json.dumps(job_to_json(job)) for name, job in snapshot.jobs.items()}
+        maybe = {n: job for n, job in snapshot.jobs.items() if self._jobs.get(n) is not job}
+        self._jobs.update(maybe)
+        specs = {name: json.dumps(job_to_json(job)) for name, job in maybe.items()}
         changed = {name: spec for name, spec in specs.items() if self._specs.get(name) != spec}
         self._specs.update(changed)
         return _rows(snapshot, "job", None, job=list(changed), spec=list(changed.values()))
@@ -143,11 +165,16 @@ def write(path: Path, snapshots: Iterable[Snapshot]) -> None:
 
 def read(path: Path) -> Series:
     """The series in a recording. Snapshots of the same shape share one layout."""
+    return Series(tuple(snapshot for snapshot, _ in read_rounds(path)))
+
+
+def read_rounds(path: Path) -> list[tuple[Snapshot, str | None]]:
+    """Each snapshot with the JSON of the round that a controller made of it, if one did."""
     try:
         with pq.ParquetFile(path) as file:
             _check_schema(file, path)
             groups = (file.read_row_group(i) for i in range(file.num_row_groups))
-            return Series(tuple(_Reader().snapshots(groups)))
+            return list(_Reader().snapshots(groups))
     except TrilithonError:
         raise
     except FileNotFoundError as error:
@@ -182,14 +209,14 @@ class _Reader:
         self.layout: Layout | None = None
         self.keys: pa.Table | None = None
 
-    def snapshots(self, groups: Iterable[pa.Table]) -> Iterator[Snapshot]:
+    def snapshots(self, groups: Iterable[pa.Table]) -> Iterator[tuple[Snapshot, str | None]]:
         for group in groups:
             if group["time_s"].null_count or not pc.all(pc.is_finite(group["time_s"])).as_py():
                 raise InvalidRecording("A row has no time.", "")
             for time_s in pc.unique(group["time_s"]).to_pylist():
                 yield self._snapshot(group.filter(pc.equal(group["time_s"], time_s)))
 
-    def _snapshot(self, rows: pa.Table) -> Snapshot:
+    def _snapshot(self, rows: pa.Table) -> tuple[Snapshot, str | None]:
         kinds = rows["kind"].cast(pa.string()).to_numpy(zero_copy_only=False)
         if strange := set(kinds) - set(KINDS):
             raise InvalidRecording(f"A row is of the kind {next(iter(strange))!r}.", "")
@@ -197,7 +224,8 @@ class _Reader:
         for name, spec in _zip(parts["job"], "job", "spec"):
             self.jobs[name] = job_from_json(json.loads(spec))
         layout = self._layout(rows, kinds, parts)
-        return Snapshot(
+        rounds = parts["round"]["spec"].to_pylist()
+        snapshot = Snapshot(
             time_s=rows["time_s"][0].as_py(),
             since_s=rows["since_s"][0].as_py(),
             layout=layout,
@@ -211,10 +239,11 @@ class _Reader:
             machines=_table(Machines, parts["machine"], layout.machine_row, "node"),
             jobs={name: self.jobs[name] for name in layout.jobs},
         )
+        return snapshot, rounds[0] if rounds else None
 
     def _layout(self, rows: pa.Table, kinds: Any, parts: Mapping[str, pa.Table]) -> Layout:
         """The layout of the rows: the one before, if nothing came, went or moved."""
-        measured = rows.filter(pa.array(kinds != "job"))
+        measured = rows.filter(pa.array((kinds != "job") & (kinds != "round")))
         keys = measured.select(["kind", "job", "node", "target", "index"])
         keys = keys.set_column(0, "kind", keys["kind"].cast(pa.string())).combine_chunks()
         if self.layout is not None and not parts["job"].num_rows and keys.equals(self.keys):

@@ -67,6 +67,7 @@ class _Held:
 
     job: Job
     allocation: Allocation
+    checkpoint: str = ""
     running: Running | None = None
     supervision: Supervision = field(default_factory=Supervision)
     # Where the log of each source ended when the job was accepted: arrivals count from there.
@@ -112,7 +113,7 @@ class SparkEngine:
         self._heard: list[Report] = []
         self._lost: list[str] = []
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         if job.id in self.held:
             return UNCHANGED
         began = self.clock()
@@ -122,7 +123,8 @@ class SparkEngine:
             tasks = sum(chain.tasks_per_stage)
             self.ledger.tasks = self._tasks()
             self.ledger.reserve(job.id, Entry(job.tenant, tasks, allocation.instances))
-            held = _Held(job, allocation, base=end_offsets(self.spark, self.kafka, job))
+            base = end_offsets(self.spark, self.kafka, job)
+            held = _Held(job, allocation, checkpoint, base=base)
             self._start(held, chain)
         except TrilithonError as error:
             self.ledger.release(job.id)
@@ -130,17 +132,18 @@ class SparkEngine:
         self.held[job.id] = held
         return Outcome(Status.DONE, took_s=self.clock() - began)
 
-    def cancel(self, job: str) -> Outcome:
-        if (held := self.held.pop(job, None)) is None:
-            return UNCHANGED
-        with held.lock:
-            if held.running is not None:
-                held.running.stop()
-            self.control.end_job(job)
-        self.boundaries.forget(job)
-        self.ledger.release(job)
-        shutil.rmtree(self._checkpoint(held.job), ignore_errors=True)
-        return Outcome(Status.DONE)
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        held = self.held.pop(job, None)
+        if held is not None:
+            with held.lock:
+                if held.running is not None:
+                    held.running.stop()
+                self.control.end_job(job)
+            self.boundaries.forget(job)
+            self.ledger.release(job)
+        if not keep:
+            self._delete_checkpoints(job)
+        return UNCHANGED if held is None else Outcome(Status.DONE)
 
     def apply(self, action: Action) -> Outcome:
         try:
@@ -260,7 +263,7 @@ class SparkEngine:
         """
         chain = chain or planned(self.spark, held.job, self.kafka)
         self._push(held, held.allocation)
-        held.running = start_chain(self.spark, chain, self.kafka, self._checkpoint(held.job))
+        held.running = start_chain(self.spark, chain, self.kafka, self._checkpoint(held))
         held.supervision = held.supervision.started(self.clock())
 
     def _restart(self, action: RestartJob) -> Outcome:
@@ -287,7 +290,7 @@ class SparkEngine:
             held.job, held.allocation = job, allocation
             try:
                 self._push(held, allocation)
-                checkpoint = self._checkpoint(job)
+                checkpoint = self._checkpoint(held)
                 held.running = start_frame(self.spark, chain, frame, self.kafka, checkpoint)
             except TrilithonError as error:
                 return self._go_back(held, before, error)
@@ -302,7 +305,7 @@ class SparkEngine:
         with self._reading:
             self._hear()
         readers, name = sum(running.chain.readers), held.job.id
-        clean = self.boundaries.end_and_hold(name, readers, self._checkpoint(held.job))
+        clean = self.boundaries.end_and_hold(name, readers, self._checkpoint(held))
         held.running = None
         running.stop()
         self.boundaries.forget(name)
@@ -381,8 +384,18 @@ class SparkEngine:
         lost, self._lost = self._lost, []
         return host_report(self._sequence, now_s, standing, lost)
 
-    def _checkpoint(self, job: Job) -> Path:
-        return self.folder / "checkpoints" / job.tenant / job.name
+    def _checkpoint(self, held: _Held) -> Path:
+        return self._checkpoints(held.job.id) / (held.checkpoint or "first")
+
+    def _checkpoints(self, job: str) -> Path:
+        tenant, _, name = job.partition("/")
+        return self.folder / "checkpoints" / tenant / name
+
+    def _delete_checkpoints(self, job: str) -> None:
+        folder = self._checkpoints(job)
+        # A name comes from whoever calls: nothing outside of the checkpoints is ever deleted.
+        if folder.resolve().parent.parent == (self.folder / "checkpoints").resolve():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_same_log(before: Job, after: Job) -> None:

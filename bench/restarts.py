@@ -1,0 +1,152 @@
+"""Restarts of a job under load, at a committed boundary and at once: the gap in the output, what came twice.
+
+    python -m bench.restarts [--masters local local-cluster] [--restarts 5] [--rate 800] [--warm-up 20]
+
+Each restart brings another file: another length of batches, more tasks, another plan. `at once` stops the
+query where it is, as one does without the probe, and replays the open batch; it is printed beside ours and
+is what an engine must do anyway when a reader gets no records. Two more restarts before are not counted:
+they are the JIT's. The short form `--masters local --restarts 2
+--warm-up 5` takes a minute and a half.
+"""
+
+import argparse
+import time
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from bench.proofs import figures
+from bench.proofs.scene import KINDS, Scene, scene
+from bench.proofs.traffic import Load, Outlet, traffic
+from trilithon.contract.engine import RestartJob, Status
+from trilithon.engines.spark.engine import SparkEngine
+from trilithon.engines.spark.masters import max_tasks
+from trilithon.model.allocation import initial
+from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
+
+SETTLE_S = 6.0
+# The first restarts are the JIT's.
+WARM = 2
+
+
+def job_of(source: str, sink: str) -> Job:
+    """Reader → check → pass, as a tenant would write it."""
+    return Job(
+        tenant="bench",
+        name="restarted",
+        sources=(
+            Source(
+                "in",
+                (Field("n", "BIGINT"), Field("sent", "DOUBLE")),
+                (("subscribe", source), ("startingOffsets", "earliest")),
+                1,
+            ),
+        ),
+        operators=(
+            Operator("check", Work(where="n >= 0"), Parallelism(2, 1, 4)),
+            Operator("pass", Work(select=("n", "sent")), Parallelism(2, 1, 4)),
+        ),
+        edges=(Edge("in", "check"), Edge("check", "pass"), Edge("pass", "out")),
+        sinks=(Sink("out", (("topic", sink),)),),
+        batch_s=600,
+    )
+
+
+def another(job: Job, number: int) -> Job:
+    """The job with something else in its file, in turn."""
+    first, second = job.operators
+    changes = (
+        replace(job, batch_s=300),
+        replace(job, operators=(first, replace(second, parallelism=Parallelism(2, 1, 6)))),
+        replace(job, operators=(replace(first, work=Work(where="n >= 0 AND sent > 0")), second)),
+    )
+    return changes[number % len(changes)]
+
+
+def restarted(around: Scene, options: argparse.Namespace, at_boundary: bool) -> dict[str, Any]:
+    """Restarts under load, and what each cost."""
+    kind = "boundary" if at_boundary else "at-once"
+    topics = (around.topic(f"{kind}-in"), around.topic(f"{kind}-out"))
+    spark = around.spark
+    engine = SparkEngine(
+        spark, around.kafka, around.folder / kind, tasks=lambda: max_tasks(spark), slots=20
+    )
+    job = job_of(*topics)
+    assert engine.submit(job, initial(job)).status is Status.DONE
+    with traffic(around.kafka, topics, options.rate) as (load, outlet):
+        if not at_boundary:  # as if a reader had no records
+            engine.boundaries.all_reading = lambda *_: False  # type: ignore[method-assign]
+        listen(engine, options.warm_up)
+        runs = []
+        for number in range(WARM + options.restarts):
+            action = RestartJob(f"{number}", job.id, another(job, number))
+            runs.append(one_restart(engine, outlet, action))
+            listen(engine, SETTLE_S)
+        balance = balanced(load, outlet)
+        runs = runs[WARM:]
+    engine.cancel(job.id)
+    gaps = [run["gap_ms"] for run in runs]
+    return {
+        "restarts": len(runs),
+        "gap_ms_median": median(gaps),
+        "gap_ms_max": max(gaps),
+        "took_ms_median": median(run["took_ms"] for run in runs),
+        "replayed": sum(run["replayed"] for run in runs),
+        **balance,
+    }
+
+
+def one_restart(engine: SparkEngine, outlet: Outlet, action: RestartJob) -> dict[str, Any]:
+    began = time.time()
+    outcome = engine.apply(action)
+    assert outcome.status is Status.DONE, outcome
+    listen(engine, 3)
+    return {
+        "gap_ms": round(1000 * outlet.largest_gap_s(began - 0.5, time.time())),
+        "took_ms": round(1000 * (outcome.took_s or 0)),
+        "replayed": outcome.code == "REPLAYED",
+    }
+
+
+def listen(engine: SparkEngine, for_s: float) -> None:
+    """Takes reports for a while, as a host does: the engine knows by them which readers get records."""
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        engine.reports()
+        time.sleep(0.2)
+
+
+def balanced(load: Load, outlet: Outlet) -> dict[str, Any]:
+    sent = load.stop()
+    outlet.await_all(sent, 60)
+    lost, doubled = outlet.lost_and_doubled(sent)
+    return {"sent": sent, "lost": lost, "doubled": doubled}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--masters", nargs="+", default=["local", "local-cluster"], choices=KINDS
+    )
+    arguments.add_argument("--restarts", type=int, default=5)
+    arguments.add_argument("--rate", type=float, default=800.0)
+    arguments.add_argument("--warm-up", type=float, default=20.0)
+    options = arguments.parse_args()
+    results: dict[str, Any] = {}
+    for kind in options.masters:
+        with scene(kind, cores=12) as around:
+            around.spark.sparkContext.setLogLevel("OFF")
+            for at_boundary in (True, False):
+                title = f"{kind}, {'at a committed boundary' if at_boundary else 'at once'}"
+                results[title] = restarted(around, options, at_boundary)
+                figures.show(title, results[title])
+    figures.emit("restarts", results)
+    for title, found in results.items():
+        assert found["lost"] == 0
+        assert found["doubled"] == 0 or found["replayed"], title
+
+
+if __name__ == "__main__":
+    main()

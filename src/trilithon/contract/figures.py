@@ -1,0 +1,61 @@
+"""Owns the live figures of jobs as data: what the last seconds of reports say. Missing ones are None."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from trilithon.contract.engine import Accepted
+from trilithon.measures.assess import Assessment
+from trilithon.model.job import Kind
+from trilithon.model.layout import KINDS
+from trilithon.model.snapshot import plain
+
+
+def summary(found: Assessment | None, accepted: Mapping[str, Accepted]) -> list[dict[str, Any]]:
+    """The live figures as data: a job after the other, with its operators. Missing ones are None."""
+    return [_job(found, name, one) for name, one in accepted.items()]
+
+
+def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, Any]:
+    job: dict[str, Any] = {"job": name, "health": accepted.health, "reason": accepted.reason}
+    if found is None or name not in found.window.layout.job_row:
+        return {**job, "operators": []}
+    layout, outcome = found.window.layout, found.outcome
+    row = layout.job_row[name]
+    values = {key: plain(value[row]) for key, value in outcome.values.items()}
+    nodes = layout.job_nodes(name)
+    sources = [i for i, node in enumerate(layout.source_nodes) if node in nodes]
+    met = plain(outcome.met[row])
+    return {
+        **job,
+        "input_per_s": plain(np.sum(found.window.sources.arrived[sources]) / found.window.span_s),
+        "output_per_s": values["throughput"],
+        "lag": plain(np.sum(found.window.lag[sources])),
+        "p50_ms": values["latency.p50"],
+        "p95_ms": values["latency.p95"],
+        "juice": values["juice"],
+        "utility": plain(outcome.utility[row]),
+        "max_utility": plain(outcome.max_utility[row]),
+        "met": None if met is None else bool(met),
+        "operators": [
+            _operator(found, node)
+            for node in nodes
+            if KINDS[layout.node_kind[node]] is Kind.OPERATOR
+        ],
+    }
+
+
+def _operator(found: Assessment, node: int) -> dict[str, Any]:
+    layout = found.window.layout
+    into = np.flatnonzero(layout.edge_target == node)
+    return {
+        "operator": layout.node_names[node],
+        "parallelism": int(layout.parallelism[node]),
+        "input_per_s": plain(found.input_rate[node]),
+        "processed_per_s": plain(found.processing_rate[node]),
+        "capacity": plain(found.capacity[node]),
+        "queue": plain(found.queue[node]),
+        "held_back": plain(np.max(found.back_pressure[into])) if len(into) else None,
+        "congested": bool(found.congested_by_rates[node]),
+    }

@@ -1,0 +1,105 @@
+"""Owns the compact series: a few numbers per job and operator, small enough to keep for a day.
+
+Numbers are of four bytes and stand in columns; which row is what is written once, and again only when jobs
+come, go or change their shape.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from trilithon.control.forms import text
+from trilithon.control.journal import Journal
+from trilithon.measures.assess import Assessment
+from trilithon.model.snapshot import present
+
+JOB_COLUMNS: Final = ("p95_ms", "juice", "throughput", "utility", "lag")
+OPERATOR_COLUMNS: Final = ("parallelism", "capacity", "input_rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One job at one time. What was missing is None."""
+
+    time_s: float
+    job: str
+    numbers: dict[str, float | None]
+    operators: dict[str, dict[str, float | None]]
+
+
+class CompactSeries:
+    """Writes points into a journal, and reads them back."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._layout: tuple[str, int] | None = None
+
+    def write(self, found: Assessment, time_s: float) -> None:
+        layout = found.window.layout
+        operators = layout.operator_nodes
+        names = text(
+            {
+                "jobs": layout.jobs,
+                "operators": [
+                    [int(layout.node_job[node]), layout.node_names[node]] for node in operators
+                ],
+            }
+        )
+        lag = np.zeros(len(layout.jobs))
+        np.add.at(lag, layout.node_job[layout.source_nodes], found.window.lag)
+        values = found.outcome.values
+        jobs = [
+            values["latency.p95"],
+            values["juice"],
+            values["throughput"],
+            found.outcome.utility,
+            lag,
+        ]
+        each = [
+            layout.parallelism[operators],
+            found.capacity[operators],
+            found.input_rate[operators],
+        ]
+        columns = [np.asarray(column, dtype="<f4").tobytes() for column in (*jobs, *each)]
+        body = zlib.compress(b"".join(columns), 1)
+        with self._journal.database.transaction("series") as db:
+            if self._layout is None or self._layout[0] != names:
+                db.insert("layout", body=names)
+                row = db.one("SELECT max(id) AS id FROM layout")
+                self._layout = (names, int(row["id"]) if row else 0)
+            db.insert("series", True, time_s=time_s, layout=self._layout[1], body=body)
+
+    def read(self, job: str, since_s: float = 0.0) -> Iterator[Point]:
+        """The points of a job, in the order of time."""
+        rows = self._journal.database.all(
+            "SELECT series.time_s, series.body, layout.body AS names FROM series "
+            "JOIN layout ON layout.id = series.layout WHERE time_s >= ? ORDER BY time_s",
+            since_s,
+        )
+        for row in rows:
+            names = json.loads(row["names"])
+            if job in names["jobs"]:
+                yield _point(row["time_s"], job, names, zlib.decompress(row["body"]))
+
+
+def _point(time_s: float, job: str, names: dict[str, Any], body: bytes) -> Point:
+    numbers = np.frombuffer(body, dtype="<f4")
+    jobs, operators = len(names["jobs"]), names["operators"]
+    cut = jobs * len(JOB_COLUMNS)
+    row = names["jobs"].index(job)
+    by_job = numbers[:cut].reshape(len(JOB_COLUMNS), jobs)[:, row]
+    each = numbers[cut:].reshape(len(OPERATOR_COLUMNS), len(operators))
+    return Point(
+        time_s,
+        job,
+        {name: present(value) for name, value in zip(JOB_COLUMNS, by_job, strict=True)},
+        {
+            name: {c: present(v) for c, v in zip(OPERATOR_COLUMNS, each[:, i], strict=True)}
+            for i, (owner, name) in enumerate(operators)
+            if owner == row
+        },
+    )

@@ -1,0 +1,120 @@
+"""Owns what actions really cost: for how long a job's records stopped after each kind of action.
+
+Reports come about every second and say how much each instance has taken. After an action, the longest time
+from one report with progress to the next is looked for; what exceeds twice the time between two reports of a
+sender (an action may fall anywhere between them) is the gap. A shorter one is 0: nobody could see it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from trilithon.model.capability import Ability
+from trilithon.model.report import Report
+
+# Chosen: half of what was learned is of the last time, a quarter of the time before …
+NEWEST_SHARE: Final = 0.5
+
+
+@dataclass
+class _Watch:
+    """A job after an action: when its records last moved, and the longest time they did not."""
+
+    ability: Ability
+    until_s: float
+    moved_s: float
+    taken: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    longest_s: float = 0.0
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    job: str
+    ability: Ability
+    seconds: float
+
+
+class Costs:
+    """Watches jobs after actions."""
+
+    def __init__(self, watch_s: float) -> None:
+        self.watch_s = watch_s
+        self._watched: dict[str, _Watch] = {}
+        self._last_report_s: dict[str, float] = {}
+        # Per sender its keys, and where the rows of each job are among them.
+        self._places: dict[str, tuple[object, dict[str, list[int]]]] = {}
+        self._interval_s: float | None = None
+
+    def began(self, job: str, ability: Ability, now_s: float) -> None:
+        self._watched[job] = _Watch(ability, now_s + self.watch_s, now_s)
+
+    def forget(self, job: str) -> None:
+        self._watched.pop(job, None)
+
+    def take(self, reports: Iterable[Report]) -> None:
+        for report in reports:
+            before = self._last_report_s.get(report.sender)
+            self._last_report_s[report.sender] = report.time_s
+            if before is not None and report.time_s > before:
+                span_s = report.time_s - before
+                known = self._interval_s
+                self._interval_s = span_s if known is None else min(2 * known, span_s)
+            if self._watched:
+                self._look(report)
+
+    def _look(self, report: Report) -> None:
+        places = self._rows(report)
+        for job, watch in self._watched.items():
+            rows = places.get(job)
+            moved = rows is not None and self._moved(watch, report, rows)
+            if moved and report.time_s > watch.moved_s:
+                watch.longest_s = max(watch.longest_s, report.time_s - watch.moved_s)
+                watch.moved_s = report.time_s
+                watch.moves += 1
+
+    def _moved(self, watch: _Watch, report: Report, rows: list[int]) -> bool:
+        """Whether any of these instances took a record since the report before."""
+        moved = False
+        for row in rows:
+            now = float(report.instances.taken[row])
+            if np.isnan(now):
+                continue
+            key = report.instance_keys[row]
+            # A counter that fell began anew: records flow again.
+            moved |= watch.taken.get(key, now) != now
+            watch.taken[key] = now
+        return moved
+
+    def _rows(self, report: Report) -> dict[str, list[int]]:
+        known = self._places.get(report.sender)
+        if known is not None and known[0] == report.instance_keys:
+            return known[1]
+        places: dict[str, list[int]] = {}
+        for row, key in enumerate(report.instance_keys):
+            places.setdefault(key[0], []).append(row)
+        self._places[report.sender] = (report.instance_keys, places)
+        return places
+
+    def ended(self, now_s: float) -> tuple[Gap, ...]:
+        """The gaps of actions whose time of watching is over. Of a job whose records did not move at
+        all in that time nothing was learned: perhaps there were none.
+        """
+        over = [job for job, watch in self._watched.items() if now_s >= watch.until_s]
+        found = []
+        for job in over:
+            watch = self._watched.pop(job)
+            if watch.moves:
+                gap_s = watch.longest_s - 2 * (self._interval_s or 0.0)
+                found.append(Gap(job, watch.ability, max(0.0, gap_s)))
+        return tuple(found)
+
+
+def learned(before: tuple[float, int] | None, gap_s: float) -> tuple[float, int]:
+    """The gap to expect and from how many times it was learned, after one more time."""
+    if before is None:
+        return gap_s, 1
+    known, times = before
+    return (1 - NEWEST_SHARE) * known + NEWEST_SHARE * gap_s, times + 1

@@ -1,0 +1,105 @@
+"""Owns the file of the journal: SQLite with a write-ahead log and full sync, migrated by number.
+
+A transaction that was committed is on the disk, whatever becomes of the process or of the machine.
+"""
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from trilithon.control.failpoints import hit
+from trilithon.errors import JournalUnusable
+
+
+def migrations() -> dict[int, str]:
+    """The numbered migrations of the package."""
+    folder = resources.files("trilithon.control") / "migrations"
+    return {
+        int(found[1]): file.read_text(encoding="utf-8")
+        for file in folder.iterdir()
+        if (found := re.fullmatch(r"(\d{4})_\w+\.sql", file.name))
+    }
+
+
+class Database:
+    """One connection, used by one thread at a time."""
+
+    def __init__(self, path: Path, steps: Mapping[int, str] | None = None) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA busy_timeout = 5000")
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._migrate(migrations() if steps is None else steps)
+        except sqlite3.DatabaseError as error:
+            raise JournalUnusable(
+                f"The journal {path} cannot be used: {error}.",
+                "Move it away to begin anew, or put a copy in its place.",
+            ) from error
+
+    def _migrate(self, steps: Mapping[int, str]) -> None:
+        """Brings the file to the newest version: each step whole or not at all."""
+        newest = max(steps)
+        found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        if found > newest:
+            raise JournalUnusable(
+                f"The journal {self.path} has version {found}; this program knows {newest}.",
+                "Use the program that wrote it, or a newer one.",
+            )
+        for number in range(found + 1, newest + 1):
+            script = f"BEGIN IMMEDIATE;\n{steps[number]}\nPRAGMA user_version = {number};\nCOMMIT;"
+            try:
+                self._connection.executescript(script)
+            except sqlite3.DatabaseError:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def transaction(self, name: str) -> Iterator["Database"]:
+        """Everything inside is written, or nothing."""
+        with self.lock:
+            hit(f"journal.{name}.before")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self
+                hit(f"journal.{name}.inside")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+            hit(f"journal.{name}.after")
+
+    def write(self, sql: str, *values: Any) -> int:
+        """One statement inside a transaction; how many rows it changed."""
+        return self._connection.execute(sql, values).rowcount
+
+    def insert(self, table: str, replace: bool = False, **row: Any) -> None:
+        names, marks = ", ".join(row), ", ".join("?" * len(row))
+        verb = "INSERT OR REPLACE" if replace else "INSERT"
+        self._connection.execute(
+            f"{verb} INTO {table} ({names}) VALUES ({marks})",
+            tuple(row.values()),
+        )
+
+    def all(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        with self.lock:
+            return self._connection.execute(sql, values).fetchall()
+
+    def one(self, sql: str, *values: Any) -> sqlite3.Row | None:
+        found = self.all(sql, *values)
+        return found[0] if found else None
+
+    def close(self) -> None:
+        with self.lock:
+            self._connection.close()

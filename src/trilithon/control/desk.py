@@ -1,0 +1,171 @@
+"""Owns what owners ask for: accept a job or a new version of it, delete, pause, resume, set a mode.
+
+Everything is written down and answered at once; the next round brings it about.
+"""
+
+from dataclasses import dataclass, replace
+
+from trilithon.control.books import Books, Held, Version, last_numbers
+from trilithon.control.changes import Impact, Plan, compare, running_form
+from trilithon.control.journal import Journal
+from trilithon.control.loop import Controller
+from trilithon.control.rows import SpecRow, Stand, Wish
+from trilithon.errors import JobEnding, NeedsNewCheckpoint, NotFound
+from trilithon.model.allocation import Allocation, initial
+from trilithon.model.job import Job
+from trilithon.policies.scene import Mode
+from trilithon.recording.snapshots import job_from_json, job_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What came of handing in a job: which generation it is now, and what that means."""
+
+    job: str
+    generation: int
+    plan: Plan
+    told: str
+
+
+class Desk:
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    @property
+    def _books(self) -> Books:
+        return self._controller.books
+
+    @property
+    def _journal(self) -> Journal:
+        return self._controller.journal
+
+    def plan(self, job: Job) -> Plan:
+        """What handing in this version would do, without doing it."""
+        held = self._books.jobs.get(job.id)
+        if held is None or held.wish is Wish.DELETE:
+            return Plan(())
+        return compare(held.job, job_from_json(job_to_json(job)))
+
+    def apply(self, job: Job, mode: Mode | None = None, *, anew: bool = False) -> Accepted:
+        """Accepts a job, or a new version of one. One that cannot go on from the checkpoint of the
+        version before is refused unless that is what its owner wants.
+        """
+        # What is kept is what the journal gives back, so that both are the same to the last digit.
+        job = job_from_json(job_to_json(job))
+        with self._controller.lock:
+            held = self._books.jobs.get(job.id)
+            if held is None:
+                return self._first(job, mode or self._controller.rules.mode)
+            if held.wish is Wish.DELETE:
+                raise JobEnding(f"{job.id} is about to end.", "Hand it in again when it is gone.")
+            plan = compare(held.job, job)
+            if plan.impact is Impact.NONE:
+                if mode is not None and mode is not held.mode:
+                    self.mode(job.id, mode)
+                return Accepted(job.id, held.version.generation, plan, str(plan))
+            if plan.impact is Impact.ANEW and not anew:
+                raise NeedsNewCheckpoint(
+                    f"This version of {job.id} cannot go on from its checkpoint. {plan}",
+                    "If that is meant, say so: --anew.",
+                )
+            return self._next(held, job, plan, mode)
+
+    def _first(self, job: Job, mode: Mode) -> Accepted:
+        now_s = self._controller.clock.now_s()
+        spec, generation = last_numbers(self._journal, job.id)
+        version = Version(spec + 1, job, f"g{spec + 1}" if spec else "", now_s, Stand.WANTED)
+        wanted = replace(initial(job), generation=generation + 1)
+        told = "It is new and will be started."
+        self._journal.accept(job, _row(version), wanted, mode, now_s, told)
+        self._books.jobs[job.id] = Held(
+            version=version,
+            last_spec=version.generation,
+            wish=Wish.RUN,
+            mode=mode,
+            accepted_s=now_s,
+            wanted=wanted,
+            last_generation=wanted.generation,
+        )
+        return Accepted(job.id, version.generation, Plan(()), told)
+
+    def _next(self, held: Held, job: Job, plan: Plan, mode: Mode | None) -> Accepted:
+        now_s = self._controller.clock.now_s()
+        before = held.version
+        generation = held.last_spec + 1
+        version = Version(
+            generation,
+            job,
+            f"g{generation}" if plan.impact is Impact.ANEW else before.checkpoint,
+            now_s,
+            before.standing if plan.impact is Impact.LIVE else Stand.WANTED,
+        )
+        wanted = _carried_over(held, job)
+        self._journal.accept(job, _row(version), wanted, mode or held.mode, now_s, str(plan))
+        held.version, held.last_spec, held.wanted = version, generation, wanted
+        held.mode, held.wish = mode or held.mode, Wish.RUN
+        held.healthy_since_s, held.tries, held.try_at_s = None, 0, 0.0
+        if running_form(before.job) != version.form:
+            held.accepted = held.started_s = None
+        return Accepted(job.id, generation, plan, str(plan))
+
+    def delete(self, job: str) -> None:
+        self._wish(job, Wish.DELETE)
+
+    def pause(self, job: str) -> None:
+        """The job is ended and its checkpoint kept."""
+        self._wish(job, Wish.PAUSE)
+
+    def resume(self, job: str) -> None:
+        """A job that pauses goes on from where it was."""
+        self._wish(job, Wish.RUN)
+
+    def _wish(self, job: str, wish: Wish) -> None:
+        with self._controller.lock:
+            held = self.held(job)
+            if held.wish is Wish.DELETE and wish is not Wish.DELETE:
+                raise JobEnding(f"{job} is about to end.", "Hand it in again when it is gone.")
+            if held.wish is not wish:
+                self._journal.wish(job, wish, self._controller.clock.now_s())
+                held.wish, held.tries, held.try_at_s = wish, 0, 0.0
+
+    def mode(self, job: str, mode: Mode) -> None:
+        with self._controller.lock:
+            held = self.held(job)
+            if held.mode is not mode:
+                self._journal.mode(job, mode, self._controller.clock.now_s())
+                held.mode = mode
+
+    def held(self, job: str) -> Held:
+        if (found := self._books.jobs.get(job)) is None:
+            raise NotFound(
+                f"There is no job {job!r}.", f"There are: {', '.join(self._books.jobs) or 'none'}."
+            )
+        return found
+
+
+def _row(version: Version) -> SpecRow:
+    return SpecRow(
+        job=version.job.id,
+        generation=version.generation,
+        body=job_to_json(version.job),
+        checkpoint=version.checkpoint,
+        accepted_s=version.accepted_s,
+        standing=version.standing,
+        told="",
+    )
+
+
+def _carried_over(held: Held, job: Job) -> Allocation:
+    """What a new version begins with: for each operator what it has now, as far as the new version
+    lets it, and what its file says for those that are new.
+    """
+    now = held.wanted.parallelism
+    wanted = {
+        o.name: max(
+            o.parallelism.min, min(o.parallelism.max, now.get(o.name, o.parallelism.initial))
+        )
+        for o in job.operators
+    }
+    if dict(now) == wanted:
+        return replace(held.wanted, generation=held.next_generation())
+    return Allocation(job.id, held.next_generation(), wanted)

@@ -1,0 +1,109 @@
+"""Owns what the controller knows as JSON: for the journal, for recordings and for whoever asks."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from trilithon.contract import wire
+from trilithon.model.action import Action, Reallocate
+from trilithon.model.capability import Ability
+from trilithon.policies.policy import Decision, Expectation
+from trilithon.policies.scene import Cluster, Mode, Span, Standing
+
+
+def text(data: Any) -> str:
+    """JSON in one form only: the same data gives the same bytes."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def kind_of(action: Action) -> str:
+    return str(wire.action_to_json(action)["do"])
+
+
+def ability_of(action: Action) -> Ability:
+    """What an engine must be able to do for an action; of wanted state its first part."""
+    if isinstance(action, Reallocate):
+        return Ability.PARALLELISM
+    return Ability(kind_of(action))
+
+
+def decision_to_json(decision: Decision) -> dict[str, Any]:
+    return {
+        "id": decision.id,
+        "job": decision.job,
+        "actions": [wire.action_to_json(action) for action in decision.actions],
+        "reason": decision.reason,
+        "sentence": decision.sentence,
+        "numbers": {name: _number(value) for name, value in decision.numbers.items()},
+        "causes": list(decision.causes),
+        "expects": None if decision.expects is None else asdict(decision.expects),
+    }
+
+
+def decision_from_json(data: Mapping[str, Any]) -> Decision:
+    return Decision(
+        id=data["id"],
+        job=data["job"],
+        actions=tuple(wire.action_from_json(action) for action in data["actions"]),
+        reason=data["reason"],
+        sentence=data["sentence"],
+        numbers=dict(data["numbers"]),
+        causes=tuple(data["causes"]),
+        expects=None if data["expects"] is None else Expectation(**data["expects"]),
+    )
+
+
+def _number(value: float | None) -> float | None:
+    """JSON knows neither NaN nor infinity: both are missing."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def standing_to_json(standing: Standing) -> dict[str, Any]:
+    return {
+        "job": standing.job,
+        "tenant": standing.tenant,
+        "allocation": wire.allocation_to_json(standing.allocation),
+        "accepted_s": standing.accepted_s,
+        "changed_s": standing.changed_s,
+        "mode": standing.mode.value,
+        "in_flight": standing.in_flight,
+        "held": standing.held,
+        "gap_s": {ability.value: gap_s for ability, gap_s in standing.gap_s.items()},
+        "fixed": sorted(standing.fixed),
+        "spans": {name: [span.min, span.max] for name, span in standing.spans.items()},
+    }
+
+
+def standing_from_json(data: Mapping[str, Any]) -> Standing:
+    return Standing(
+        **{
+            **data,
+            "allocation": wire.allocation_from_json(data["allocation"]),
+            "mode": Mode(data["mode"]),
+            "gap_s": {Ability(name): gap_s for name, gap_s in data["gap_s"].items()},
+            "fixed": frozenset(data["fixed"]),
+            "spans": {name: Span(*span) for name, span in data["spans"].items()},
+        }
+    )
+
+
+def cluster_to_json(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "capabilities": wire.capabilities_to_json(cluster.capabilities),
+        "slots": cluster.slots,
+        "slots_used": cluster.slots_used,
+        "quotas": dict(cluster.quotas),
+        "machines": list(cluster.machines),
+    }
+
+
+def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
+    return Cluster(
+        wire.capabilities_from_json(data["capabilities"]),
+        data["slots"],
+        data["slots_used"],
+        dict(data["quotas"]),
+        tuple(data["machines"]),
+    )

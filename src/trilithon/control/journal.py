@@ -1,0 +1,367 @@
+"""Owns the journal: what was accepted, wanted, decided and done, so that nothing is forgotten.
+
+Wanted before done: whatever an engine is told stands here first. Each method that writes is one transaction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trilithon.contract import wire
+from trilithon.control.database import Database
+from trilithon.control.forms import decision_to_json, kind_of, text
+from trilithon.control.guard import Ruling
+from trilithon.control.rows import (
+    ActionRow,
+    DecisionRow,
+    EventRow,
+    SpecRow,
+    Stand,
+    Wish,
+    action_of,
+    decision_of,
+    event_of,
+    spec_of,
+)
+from trilithon.model.action import Action, Outcome, Reallocate
+from trilithon.model.allocation import Allocation
+from trilithon.model.capability import Ability
+from trilithon.model.job import Job
+from trilithon.policies.policy import State
+from trilithon.policies.scene import Mode
+from trilithon.recording.snapshots import job_to_json
+
+FILE: Final = "journal.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An action that is to be done, under its id, for a decision."""
+
+    id: str
+    decision: str
+    action: Action
+    spec: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a step; of wanted state also whether it stands, if anybody knows."""
+
+    step: Step
+    outcome: Outcome
+    standing: Stand | None
+    ended_s: float
+
+    @property
+    def told(self) -> str:
+        outcome = self.outcome
+        said = f": {outcome.code} {outcome.message}" if outcome.code or outcome.message else ""
+        return f"{type(self.step.action).__name__} {outcome.status.value}{said}"
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        self.database = Database(path)
+
+    def close(self) -> None:
+        self.database.close()
+
+    # What owners want.
+
+    def accept(
+        self, job: Job, spec: SpecRow, allocation: Allocation, mode: Mode, now_s: float, told: str
+    ) -> None:
+        """A spec was accepted, with the allocation that the job begins with under it."""
+        with self.database.transaction("accept") as db:
+            self._insert_job(job, mode, now_s)
+            db.insert("spec", **{**asdict(spec), "body": text(spec.body)})
+            self._insert_allocation(allocation, spec.generation, now_s, Stand.WANTED, None)
+            self._event(now_s, "accepted", job.id, told)
+
+    def adopt(
+        self, job: Job, generation: int, allocation: Allocation, mode: Mode, now_s: float
+    ) -> None:
+        """A job runs that somebody else started."""
+        with self.database.transaction("adopt") as db:
+            self._insert_job(job, mode, now_s)
+            db.insert(
+                "spec", job=job.id, generation=generation, body=text(job_to_json(job)), checkpoint="",
+                accepted_s=now_s, standing=Stand.GOOD.value, told="It ran already.",
+            )  # fmt: skip
+            self._insert_allocation(allocation, generation, now_s, Stand.ACCEPTED, None)
+            self._event(
+                now_s, "adopted", job.id, "It ran already, and is looked after from now on."
+            )
+
+    def wish(self, job: str, wish: Wish, now_s: float) -> None:
+        with self.database.transaction("wish") as db:
+            db.write("UPDATE job SET wish = ? WHERE id = ?", wish.value, job)
+            self._event(now_s, "wish", job, f"Its owner wants: {wish.value}.")
+
+    def mode(self, job: str, mode: Mode, now_s: float) -> None:
+        with self.database.transaction("mode") as db:
+            db.write("UPDATE job SET mode = ? WHERE id = ?", mode.value, job)
+            self._event(now_s, "mode", job, f"Its mode is {mode.value} now.")
+
+    def gone(self, job: str, now_s: float) -> None:
+        """A job that was to be deleted does not run any more."""
+        with self.database.transaction("gone") as db:
+            db.write("UPDATE job SET gone_s = ?, changed_s = NULL WHERE id = ?", now_s, job)
+            for table in ("spec", "allocation"):
+                db.write(f"UPDATE {table} SET standing = 'past' WHERE job = ?", job)  # noqa: S608
+            db.write(
+                "UPDATE action SET ended_s = ?, status = 'refused', code = 'GONE' "
+                "WHERE job = ? AND ended_s IS NULL",
+                now_s, job,
+            )  # fmt: skip
+            db.write("DELETE FROM cost WHERE job = ?", job)
+            self._event(now_s, "gone", job, "It does not run any more.")
+
+    # What became of specs and allocations.
+
+    def spec_stands(
+        self, job: str, generation: int, standing: Stand, told: str, now_s: float
+    ) -> None:
+        with self.database.transaction("spec") as db:
+            db.write(
+                "UPDATE spec SET standing = ?, told = ? WHERE job = ? AND generation = ?",
+                standing.value, told, job, generation,
+            )  # fmt: skip
+            self._event(now_s, f"spec_{standing.value}", job, told)
+
+    def roll_back(
+        self, job: str, failed: int, told: str, good: int, allocation: Allocation, now_s: float
+    ) -> None:
+        """A spec failed: the last good one is wanted again, with an allocation of its own."""
+        with self.database.transaction("spec") as db:
+            db.write(
+                "UPDATE spec SET standing = 'failed', told = ? WHERE job = ? AND generation = ?",
+                told, job, failed,
+            )  # fmt: skip
+            self._insert_allocation(allocation, good, now_s, Stand.WANTED, None)
+            said = (
+                f"Generation {failed} of its spec failed: {told} Generation {good} is wanted again."
+            )
+            self._event(now_s, "rolled_back", job, said)
+
+    def settle(
+        self,
+        allocation: Allocation,
+        spec: int,
+        standing: Stand,
+        now_s: float,
+        told: str = "",
+        outcome: Outcome | None = None,
+    ) -> None:
+        """What the engine has, or would not take, of wanted state; an open action for it has ended."""
+        with self.database.transaction("settle") as db:
+            found = db.write(
+                "UPDATE allocation SET standing = ?, body = ? WHERE job = ? AND generation = ?",
+                standing.value, text(wire.allocation_to_json(allocation)),
+                allocation.job, allocation.generation,
+            )  # fmt: skip
+            if not found:
+                self._insert_allocation(allocation, spec, now_s, standing, None)
+            if standing is Stand.ACCEPTED:
+                db.write("UPDATE job SET changed_s = ? WHERE id = ?", now_s, allocation.job)
+            db.write(
+                "UPDATE action SET ended_s = ?, started_s = coalesce(started_s, ?), status = ?, "
+                "code = ?, message = ? WHERE job = ? AND kind = 'reallocate' AND ended_s IS NULL",
+                now_s, now_s, "done" if standing is Stand.ACCEPTED else "refused",
+                outcome.code if outcome else "", outcome.message if outcome else told,
+                allocation.job,
+            )  # fmt: skip
+            if told:
+                self._event(now_s, f"allocation_{standing.value}", allocation.job, told)
+
+    def event(self, kind: str, job: str | None, told: str, now_s: float) -> None:
+        with self.database.transaction("wish"):
+            self._event(now_s, kind, job, told)
+
+    # Rounds, decisions and actions.
+
+    def round(
+        self,
+        number: int,
+        policy: str,
+        state: State,
+        rulings: Sequence[Ruling],
+        steps: Sequence[Step],
+        now_s: float,
+        repeated: Sequence[str] = (),
+    ) -> None:
+        """What a round decided, what was granted, and what will be done: before any of it is done.
+
+        `repeated` are earlier decisions that were made again and got the same answer.
+        """
+        with self.database.transaction("round") as db:
+            db.insert(
+                "round", True, only=1, number=number, time_s=now_s, policy=policy, state=text(state)
+            )
+            for ruling in rulings:
+                self._decision(number, policy, ruling, now_s)
+            again = "UPDATE decision SET times = times + 1, last_s = ? WHERE id = ?"
+            for id_ in repeated:
+                db.write(again, now_s, id_)
+            for step in steps:
+                job = getattr(step.action, "job", None)
+                db.insert(
+                    "action", id=step.id, decision=step.decision, job=job,
+                    kind=kind_of(step.action), body=text(wire.action_to_json(step.action)),
+                    wanted_s=now_s,
+                )  # fmt: skip
+                if isinstance(step.action, Reallocate) and step.spec is not None:
+                    self._insert_allocation(
+                        step.action.allocation, step.spec, now_s, Stand.WANTED, step.decision
+                    )
+
+    def start(self, step: str, now_s: float) -> None:
+        """A one-shot action is about to be done. If it has no end after a crash it may have been done."""
+        with self.database.transaction("start") as db:
+            db.write("UPDATE action SET started_s = ? WHERE id = ?", now_s, step)
+
+    def end(self, done: Sequence[Done]) -> None:
+        """What came of actions; of wanted state also whether it stands."""
+        with self.database.transaction("end") as db:
+            for one in done:
+                action, outcome, at_s = one.step.action, one.outcome, one.ended_s
+                job = getattr(action, "job", None)
+                db.write(
+                    "UPDATE action SET started_s = coalesce(started_s, ?), ended_s = ?, "
+                    "status = ?, code = ?, message = ?, took_s = ? WHERE id = ?",
+                    at_s, at_s, outcome.status.value, outcome.code, outcome.message,
+                    outcome.took_s, one.step.id,
+                )  # fmt: skip
+                if one.standing is not None and isinstance(action, Reallocate):
+                    db.write(
+                        "UPDATE allocation SET standing = ? WHERE job = ? AND generation = ?",
+                        one.standing.value, job, action.allocation.generation,
+                    )  # fmt: skip
+                if job is not None and one.standing is not Stand.REFUSED:
+                    db.write("UPDATE job SET changed_s = ? WHERE id = ?", at_s, job)
+                self._event(at_s, f"action_{outcome.status.value}", job, one.told)
+
+    def recover(self, now_s: float) -> int:
+        """After a crash: one-shot actions that were begun have an unknown outcome, those that were not
+        have lapsed. Neither is done again. How many of both there were.
+        """
+        with self.database.transaction("recover") as db:
+            unknown = db.write(
+                "UPDATE action SET ended_s = ?, status = 'unknown', code = 'CRASHED', message = "
+                "'The daemon ended while it was being done.' "
+                "WHERE ended_s IS NULL AND started_s IS NOT NULL AND kind != 'reallocate'",
+                now_s,
+            )
+            lapsed = db.write(
+                "UPDATE action SET ended_s = ?, status = 'refused', code = 'LAPSED', message = "
+                "'The daemon ended before it was begun.' "
+                "WHERE ended_s IS NULL AND started_s IS NULL AND kind != 'reallocate'",
+                now_s,
+            )
+        return unknown + lapsed
+
+    def cost(self, job: str, ability: Ability, gap_s: float, times: int) -> None:
+        with self.database.transaction("cost") as db:
+            db.insert("cost", True, job=job, ability=ability.value, gap_s=gap_s, times=times)
+
+    def came(self, results: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """What the expected metrics of decisions were when their time had come."""
+        with self.database.transaction("came") as db:
+            for id_, result in results:
+                db.write("UPDATE decision SET came = ? WHERE id = ?", text(result), id_)
+
+    def trim(self, series_before_s: float, history_before_s: float) -> None:
+        """Forgets what is older than its age limit."""
+        with self.database.transaction("trim") as db:
+            db.write("DELETE FROM series WHERE time_s < ?", series_before_s)
+            db.write("DELETE FROM layout WHERE id NOT IN (SELECT layout FROM series)")
+            for table, column in (
+                ("decision", "last_s"),
+                ("action", "ended_s"),
+                ("event", "time_s"),
+            ):
+                db.write(f"DELETE FROM {table} WHERE {column} < ?", history_before_s)  # noqa: S608
+            # What is in force, or was numbered after it, stays: no generation may come twice.
+            db.write(
+                "DELETE FROM allocation WHERE wanted_s < ? AND generation < (SELECT max(generation) "
+                "FROM allocation AS other WHERE other.job = allocation.job "
+                "AND other.standing != 'refused')",
+                history_before_s,
+            )
+
+    # What is asked of it.
+
+    def specs(self, job: str) -> tuple[SpecRow, ...]:
+        found = self.database.all("SELECT * FROM spec WHERE job = ? ORDER BY generation", job)
+        return tuple(map(spec_of, found))
+
+    def decisions(
+        self, job: str | None = None, limit: int = 100, since_s: float = 0.0
+    ) -> tuple[DecisionRow, ...]:
+        """The latest decisions, the oldest of them first; of one job if one is named."""
+        found = self.database.all(
+            "SELECT * FROM decision WHERE (? IS NULL OR job = ?) AND last_s >= ? "
+            "ORDER BY time_s DESC, round DESC, id DESC LIMIT ?",
+            job, job, since_s, limit,
+        )  # fmt: skip
+        return tuple(decision_of(row) for row in reversed(found))
+
+    def actions(self, decision: str) -> tuple[ActionRow, ...]:
+        found = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
+        return tuple(map(action_of, found))
+
+    def open_actions(self) -> tuple[ActionRow, ...]:
+        return tuple(
+            map(action_of, self.database.all("SELECT * FROM action WHERE ended_s IS NULL"))
+        )
+
+    def events(
+        self, after: int = 0, limit: int = 500, job: str | None = None
+    ) -> tuple[EventRow, ...]:
+        found = self.database.all(
+            "SELECT * FROM event WHERE id > ? AND (? IS NULL OR job = ?) ORDER BY id LIMIT ?",
+            after, job, job, limit,
+        )  # fmt: skip
+        return tuple(map(event_of, found))
+
+    def last_event(self) -> int:
+        found = self.database.one("SELECT max(id) AS id FROM event")
+        return int(found["id"] or 0) if found else 0
+
+    # Parts of transactions.
+
+    def _insert_job(self, job: Job, mode: Mode, now_s: float) -> None:
+        """A job that was there before is there again."""
+        self.database.write(
+            "INSERT INTO job (id, tenant, mode, wish, accepted_s) VALUES (?, ?, ?, 'run', ?) "
+            "ON CONFLICT (id) DO UPDATE SET mode = excluded.mode, wish = 'run', gone_s = NULL",
+            job.id, job.tenant, mode.value, now_s,
+        )  # fmt: skip
+
+    def _event(self, now_s: float, kind: str, job: str | None, told: str) -> None:
+        self.database.insert("event", time_s=now_s, kind=kind, job=job, text=told)
+
+    def _insert_allocation(
+        self, wanted: Allocation, spec: int, now_s: float, standing: Stand, decision: str | None
+    ) -> None:
+        # An engine that was started anew may count from 1 again: only what is past is replaced.
+        self.database.insert(
+            "allocation", True, job=wanted.job, generation=wanted.generation, spec=spec,
+            body=text(wire.allocation_to_json(wanted)), wanted_s=now_s, decision=decision,
+            standing=standing.value,
+        )  # fmt: skip
+
+    def _decision(self, number: int, policy: str, ruling: Ruling, now_s: float) -> None:
+        data = decision_to_json(ruling.decision)
+        self.database.insert(
+            "decision", id=data["id"], round=number, time_s=now_s, last_s=now_s, job=data["job"],
+            policy=policy, reason=data["reason"], sentence=data["sentence"],
+            numbers=text(data["numbers"]), causes=text(data["causes"]),
+            expects=None if data["expects"] is None else text(data["expects"]),
+            asked=text(data["actions"]),
+            granted=text([wire.action_to_json(action) for action in ruling.granted]),
+            clips=text([asdict(clip) for clip in ruling.clips]),
+        )  # fmt: skip
+        self._event(now_s, "decision", data["job"], data["sentence"])

@@ -1,0 +1,377 @@
+"""Owns the round: reconcile, observe, decide, guard, record, act. Level-triggered and safe to be killed.
+
+Nothing here is remembered that the journal does not have, but for what is measured and for how long it was
+fine: after a crash that begins anew, and until there is enough of it nothing is changed.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+from trilithon.contract.engine import Engine
+from trilithon.control.books import Books, Held, load
+from trilithon.control.clock import Clock
+from trilithon.control.compact import CompactSeries
+from trilithon.control.cost import Costs, learned
+from trilithon.control.expectations import Expectations
+from trilithon.control.forms import ability_of, text
+from trilithon.control.guard import Guard, Ruling
+from trilithon.control.journal import Done, Journal, Step
+from trilithon.control.observe import Observer
+from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler, told
+from trilithon.control.rows import Stand, Wish
+from trilithon.control.rules import Rules
+from trilithon.errors import TrilithonError
+from trilithon.measures.assess import Assessment, assess
+from trilithon.model.action import Outcome, Reallocate, Status
+from trilithon.model.capability import Capabilities
+from trilithon.model.series import Series
+from trilithon.policies.policy import Decision, Policy, State, Verdict
+from trilithon.policies.scene import Cluster, Scene, Standing
+
+# Even if nothing happens the round is written now and then, so that one sees when the loop last ran.
+WRITTEN_EVERY_S: Final = 60.0
+TRIMMED_EVERY_S: Final = 600.0
+
+
+class Recorder(Protocol):
+    def write(self, scene: Scene, policy: Policy, state: State, verdict: Verdict) -> None:
+        """Keeps a round, so that it can be decided again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round did, for whoever waits for the next one."""
+
+    number: int
+    time_s: float
+    next_s: float
+    rulings: tuple[Ruling, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    # Why nothing could be seen: the engine does not answer.
+    blind: str = ""
+
+
+@dataclass
+class Controller:
+    """One engine, one journal, one policy. `round` is called again and again, by one thread."""
+
+    engine: Engine
+    journal: Journal
+    policy: Policy
+    rules: Rules
+    clock: Clock
+    recorder: Recorder | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        limits = self.rules.limits
+        self.journal.recover(self.clock.now_s())
+        self.books: Books = load(self.journal)
+        if self.books.policy != self.policy.name:
+            # What another policy remembers means nothing to this one.
+            self.books.policy, self.books.state = self.policy.name, {"seed": self.rules.seed}
+        self.guard = Guard(self.rules)
+        self.observer = Observer(limits, self.policy.lookback_s)
+        self.costs = Costs(limits.watch_s)
+        self.compact = CompactSeries(self.journal)
+        self.expectations = Expectations(self.journal)
+        self.reconciler = Reconciler(
+            self.engine, self.journal, self.books, self.rules, self.observer, self.lock
+        )
+        self.cluster = Cluster(Capabilities({}))
+        self.last: Round | None = None
+        self._assessed: tuple[float, Assessment | None] = (0.0, None)
+        self._repeats: dict[str, tuple[str, str]] = {}
+        self._alias: dict[str, str] = {}
+        self._written = (text(self.books.state), 0.0)
+        self._series_s = self._trimmed_s = 0.0
+        self._failure = ""
+
+    def round(self) -> Round:
+        """One turn. An engine that does not answer is asked again in the next one."""
+        now_s = self.clock.now_s()
+        usual_s = self.rules.limits.round_s
+        self.books.round += 1
+        try:
+            there = self.engine.jobs()
+            capabilities = self.engine.capabilities()
+            self._keep_up_with(now_s)
+            self.reconciler.run(there, now_s)
+            reports = self.engine.reports()
+        except TrilithonError as error:
+            self.last = Round(
+                self.books.round, now_s, usual_s, blind=f"{error.code}: {error.message}"
+            )
+            return self.last
+        # Starting a job may have taken long: what was reported is of now.
+        now_s = self.clock.now_s()
+        self._observe(reports, now_s)
+        scene = self._scene(capabilities, now_s)
+        verdict = self._decide(scene)
+        rulings = self._review(scene, verdict.decisions)
+        steps = self._record(verdict, rulings, now_s)
+        outcomes = self._act(steps, now_s)
+        self._learn(now_s)
+        self._keep(now_s)
+        next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
+        self.last = Round(self.books.round, now_s, next_s, rulings, outcomes)
+        return self.last
+
+    # Observe.
+
+    def _keep_up_with(self, now_s: float) -> None:
+        """A clock that was set back must not leave times in the future behind, which would hold for
+        as long as it jumped.
+        """
+        for held in self.books.jobs.values():
+            if held.changed_s is not None and held.changed_s > now_s:
+                held.changed_s = now_s
+            for name in ("started_s", "healthy_since_s"):
+                at_s = getattr(held, name)
+                if at_s is not None and at_s > now_s:
+                    setattr(held, name, now_s)
+
+    def _observe(self, reports: Iterable[Any], now_s: float) -> None:
+        found = list(reports)
+        self.costs.take(found)
+        self.observer.expect(
+            {
+                name: (held.job, held.accepted)
+                for name, held in self.books.jobs.items()
+                if held.running and held.accepted is not None
+            }
+        )
+        self.observer.look(found, now_s)
+
+    def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
+        with self.lock:
+            self.cluster = Cluster(
+                capabilities,
+                capabilities.slots,
+                sum(h.wanted.instances for h in self.books.jobs.values() if _counts(h)),
+                self.rules.quotas,
+                self.observer.series.last.layout.machines,
+            )
+            standings = {
+                name: self._standing(name, held, capabilities, now_s)
+                for name, held in self.books.jobs.items()
+                if held.running and held.wish is Wish.RUN and held.accepted is not None
+            }
+        series = Series(self.observer.series.snapshots, self.policy.lookback_s)
+        return Scene(self.books.round, series, standings, self.cluster)
+
+    def _standing(
+        self, name: str, held: Held, capabilities: Capabilities, now_s: float
+    ) -> Standing:
+        engine = capabilities.fixed.get(name, ())
+        standing = Standing(
+            job=name,
+            tenant=held.job.tenant,
+            allocation=held.wanted,
+            accepted_s=held.accepted_s,
+            changed_s=held.changed_s,
+            mode=held.mode,
+            in_flight=held.in_flight,
+            gap_s={ability: gap_s for ability, (gap_s, _) in held.gap_s.items()},
+            fixed=held.version.fixed.union(engine) if engine else held.version.fixed,
+            spans=held.version.spans,
+        )
+        why = "UNHEALTHY" if held.health not in {"", HEALTHY} else ""
+        why = why or self.observer.distrusted(name, now_s) or self.guard.hold(standing, now_s)
+        if not why and now_s < held.refused_until_s <= now_s + LONGEST_WAIT_S:
+            why = "REFUSED_LATELY"
+        return replace(standing, held=why) if why else standing
+
+    # Decide and guard.
+
+    def _decide(self, scene: Scene) -> Verdict:
+        state = self.books.state
+        try:
+            verdict = self.policy.decide(scene, state)
+        except Exception as error:  # noqa: BLE001 - whatever a policy throws, the jobs are looked after
+            told_ = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
+            if told_ != self._failure:
+                self.journal.event("policy_failed", None, told_, scene.now_s)
+            self._failure = told_
+            return Verdict((), state)
+        self._failure = ""
+        if self.recorder is not None:
+            self.recorder.write(scene, self.policy, state, verdict)
+        return verdict
+
+    def _review(self, scene: Scene, decisions: tuple[Decision, ...]) -> tuple[Ruling, ...]:
+        named = {
+            job
+            for decision in decisions
+            for action in decision.actions
+            if (job := getattr(action, "job", None)) is not None
+        }
+        with self.lock:
+            jobs = {name: held.job for name, held in self.books.jobs.items()}
+        return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(named)))
+
+    # Record, then act.
+
+    def _record(self, verdict: Verdict, rulings: tuple[Ruling, ...], now_s: float) -> list[Step]:
+        """Everything that will be done, in the journal before any of it is done."""
+        fresh: list[Ruling] = []
+        repeated: list[str] = []
+        with self.lock:
+            steps: list[Step] = []
+            for ruling in rulings:
+                if (known := self._known(ruling)) is not None:
+                    repeated.append(known)
+                    continue
+                fresh.append(self._with_causes(ruling))
+                steps += self._steps(ruling)
+            told_ = {ruling.decision.job for ruling in rulings}
+            self._repeats = {k: v for k, v in self._repeats.items() if k in told_ or k == ""}
+            state, (before, at_s) = text(verdict.state), self._written
+            self.books.state = verdict.state
+            if fresh or repeated or state != before or not 0 <= now_s - at_s < WRITTEN_EVERY_S:
+                number = self.books.round
+                self.journal.round(
+                    number, self.policy.name, verdict.state, fresh, steps, now_s, repeated
+                )
+                self._written = (state, now_s)
+            for ruling in fresh:
+                self.expectations.add(ruling)
+            for step in steps:
+                if isinstance(step.action, Reallocate):
+                    self.books.jobs[step.action.job].wanted = step.action.allocation
+        return steps
+
+    def _steps(self, ruling: Ruling) -> list[Step]:
+        steps = []
+        for i, action in enumerate(ruling.granted):
+            step_id, spec = f"{ruling.decision.id}#{i}", None
+            if isinstance(action, Reallocate):
+                held = self.books.jobs.get(action.job)
+                if held is None or held.wish is not Wish.RUN:
+                    continue
+                if set(held.wanted.parallelism) != set(action.allocation.parallelism):
+                    continue  # its owner gave it another shape a moment ago
+                numbered = replace(action.allocation, generation=held.next_generation())
+                action, spec = Reallocate(numbered), held.version.generation  # noqa: PLW2901
+            elif (job := getattr(action, "job", None)) is not None and job not in self.books.jobs:
+                continue
+            steps.append(Step(step_id, ruling.decision.id, action, spec))
+        return steps
+
+    def _known(self, ruling: Ruling) -> str | None:
+        """The id of the decision that this one only repeats, with the same answer."""
+        decision = ruling.decision
+        where = decision.job or ""
+        asked = [
+            dict(action.allocation.parallelism) if isinstance(action, Reallocate) else repr(action)
+            for action in decision.actions
+        ]
+        key = text([decision.reason, asked, sorted({clip.code for clip in ruling.clips})])
+        before = self._repeats.get(where)
+        if not ruling.granted and before is not None and before[0] == key:
+            self._alias[where] = before[1]
+            return before[1]
+        self._repeats[where] = (key, decision.id)
+        self._alias.pop(where, None)
+        return None
+
+    def _with_causes(self, ruling: Ruling) -> Ruling:
+        """Causes by the ids that the journal has: of decisions that were repeated, the first."""
+        decision = ruling.decision
+        first = self._alias.get(decision.job or "")
+        if first is None or not decision.causes:
+            return ruling
+        return replace(ruling, decision=replace(decision, causes=(first,)))
+
+    def _act(self, steps: Sequence[Step], now_s: float) -> tuple[Outcome, ...]:
+        """Tells the engine. What came of wanted state is written once for all of it: after a crash the
+        next round would find it out. One-shot actions are marked before and after, one by one.
+        """
+        done: list[Done] = []
+        for step in steps:
+            action = step.action
+            if isinstance(action, Reallocate):
+                done.append(
+                    self._done(step, told("reallocate", partial(self.engine.apply, action)))
+                )
+                continue
+            self.journal.start(step.id, now_s)
+            one = self._done(step, told("one_shot", partial(self.engine.apply, action)))
+            self.journal.end([one])
+            done.append(one)
+        # Nobody knows of some: the next round finds out, and brings them about if they were not.
+        known = [one for one in done if isinstance(one.step.action, Reallocate) and one.standing]
+        if known:
+            self.journal.end(known)
+        for one in done:
+            self._take_over(one)
+        return tuple(one.outcome for one in done)
+
+    def _done(self, step: Step, outcome: Outcome) -> Done:
+        standing = _standing_after(outcome) if isinstance(step.action, Reallocate) else None
+        return Done(step, outcome, standing, self.clock.now_s())
+
+    def _take_over(self, done: Done) -> None:
+        """What came of an action, in the books."""
+        action, job = done.step.action, getattr(done.step.action, "job", None)
+        with self.lock:
+            held = self.books.jobs.get(job) if job is not None else None
+            if held is None:
+                return
+            if isinstance(action, Reallocate):
+                if done.standing is Stand.ACCEPTED:
+                    held.accepted, held.refusals = action.allocation, 0
+                elif done.standing is Stand.REFUSED:
+                    if held.wanted is action.allocation and held.accepted is not None:
+                        held.wanted = held.accepted
+                    held.refused(done.ended_s, self.rules.limits.cool_down_s)
+                    return
+                else:
+                    return
+            held.changed_s = done.ended_s
+        if done.outcome.status is Status.DONE:
+            self.costs.began(held.job.id, ability_of(action), done.ended_s)
+
+    # Learn and keep.
+
+    def _learn(self, now_s: float) -> None:
+        for gap in self.costs.ended(now_s):
+            held = self.books.jobs.get(gap.job)
+            if held is not None:
+                held.gap_s[gap.ability] = learned(held.gap_s.get(gap.ability), gap.seconds)
+                self.journal.cost(gap.job, gap.ability, *held.gap_s[gap.ability])
+        self.expectations.check(self.observer.window, now_s)
+
+    def _keep(self, now_s: float) -> None:
+        limits = self.rules.limits
+        if not 0 <= now_s - self._series_s < limits.series_every_s:
+            self._series_s = now_s
+            if (found := self.assessment()) is not None:
+                self.compact.write(found, now_s)
+        if not 0 <= now_s - self._trimmed_s < TRIMMED_EVERY_S:
+            self._trimmed_s = now_s
+            self.journal.trim(now_s - limits.keep_series_s, now_s - limits.keep_history_s)
+
+    def assessment(self) -> Assessment | None:
+        """Every measure of the last window: made when it is asked for, once per round."""
+        series = self.observer.series
+        if not series.snapshots:
+            return None
+        if self._assessed[0] != series.last.time_s:
+            window = self.observer.window()
+            self._assessed = (series.last.time_s, None if window is None else assess(window))
+        return self._assessed[1]
+
+
+def _counts(held: Held) -> bool:
+    """Whether a job's slots are taken: it runs, or is about to."""
+    return held.wish is Wish.RUN and (held.running or not held.tries)
+
+
+def _standing_after(outcome: Outcome) -> Stand | None:
+    if outcome.status in {Status.DONE, Status.UNCHANGED}:
+        return Stand.ACCEPTED
+    return None if outcome.status is Status.UNKNOWN else Stand.REFUSED

@@ -1,0 +1,70 @@
+"""Owns recording a run: every round with what was seen, known and decided, in files that can be replayed.
+
+A file holds an hour of rounds and can be read once it is closed; one is begun after the other.
+"""
+
+from pathlib import Path
+from typing import Any, Final, Self
+
+from trilithon.control.forms import cluster_to_json, decision_to_json, standing_to_json, text
+from trilithon.errors import FileUnwritable
+from trilithon.policies.policy import Policy, State, Verdict
+from trilithon.policies.scene import Scene
+from trilithon.recording import parquet
+
+ROUNDS_PER_FILE: Final = 360
+
+
+def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) -> dict[str, Any]:
+    """Everything but the series, of which only the length is kept: its snapshots are in the file."""
+    return {
+        "round": scene.round,
+        "policy": policy.name,
+        "parameters": policy.parameters.given(),
+        "state": state,
+        "snapshots": len(scene.series),
+        "limit_s": scene.series.limit_s,
+        "standings": [standing_to_json(standing) for standing in scene.standings.values()],
+        "cluster": cluster_to_json(scene.cluster),
+        "decisions": [decision_to_json(decision) for decision in verdict.decisions],
+        "next_round_s": verdict.next_round_s,
+    }
+
+
+class RecordingFolder:
+    """Writes rounds into files of a folder, each named by its first round."""
+
+    def __init__(self, folder: Path, rounds_per_file: int = ROUNDS_PER_FILE) -> None:
+        self._folder, self._rounds_per_file = folder, rounds_per_file
+        self._open: parquet.Recorder | None = None
+        self._rounds = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileUnwritable(
+                f"{folder} cannot be written: {error.strerror}.", "Choose another place."
+            ) from error
+
+    def write(self, scene: Scene, policy: Policy, state: State, verdict: Verdict) -> None:
+        if self._open is not None and self._rounds >= self._rounds_per_file:
+            self.close()
+        body = text(round_to_json(scene, policy, state, verdict))
+        if self._open is None:
+            self._open = parquet.Recorder(self._folder / f"rounds-{scene.round:010d}.parquet")
+            self._rounds = 0
+            # What the first round looks back on is in the file, too.
+            for snapshot in scene.series.snapshots[:-1]:
+                self._open.write(snapshot)
+        self._open.write(scene.series.last, body)
+        self._rounds += 1
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,156 @@
+"""Owns deciding again: a recording and a policy in, decisions out, the same bytes every time."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trilithon.control.forms import cluster_from_json, decision_to_json, standing_from_json, text
+from trilithon.errors import FileUnreadable, InvalidRecording
+from trilithon.model.allocation import Allocation
+from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.series import Series
+from trilithon.model.snapshot import Snapshot
+from trilithon.policies.policy import Decision, Policy, State
+from trilithon.policies.scene import Cluster, Scene, Span, Standing
+from trilithon.recording import files, parquet
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A round, decided again. `recorded` are the decisions of then, if the recording has them and they
+    are by the same policy with the same parameters.
+    """
+
+    round: int
+    time_s: float
+    decisions: tuple[Decision, ...]
+    recorded: tuple[Mapping[str, Any], ...] | None
+
+    def lines(self) -> list[str]:
+        return [text(decision_to_json(decision)) for decision in self.decisions]
+
+    @property
+    def same(self) -> bool | None:
+        if self.recorded is None:
+            return None
+        return self.lines() == [text(decision) for decision in self.recorded]
+
+
+def replay(path: Path, policy: Policy, seed: int | None = None) -> Iterator[Replayed]:
+    """Every round of a recording. What the policy remembers goes on from round to round; it begins with
+    what it remembered then if it is the policy of the recording, with the seed otherwise.
+    """
+    yield from replayed(rounds_of(path), policy, seed)
+
+
+def rounds_of(path: Path) -> list[tuple[Snapshot, Mapping[str, Any] | None]]:
+    """The snapshots of a recording, or of all recordings in a folder, with what was known then."""
+    if not path.is_dir():
+        try:
+            with path.open("rb") as stream:
+                known = stream.read(4) == b"PAR1"
+        except OSError as error:
+            raise FileUnreadable(
+                f"{path} cannot be read: {error.strerror}.", "Check the name."
+            ) from error
+        if not known:
+            return [(snapshot, None) for snapshot in files.load(path).snapshots]
+        return [
+            (snapshot, None if body is None else json.loads(body))
+            for snapshot, body in parquet.read_rounds(path)
+        ]
+    found = sorted(path.glob("*.parquet"))
+    if not found:
+        raise FileUnreadable(f"There is no recording in {path}.", "Check the name.")
+    # The snapshots that a file looks back on are the last ones of the file before.
+    return [pair for file in found for pair in rounds_of(file)]
+
+
+def replayed(
+    rounds: Sequence[tuple[Snapshot, Mapping[str, Any] | None]],
+    policy: Policy,
+    seed: int | None = None,
+) -> Iterator[Replayed]:
+    plain = all(known is None for _, known in rounds)
+    state: State | None = None
+    past: list[Snapshot] = []
+    guess = _Guess()
+    for number, (snapshot, known) in enumerate(rounds, 1):
+        if past and snapshot.time_s <= past[-1].time_s:
+            # A file begins with what its first round looks back on, or the clock was set back.
+            past = [one for one in past if one.time_s < snapshot.time_s] if known is None else []
+        past.append(snapshot)
+        if known is not None:
+            scene, same = _recorded_scene(past, known, policy)
+            past = past[-max(known["snapshots"], len(scene.series)) :]
+            if state is None and same and seed is None:
+                state = known["state"]
+        elif plain:
+            scene, same = guess.scene(number, past, policy.lookback_s), False
+        else:
+            continue
+        verdict = policy.decide(scene, {"seed": seed or 0} if state is None else state)
+        state = verdict.state
+        recorded = tuple(known["decisions"]) if known is not None and same else None
+        yield Replayed(scene.round, scene.now_s, verdict.decisions, recorded)
+
+
+def _recorded_scene(
+    past: Sequence[Snapshot], known: Mapping[str, Any], policy: Policy
+) -> tuple[Scene, bool]:
+    """The scene of a recorded round, and whether the policy is that of the recording."""
+    same = known["policy"] == policy.name and known["parameters"] == policy.parameters.given()
+    if known["snapshots"] > len(past):
+        raise InvalidRecording(
+            f"Round {known['round']} looks back on {known['snapshots']} snapshots; "
+            f"the recording has {len(past)}.",
+            "Replay it together with the files before it.",
+        )
+    seen = tuple(past[-known["snapshots"] :])
+    standings = [standing_from_json(standing) for standing in known["standings"]]
+    scene = Scene(
+        known["round"],
+        Series(seen, known["limit_s"] if same else policy.lookback_s),
+        {standing.job: standing for standing in standings},
+        cluster_from_json(known["cluster"]),
+    )
+    return scene, same
+
+
+class _Guess:
+    """How jobs stood, where nobody recorded it: with the instances that a snapshot shows."""
+
+    def __init__(self) -> None:
+        self._standings: dict[str, Standing] = {}
+
+    def scene(self, number: int, past: Sequence[Snapshot], lookback_s: float) -> Scene:
+        last = past[-1]
+        self._standings = {name: self._standing(last, name) for name in last.jobs}
+        cluster = Cluster(
+            Capabilities(dict.fromkeys(Ability, How.LIVE)), machines=last.layout.machines
+        )
+        return Scene(number, Series(tuple(past), lookback_s), self._standings, cluster)
+
+    def _standing(self, snapshot: Snapshot, name: str) -> Standing:
+        job = snapshot.jobs[name]
+        seen = snapshot.job(name).parallelism
+        wanted = {o.name: max(1, seen.get(o.name, 0)) for o in job.operators}
+        before = self._standings.get(name)
+        if before is not None and dict(before.allocation.parallelism) == wanted:
+            return before
+        if before is not None:
+            return replace(
+                before,
+                allocation=before.allocation.rescaled(wanted),
+                changed_s=snapshot.time_s,
+            )
+        return Standing(
+            job=name,
+            tenant=job.tenant,
+            allocation=Allocation(name, 1, wanted),
+            accepted_s=snapshot.time_s,
+            fixed=frozenset(job.bounds.fixed),
+            spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
+        )

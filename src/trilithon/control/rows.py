@@ -1,0 +1,105 @@
+"""Owns what the journal gives back: jobs, specs, decisions and actions as values."""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Wish(StrEnum):
+    """What the owner of a job wants of it."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    DELETE = "delete"
+
+
+class Stand(StrEnum):
+    """How far a spec, or an allocation, has come."""
+
+    WANTED = "wanted"  # recorded, and not yet known to be in force
+    GOOD = "good"  # a spec under which the job became healthy
+    ACCEPTED = "accepted"  # an allocation that the engine has
+    FAILED = "failed"  # a spec under which it did not
+    REFUSED = "refused"  # an allocation that the engine did not take
+    PAST = "past"  # of an earlier life of the job
+
+
+@dataclass(frozen=True, slots=True)
+class SpecRow:
+    job: str
+    generation: int
+    body: Mapping[str, Any]
+    checkpoint: str
+    accepted_s: float
+    standing: Stand
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRow:
+    id: str
+    decision: str | None
+    job: str | None
+    kind: str
+    body: Mapping[str, Any]
+    wanted_s: float
+    started_s: float | None
+    ended_s: float | None
+    status: str | None
+    code: str | None
+    message: str | None
+    took_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    id: str
+    round: int
+    time_s: float
+    job: str | None
+    policy: str
+    reason: str
+    sentence: str
+    numbers: Mapping[str, float | None]
+    causes: tuple[str, ...]
+    expects: Mapping[str, Any] | None
+    asked: tuple[Mapping[str, Any], ...]
+    granted: tuple[Mapping[str, Any], ...]
+    clips: tuple[Mapping[str, Any], ...]
+    times: int
+    last_s: float
+    came: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    id: int
+    time_s: float
+    kind: str
+    job: str | None
+    text: str
+
+
+def spec_of(row: sqlite3.Row) -> SpecRow:
+    given = {**dict(row), "body": json.loads(row["body"]), "standing": Stand(row["standing"])}
+    return SpecRow(**given)
+
+
+def action_of(row: sqlite3.Row) -> ActionRow:
+    return ActionRow(**{**dict(row), "body": json.loads(row["body"])})
+
+
+def decision_of(row: sqlite3.Row) -> DecisionRow:
+    given: dict[str, Any] = dict(row)
+    for name in ("numbers", "expects", "came"):
+        given[name] = None if given[name] is None else json.loads(given[name])
+    for name in ("causes", "asked", "granted", "clips"):
+        given[name] = tuple(json.loads(given[name]))
+    return DecisionRow(**given)
+
+
+def event_of(row: sqlite3.Row) -> EventRow:
+    return EventRow(**dict(row))

@@ -1,0 +1,117 @@
+"""Owns what the guard and the loop go by: limits with defaults, quotas, quiet hours; and reading them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from trilithon.errors import InvalidPolicy
+from trilithon.policies.parameters import Parameters, parameter
+from trilithon.policies.scene import Mode
+
+DAY_S: Final = 86_400.0
+_HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+
+
+@dataclass(frozen=True)
+class Limits(Parameters):
+    """The numbers that the guard and the loop go by."""
+
+    round_s: float = parameter(10.0, "s", "from one round to the next", least=0.1)
+    cool_down_s: float = parameter(30.0, "s", "after a change, before the next one of that job")
+    up_factor: float = parameter(2.0, "ratio", "an operator's most growth at once", least=1)
+    down_factor: float = parameter(0.5, "ratio", "an operator's most shrinking at once", most=1)
+    down_delay_s: float = parameter(60.0, "s", "how long fewer must be wished for; the most counts")
+    saturated: float = parameter(0.9, "ratio", "capacity from which nothing is lowered", most=1)
+    backlog_s: float = parameter(5.0, "s", "backlog, in seconds of arrivals, that forbids lowering")
+    fresh_s: float = parameter(
+        20.0, "s", "complete metrics after a failure or a gap, before acting"
+    )
+    stale_s: float = parameter(
+        30.0, "s", "between two snapshots after which the series begins anew"
+    )
+    healthy_within_s: float = parameter(120.0, "s", "for a new spec to become healthy", least=1)
+    good_after_s: float = parameter(20.0, "s", "of health that make a spec good")
+    watch_s: float = parameter(
+        30.0, "s", "after an action in which the gap it caused is looked for"
+    )
+    series_every_s: float = parameter(60.0, "s", "between two entries of the compact series")
+    keep_series_s: float = parameter(DAY_S, "s", "age limit of the compact series")
+    keep_history_s: float = parameter(30 * DAY_S, "s", "age limit of decisions, actions and events")
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """A part of the day, in UTC; it may go over midnight."""
+
+    start_s: float
+    end_s: float
+
+    @classmethod
+    def of(cls, text: str) -> "Hours":
+        if (found := _HOURS.fullmatch(text)) is None:
+            raise InvalidPolicy(f"{text!r} are no hours.", "Write them as 22:00-06:00, in UTC.")
+        a, b, c, d = map(int, found.groups())
+        return cls(60.0 * (60 * a + b), 60.0 * (60 * c + d))
+
+    def __contains__(self, now_s: float) -> bool:
+        at = now_s % DAY_S
+        if self.start_s <= self.end_s:
+            return self.start_s <= at < self.end_s
+        return at >= self.start_s or at < self.end_s
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Everything that whoever runs a cluster can set. `quiet` are hours in which nothing is changed."""
+
+    limits: Limits = field(default_factory=Limits)
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    quiet: tuple[Hours, ...] = ()
+    mode: Mode = Mode.AUTO
+    policy: str = "threshold"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Rules":
+        """Rules from a file's data. What is not known is refused."""
+        known = ("limits", "quotas", "quiet_hours", "mode", "policy", "parameters", "seed")
+        if unknown := sorted(set(data) - set(known)):
+            raise InvalidPolicy(
+                f"There is no rule {unknown[0]!r}.", f"There are: {', '.join(known)}."
+            )
+        mode = data.get("mode", "auto")
+        if mode not in list(Mode):
+            raise InvalidPolicy(f"There is no mode {mode!r}.", f"There are: {', '.join(Mode)}.")
+        quotas = _mapping(data, "quotas")
+        for tenant, quota in quotas.items():
+            if not isinstance(quota, int) or isinstance(quota, bool) or quota < 0:
+                raise InvalidPolicy(
+                    f"The quota of {tenant!r} is {quota!r}.", "It is a number of slots."
+                )
+        hours = data.get("quiet_hours", [])
+        if not isinstance(hours, list) or not all(isinstance(one, str) for one in hours):
+            raise InvalidPolicy("`quiet_hours` is a list.", "Write them as 22:00-06:00, in UTC.")
+        seed = data.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise InvalidPolicy(f"The seed is {seed!r}.", "It is a whole number.")
+        return cls(
+            limits=Limits.of(_mapping(data, "limits")),
+            quotas=quotas,
+            quiet=tuple(Hours.of(one) for one in hours),
+            mode=Mode(mode),
+            policy=str(data.get("policy", "threshold")),
+            parameters=_mapping(data, "parameters"),
+            seed=seed,
+        )  # fmt: skip
+
+    def quiet_at(self, now_s: float) -> bool:
+        return any(now_s in hours for hours in self.quiet)
+
+
+def _mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = data.get(name, {})
+    if not isinstance(found, Mapping):
+        raise InvalidPolicy(f"`{name}` is no mapping.", "Write `name: value` under it.")
+    return dict(found)

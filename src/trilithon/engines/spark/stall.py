@@ -1,0 +1,45 @@
+"""Owns what a batch's end costs: the stall between two batches, and the latency that no job gets below for it.
+
+Records that come while the next batch is planned and its tasks start wait for it. With a stall of s every T
+seconds a share (s − x) / T of the records waits longer than x, so the q-quantile cannot be below
+s − (1 − q) · T, and the mean not below s² / 2T.
+"""
+
+from typing import Final
+
+from trilithon.model.intent import Metric
+from trilithon.model.job import Job
+
+# Measured with warm JVMs (`python -m bench.proof_boundaries --parts boundaries`): about 0.4 s, and 6 ms
+# for each task of the job. With more than one executor it is about twice as long.
+_BASE_S: Final = 0.4
+_PER_TASK_S: Final = 0.006
+
+
+def stall_s(tasks: int) -> float:
+    """How long nothing comes out when a batch of so many tasks ends and the next begins."""
+    return _BASE_S + _PER_TASK_S * tasks
+
+
+def floor_ms(job: Job, quantile: float | None) -> float:
+    """The latency in ms that the stall alone puts under a quantile, or under the mean (None)."""
+    stalled_s = stall_s(job.tasks)
+    if quantile is None:
+        return 1000 * stalled_s**2 / (2 * job.batch_s)
+    return max(0.0, 1000 * (stalled_s - (1 - quantile) * job.batch_s))
+
+
+def below_floor(job: Job) -> list[str]:
+    """Sentences about thresholds that no parallelism can meet, because batches are too short for them."""
+    found = []
+    for threshold in job.intent.thresholds:
+        if threshold.metric is not Metric.LATENCY:
+            continue
+        floor = floor_ms(job, threshold.quantile)
+        if floor > threshold.value:
+            found.append(
+                f"{threshold} cannot be kept: each end of a batch holds records up for about "
+                f"{1000 * stall_s(job.tasks):.0f} ms, which puts {threshold.statistic or 'the mean'} at "
+                f"{floor:.0f} ms or more with batches of {job.batch_s:g} s. Make them longer."
+            )
+    return found

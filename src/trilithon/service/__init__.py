@@ -1,0 +1,1 @@
+"""The daemon: the loop in a thread, and a small HTTP API on loopback in front of it."""

@@ -1,0 +1,210 @@
+"""Owns the HTTP API: which address answers what, who may ask, and one shape for every error."""
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, Final
+
+from fastapi import Body, FastAPI, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+import trilithon
+from trilithon.control.explain import explain, explain_one
+from trilithon.errors import (
+    DoesNotFit,
+    HostUnreachable,
+    InvalidJob,
+    JobEnding,
+    JournalUnusable,
+    NeedsNewCheckpoint,
+    NotFound,
+    TrilithonError,
+)
+from trilithon.policies.scene import Mode
+from trilithon.service import views
+from trilithon.service.daemon import Daemon
+from trilithon.spec.build import build
+
+# The one table from errors to HTTP; what is not here is a wrong request.
+STATUSES: Final[dict[type[TrilithonError], int]] = {
+    NotFound: 404,
+    InvalidJob: 422,
+    NeedsNewCheckpoint: 409,
+    JobEnding: 409,
+    DoesNotFit: 409,
+    HostUnreachable: 503,
+    JournalUnusable: 500,
+}
+EVENTS_EVERY_S: Final = 0.5
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+Next = Callable[[Request], Awaitable[Response]]
+
+
+def api(daemon: Daemon) -> FastAPI:
+    """The API of a daemon. It can be opened with the daemon's token only, from this machine only."""
+    app = FastAPI(title="Trilithon", version=trilithon.__version__, docs_url=None, redoc_url=None)
+    _protect(app, daemon)
+    _answer_errors(app)
+    _jobs(app, daemon)
+    _explanations(app, daemon)
+    _cluster(app, daemon)
+    return app
+
+
+def _protect(app: FastAPI, daemon: Daemon) -> None:
+    @app.middleware("http")
+    async def _token(request: Request, follow: Next) -> Response:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if request.url.path != "/health" and not hmac.compare_digest(
+            given.encode(), daemon.token.encode()
+        ):
+            return _error(
+                401, "NOT_ALLOWED", "This needs the daemon's token.", "It is in its folder."
+            )
+        return await follow(request)
+
+    # A page in a browser must not reach the daemon by a name that it made to mean this machine.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+
+
+def _error(status: int, code: str, message: str, hint: str = "", **more: Any) -> JSONResponse:
+    body = {"error": {"code": code, "message": message, "hint": hint, **more}}
+    return JSONResponse(body, status)
+
+
+def _answer_errors(app: FastAPI) -> None:
+    @app.exception_handler(TrilithonError)
+    async def _ours(_: Request, error: TrilithonError) -> JSONResponse:
+        status = next((s for kind, s in STATUSES.items() if isinstance(error, kind)), 400)
+        problems = error.problems if isinstance(error, InvalidJob) else ()
+        told = [
+            {"code": p.code, "path": p.path, "message": p.message, "hint": p.hint} for p in problems
+        ]
+        return _error(status, error.code, error.message, error.hint, problems=told)
+
+    @app.exception_handler(RequestValidationError)
+    async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return _error(422, "NOT_UNDERSTOOD", f"{place}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> JSONResponse:
+        return _error(error.status_code, "NOT_FOUND" if error.status_code == 404 else "NOT_UNDERSTOOD", str(error.detail))  # fmt: skip
+
+
+def _jobs(app: FastAPI, daemon: Daemon) -> None:
+    desk = daemon.desk
+
+    @app.get("/jobs")
+    def list_jobs() -> list[dict[str, Any]]:
+        return views.jobs(daemon)
+
+    @app.get("/jobs/{tenant}/{name}")
+    def get_job(tenant: str, name: str) -> dict[str, Any]:
+        return views.job(daemon, f"{tenant}/{name}")
+
+    @app.post("/jobs")
+    def apply_job(
+        spec: Annotated[dict[str, Any], Body(embed=True)],
+        mode: Annotated[Mode | None, Body()] = None,
+        anew: Annotated[bool, Body()] = False,
+        dry_run: Annotated[bool, Body()] = False,
+    ) -> dict[str, Any]:
+        """Accepts a job, or a new version; with `dry_run` only tells what that would do."""
+        job = build(spec)
+        if dry_run:
+            plan = desk.plan(job)
+            return {"job": job.id, "impact": plan.impact.value, "told": str(plan)}
+        accepted = desk.apply(job, mode, anew=anew)
+        daemon.wake()
+        return {
+            "job": accepted.job,
+            "generation": accepted.generation,
+            "impact": accepted.plan.impact.value,
+            "told": accepted.told,
+        }
+
+    @app.delete("/jobs/{tenant}/{name}")
+    def delete_job(tenant: str, name: str) -> dict[str, Any]:
+        return _wished(desk.delete, f"{tenant}/{name}")
+
+    @app.post("/jobs/{tenant}/{name}/pause")
+    def pause_job(tenant: str, name: str) -> dict[str, Any]:
+        return _wished(desk.pause, f"{tenant}/{name}")
+
+    @app.post("/jobs/{tenant}/{name}/resume")
+    def resume_job(tenant: str, name: str) -> dict[str, Any]:
+        return _wished(desk.resume, f"{tenant}/{name}")
+
+    @app.put("/jobs/{tenant}/{name}/mode")
+    def set_mode(tenant: str, name: str, mode: Annotated[Mode, Body(embed=True)]) -> dict[str, Any]:
+        return _wished(lambda job: desk.mode(job, mode), f"{tenant}/{name}")
+
+    def _wished(wish: Callable[[str], None], job: str) -> dict[str, Any]:
+        wish(job)
+        daemon.wake()
+        return views.job_line(job, desk.held(job))
+
+
+def _explanations(app: FastAPI, daemon: Daemon) -> None:
+    journal = daemon.journal
+
+    def known(name: str) -> str:
+        if not journal.specs(name):
+            raise NotFound(f"There is no job {name!r} in the journal.")
+        return name
+
+    @app.get("/jobs/{tenant}/{name}/history")
+    def history(tenant: str, name: str, limit: Limit = 100) -> dict[str, Any]:
+        return views.history(journal, known(f"{tenant}/{name}"), limit)
+
+    @app.get("/jobs/{tenant}/{name}/explanation")
+    def explanation(tenant: str, name: str, limit: Limit = 20) -> list[dict[str, Any]]:
+        return explain(journal, f"{tenant}/{name}", limit)
+
+    @app.get("/jobs/{tenant}/{name}/series")
+    def series(tenant: str, name: str, since_s: float = 0.0) -> list[dict[str, Any]]:
+        return views.series(journal, known(f"{tenant}/{name}"), since_s)
+
+    @app.get("/decisions")
+    def decisions(limit: Limit = 100, since_s: float = 0.0) -> list[dict[str, Any]]:
+        found = journal.decisions(None, limit, since_s)
+        return [explain_one(one, journal.actions(one.id)) for one in found]
+
+    @app.get("/events", response_class=EventSourceResponse)
+    async def events(
+        after: int | None = None, last_event_id: Annotated[str | None, Header()] = None
+    ) -> AsyncIterator[ServerSentEvent]:
+        """What happens, as it happens; `after`, or the header of a reader that comes back, says from
+        where on.
+        """
+        upto = after
+        if upto is None and last_event_id and last_event_id.isdigit():
+            upto = int(last_event_id)
+        if upto is None:
+            upto = await run_in_threadpool(journal.last_event)
+        while not daemon.stopping:
+            for row in await run_in_threadpool(journal.events, upto):
+                upto = row.id
+                yield ServerSentEvent(data=views.event(row), event=row.kind, id=str(row.id))
+            await asyncio.sleep(EVENTS_EVERY_S)
+
+
+def _cluster(app: FastAPI, daemon: Daemon) -> None:
+    @app.get("/health")
+    def health() -> dict[str, Any]:
+        return views.health(daemon)
+
+    @app.get("/cluster")
+    def cluster() -> dict[str, Any]:
+        return views.cluster(daemon)
+
+    @app.get("/figures")
+    def figures() -> list[dict[str, Any]]:
+        return views.figures(daemon)

@@ -1,0 +1,129 @@
+"""Owns the life of a daemon: alone in its folder, a loop that goes round in a thread, and a clean end."""
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from trilithon import folders
+from trilithon.contract.engine import Engine
+from trilithon.control.clock import Clock, SystemClock
+from trilithon.control.desk import Desk
+from trilithon.control.journal import FILE, Journal
+from trilithon.control.loop import Controller
+from trilithon.control.record import RecordingFolder
+from trilithon.control.rules import Rules
+from trilithon.errors import DaemonRuns, DaemonUnreachable
+from trilithon.policies.registry import policy
+
+ADDRESS: Final = "daemon.json"
+
+
+@dataclass
+class Daemon:
+    """A controller whose rounds go on by themselves."""
+
+    controller: Controller
+    journal: Journal
+    token: str
+    desk: Desk = field(init=False)
+    failure: str = ""
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(self.controller)
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """The next round begins at once: an owner waits for it."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the loop after the round that is under way."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.is_set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                wait_s = self.controller.round().next_s
+                self.failure = ""
+            except Exception as error:  # noqa: BLE001 - whatever fails, the next round may mend it
+                self.failure = f"{type(error).__name__}: {error}"
+                wait_s = self.controller.rules.limits.round_s
+            self._wake.wait(wait_s)
+            self._wake.clear()
+
+
+@contextmanager
+def daemon(
+    engine: Engine,
+    rules: Rules,
+    folder: Path,
+    record: Path | None = None,
+    clock: Clock | None = None,
+) -> Iterator[Daemon]:
+    """A daemon of a state folder, its loop running. A second one in the same folder is refused."""
+    refusal = DaemonRuns(
+        f"A daemon runs in {folder} already.", "Use it, end it, or set TRILITHON_STATE."
+    )
+    with ExitStack() as ending:
+        ending.enter_context(folders.alone(folder, "state", "TRILITHON_STATE", 0o700, refusal))
+        journal = Journal(folder / FILE)
+        ending.callback(journal.close)
+        recorder = None
+        if record is not None:
+            recorder = ending.enter_context(RecordingFolder(record))
+        controller = Controller(
+            engine,
+            journal,
+            policy(rules.policy, rules.parameters),
+            rules,
+            clock or SystemClock(),
+            recorder,
+        )
+        found = Daemon(controller, journal, secrets.token_urlsafe(24))
+        ending.callback(found.stop)
+        found.start()
+        yield found
+
+
+def publish(folder: Path, port: int, token: str) -> None:
+    """Writes where the daemon answers, and what opens it, for its owner only."""
+    path = folder / ADDRESS
+    path.unlink(missing_ok=True)
+    data = {"url": f"http://127.0.0.1:{port}", "token": token, "pid": os.getpid()}
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        json.dump(data, stream)
+
+
+def withdraw(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / ADDRESS).unlink()
+
+
+def published(folder: Path) -> dict[str, Any]:
+    """Where the daemon of a folder answers."""
+    try:
+        found: dict[str, Any] = json.loads((folder / ADDRESS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DaemonUnreachable(
+            f"No daemon has written to {folder} where it answers.",
+            "Start one with `trilithon serve`.",
+        ) from error
+    return found

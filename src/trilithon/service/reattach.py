@@ -1,0 +1,53 @@
+"""Owns an engine that is somewhere else and may come and go: each call tries to reach it anew."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from trilithon.contract.engine import Accepted, Action, Capabilities, Engine, Outcome
+from trilithon.errors import HostUnreachable
+from trilithon.model.allocation import Allocation
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+
+T = TypeVar("T")
+
+
+class ReattachingEngine:
+    """Reaches an engine by a function, and again after it was lost. Closing it leaves that one alone."""
+
+    def __init__(self, reach: Callable[[], Engine]) -> None:
+        self._reach = reach
+        self._engine: Engine | None = None
+
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
+        return self._ask(lambda engine: engine.submit(job, allocation, checkpoint))
+
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        return self._ask(lambda engine: engine.cancel(job, keep))
+
+    def apply(self, action: Action) -> Outcome:
+        return self._ask(lambda engine: engine.apply(action))
+
+    def jobs(self) -> Mapping[str, Accepted]:
+        return self._ask(lambda engine: engine.jobs())
+
+    def reports(self) -> Sequence[Report]:
+        return self._ask(lambda engine: engine.reports())
+
+    def capabilities(self) -> Capabilities:
+        return self._ask(lambda engine: engine.capabilities())
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def _ask(self, call: Callable[[Engine], T]) -> T:
+        if self._engine is None:
+            self._engine = self._reach()
+        try:
+            return call(self._engine)
+        except HostUnreachable:
+            # What was asked may have been done: whoever asked decides whether to ask again.
+            self.close()
+            raise

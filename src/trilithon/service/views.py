@@ -1,0 +1,160 @@
+"""Owns what the API shows of a controller: jobs, the cluster, live figures, as data."""
+
+from typing import Any
+
+import trilithon
+from trilithon.contract.engine import Accepted
+from trilithon.contract.figures import summary
+from trilithon.control.books import Held
+from trilithon.control.compact import CompactSeries
+from trilithon.control.explain import clock
+from trilithon.control.journal import Journal
+from trilithon.control.rows import EventRow, Wish
+from trilithon.recording.snapshots import job_to_json
+from trilithon.service.daemon import Daemon
+
+
+def health(daemon: Daemon) -> dict[str, Any]:
+    controller, last = daemon.controller, daemon.controller.last
+    problem = daemon.failure or (last.blind if last else "")
+    return {
+        "status": "ok" if last is not None and not problem else "starting" if last is None and not problem else "blind",
+        "problem": problem,
+        "version": trilithon.__version__,
+        "policy": controller.policy.name,
+        "round": controller.books.round,
+        "round_s": controller.rules.limits.round_s,
+        "last_round_s": None if last is None else last.time_s,
+    }  # fmt: skip
+
+
+def job_line(name: str, held: Held) -> dict[str, Any]:
+    return {
+        "job": name,
+        "tenant": held.job.tenant,
+        "state": _state(held),
+        "mode": held.mode.value,
+        "generation": held.version.generation,
+        "standing": held.version.standing.value,
+        "instances": held.wanted.instances,
+        "parallelism": dict(held.wanted.parallelism),
+        "in_flight": held.in_flight and held.wish is Wish.RUN,
+        "problem": held.problem,
+    }
+
+
+def _state(held: Held) -> str:
+    if held.wish is Wish.DELETE:
+        return "ending"
+    if held.wish is Wish.PAUSE:
+        return "pausing" if held.running else "paused"
+    if not held.running:
+        return "not started" if held.tries else "starting"
+    return held.health or "running"
+
+
+def jobs(daemon: Daemon) -> list[dict[str, Any]]:
+    with daemon.controller.lock:
+        return [job_line(name, held) for name, held in daemon.controller.books.jobs.items()]
+
+
+def job(daemon: Daemon, name: str) -> dict[str, Any]:
+    with daemon.controller.lock:
+        held = daemon.desk.held(name)
+        found = job_line(name, held)
+        gaps = {ability.value: gap_s for ability, (gap_s, _) in held.gap_s.items()}
+        return {
+            **found,
+            "accepted_s": held.accepted_s,
+            "changed_s": held.changed_s,
+            "allocation_generation": held.wanted.generation,
+            "learned_gap_s": gaps,
+            "spec": job_to_json(held.job)["spec"],
+            "figures": next(iter(figures(daemon, [name])), None),
+        }
+
+
+def figures(daemon: Daemon, names: list[str] | None = None) -> list[dict[str, Any]]:
+    """The live figures of the jobs that run."""
+    controller = daemon.controller
+    with controller.lock:
+        accepted = {
+            name: Accepted(held.job, held.wanted, held.health or "running", held.problem)
+            for name, held in controller.books.jobs.items()
+            if held.running and (names is None or name in names)
+        }
+        return summary(controller.assessment(), accepted)
+
+
+def cluster(daemon: Daemon) -> dict[str, Any]:
+    controller = daemon.controller
+    with controller.lock:
+        held = list(controller.books.jobs.values())
+        found = controller.cluster
+        tenants = sorted({one.job.tenant for one in held} | set(controller.rules.quotas))
+        return {
+            **health(daemon),
+            "jobs": len(held),
+            "running": sum(one.running for one in held),
+            "slots": found.slots,
+            "slots_used": found.slots_used,
+            "tasks": found.capabilities.tasks,
+            "machines": list(found.machines),
+            "abilities": {
+                str(ability): str(how) for ability, how in found.capabilities.how.items()
+            },
+            "tenants": [
+                {
+                    "tenant": tenant,
+                    "jobs": sum(one.job.tenant == tenant for one in held),
+                    "slots_used": sum(
+                        one.wanted.instances
+                        for one in held
+                        if one.job.tenant == tenant and one.running
+                    ),
+                    "quota": controller.rules.quotas.get(tenant),
+                }
+                for tenant in tenants
+            ],
+        }
+
+
+def event(row: EventRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "time_s": row.time_s,
+        "time": clock(row.time_s),
+        "kind": row.kind,
+        "job": row.job,
+        "text": row.text,
+    }
+
+
+def history(journal: Journal, name: str, limit: int) -> dict[str, Any]:
+    """The versions of a job's spec, and what happened to it, the oldest first."""
+    rows = journal.database.all(
+        "SELECT * FROM (SELECT * FROM event WHERE job = ? ORDER BY id DESC LIMIT ?) ORDER BY id",
+        name, limit,
+    )  # fmt: skip
+    return {
+        "job": name,
+        "versions": [
+            {
+                "generation": spec.generation,
+                "standing": spec.standing.value,
+                "accepted_s": spec.accepted_s,
+                "accepted": clock(spec.accepted_s),
+                "checkpoint": spec.checkpoint,
+                "told": spec.told,
+            }
+            for spec in journal.specs(name)
+        ],
+        "events": [event(EventRow(**dict(row))) for row in rows],
+    }
+
+
+def series(journal: Journal, name: str, since_s: float) -> list[dict[str, Any]]:
+    return [
+        {"time_s": point.time_s, **point.numbers, "operators": point.operators}
+        for point in CompactSeries(journal).read(name, since_s)
+    ]

@@ -1,0 +1,152 @@
+"""The journal: on the disk when it is committed, migrated by number, and never longer than its age limit."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import FakeCluster, chain
+from tests.control.scene import World, rules
+from trilithon.control.compact import CompactSeries
+from trilithon.control.database import Database, migrations
+from trilithon.control.journal import FILE, Journal
+from trilithon.errors import JournalUnusable
+
+JOB = chain()
+
+
+def test_the_journal_is_written_ahead_and_synced_in_full(tmp_path: Path) -> None:
+    database = Database(tmp_path / FILE)
+    assert database.all("PRAGMA journal_mode")[0][0] == "wal"
+    assert database.all("PRAGMA synchronous")[0][0] == 2
+    assert database.all("PRAGMA user_version")[0][0] == max(migrations())
+    database.close()
+
+
+def test_the_migrations_are_numbered_from_one_without_a_gap() -> None:
+    assert sorted(migrations()) == list(range(1, len(migrations()) + 1))
+
+
+def test_a_journal_is_brought_to_the_newest_version_step_by_step(tmp_path: Path) -> None:
+    first = {1: "CREATE TABLE a (x INTEGER) STRICT; INSERT INTO a VALUES (7);"}
+    Database(tmp_path / "j", first).close()
+    both = {**first, 2: "ALTER TABLE a ADD COLUMN y TEXT; UPDATE a SET y = 'new';"}
+    database = Database(tmp_path / "j", both)
+    assert [tuple(row) for row in database.all("SELECT * FROM a")] == [(7, "new")]
+    database.close()
+    again = Database(tmp_path / "j", both)
+    assert again.all("PRAGMA user_version")[0][0] == 2
+    again.close()
+
+
+def test_a_step_that_fails_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    first = {1: "CREATE TABLE a (x INTEGER) STRICT;"}
+    Database(tmp_path / "j", first).close()
+    with pytest.raises(JournalUnusable):
+        Database(tmp_path / "j", {**first, 2: "CREATE TABLE b (x INTEGER) STRICT; SELECT nothing;"})
+    database = Database(tmp_path / "j", first)
+    assert database.all("PRAGMA user_version")[0][0] == 1
+    assert database.all("SELECT name FROM sqlite_master WHERE name = 'b'") == []
+    database.close()
+
+
+def test_a_journal_of_a_newer_program_is_refused_and_not_touched(tmp_path: Path) -> None:
+    Database(tmp_path / "j", {1: "SELECT 1;", 2: "SELECT 1;"}).close()
+    before = (tmp_path / "j").read_bytes()
+    with pytest.raises(JournalUnusable, match="version 2"):
+        Database(tmp_path / "j", {1: "SELECT 1;"})
+    assert (tmp_path / "j").read_bytes() == before
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text(
+        "This is a letter, and long enough to be mistaken for a page." * 100
+    )
+    with pytest.raises(JournalUnusable, match="cannot be used"):
+        Database(tmp_path / "j")
+
+
+def test_what_fails_inside_a_transaction_is_not_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / FILE)
+
+    def write() -> None:
+        with journal.database.transaction("wish") as database:
+            database.insert("event", time_s=1.0, kind="a", text="first")
+            database.insert("cost", job="no/body", ability="weights", gap_s=1.0, times=1)
+
+    with pytest.raises(sqlite3.IntegrityError):
+        write()
+    assert journal.events() == ()
+    journal.close()
+
+
+def test_what_is_older_than_its_age_limit_is_forgotten_and_what_is_in_force_is_not(
+    tmp_path: Path,
+) -> None:
+    world = World(
+        tmp_path, FakeCluster(), rules(keep_series_s=300, keep_history_s=600, series_every_s=20)
+    )
+    world.cluster.rates[JOB.id] = 250.0
+    world.desk.apply(JOB)
+    world.rounds(40)
+    wanted = world.controller.books.jobs[JOB.id].wanted
+    world.rounds(160)
+    now_s = world.cluster.now_s
+    for table, column, limit_s in (
+        ("series", "time_s", 300), ("decision", "last_s", 600), ("event", "time_s", 600),
+        ("action", "ended_s", 600),
+    ):  # fmt: skip
+        [(oldest,)] = world.rows(f"SELECT min({column}) FROM {table}")  # noqa: S608
+        # What is due is forgotten every ten minutes.
+        assert oldest is None or oldest >= now_s - limit_s - 600
+    world.start()
+    held = world.controller.books.jobs[JOB.id]
+    assert held.wanted.generation >= wanted.generation
+    assert held.wanted == world.cluster.allocations[JOB.id]
+
+
+def test_the_compact_series_gives_back_what_was_measured(tmp_path: Path) -> None:
+    world = World(tmp_path, FakeCluster(), rules(series_every_s=20))
+    other = chain("other", "search", operators=3)
+    world.desk.apply(JOB)
+    world.desk.apply(other)
+    world.cluster.rates = {JOB.id: 20.0, other.id: 40.0}
+    world.rounds(12)
+    assert world.journal is not None
+    points = list(CompactSeries(world.journal).read(other.id))
+    assert len(points) >= 4
+    last = points[-1]
+    assert last.numbers["throughput"] == pytest.approx(40.0, rel=1e-3)
+    assert set(last.operators) == {"o0", "o1", "o2"}
+    assert last.operators["o1"]["capacity"] == pytest.approx(0.4, rel=1e-3)
+    assert last.operators["o1"]["parallelism"] == 1
+    assert list(CompactSeries(world.journal).read("no/body")) == []
+
+
+def test_the_shape_of_the_series_is_written_only_when_it_changes(tmp_path: Path) -> None:
+    world = World(tmp_path, FakeCluster(), rules(series_every_s=10))
+    world.desk.apply(JOB)
+    world.rounds(20)
+    assert world.rows("SELECT count(*) FROM layout") == [(1,)]
+    world.desk.apply(chain("other"))
+    world.rounds(5)
+    assert world.rows("SELECT count(*) FROM layout") == [(2,)]
+
+
+def test_a_quiet_cluster_leaves_the_journal_alone(tmp_path: Path) -> None:
+    """A round in which nothing happens writes nothing, but for once a minute."""
+    world = World(tmp_path, FakeCluster())
+    world.desk.apply(chain(p95_ms=None))
+    world.rounds(5)
+    assert world.journal is not None
+    written: list[str] = []
+    transaction = world.journal.database.transaction
+
+    def counted(name: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        written.append(name)
+        return transaction(name)
+
+    world.journal.database.transaction = counted  # type: ignore[method-assign]
+    world.rounds(30)
+    assert len(written) <= 12
+    assert set(written) <= {"round", "series", "trim"}

@@ -1,0 +1,140 @@
+"""The daemon is killed with `kill -9` at every failpoint, and nothing is lost and nothing done twice.
+
+The host, with the jobs, goes on in the process of the test, as it does in reality.
+"""
+
+import multiprocessing
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import FakeCluster
+from tests.control import daemon
+from trilithon.control.failpoints import POINTS
+from trilithon.control.journal import FILE, Journal
+from trilithon.engines.host import Host
+from trilithon.model.action import Reallocate
+
+# Places that a healthy life does not come to: they are looked at in other tests.
+ELSEWHERE = {f"journal.adopt.{when}" for when in ("before", "inside", "after")}
+VISITED = [point for point in POINTS if point not in ELSEWHERE]
+SEEDS = (0, 1, 2)
+# A life comes to most places often, and to these only so many times.
+TIMES = {"recover": 1, "mode": 1, "gone": 1, "trim": 1, "wish": 2, "cost": 2}
+
+
+@pytest.fixture(scope="module")
+def processes() -> multiprocessing.context.ForkServerContext:
+    """Processes that are forked from one which has everything imported: a start costs milliseconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.control.daemon"])
+    return context
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[tuple[FakeCluster, Host]]:
+    cluster = FakeCluster(slots=14, auto_s=10.0)
+    cluster.rates = {"ads/a": 150.0, "ads/b": 60.0, "search/c": 250.0}
+    found = Host(cluster, tmp_path / "host.sock")
+    serving = threading.Thread(target=found.serve, daemon=True)
+    serving.start()
+    yield cluster, found
+    found.close()
+    serving.join(timeout=5)
+
+
+def test_there_are_enough_places_to_die_at() -> None:
+    assert len(VISITED) >= 25
+    assert len(set(POINTS)) == len(POINTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("point", VISITED)
+def test_what_was_accepted_survives_and_nothing_is_done_twice(
+    point: str,
+    seed: int,
+    tmp_path: Path,
+    host: tuple[FakeCluster, Host],
+    processes: multiprocessing.context.ForkServerContext,
+) -> None:
+    cluster, served = host
+    where = (str(tmp_path), str(served.path))
+    # Not always at the first time: by then the journal is nearly empty.
+    nth = min(1 + seed, TIMES.get(point.split(".")[1], 3))
+    life = processes.Process(target=daemon.live, args=(*where, cluster.now_s, seed, point, nth))
+    life.start()
+    life.join(timeout=60)
+    assert life.exitcode == -signal.SIGKILL, f"{point} was not reached"
+    running = set(cluster.jobs())
+    answer = processes.Queue()
+    after = processes.Process(target=daemon.recover, args=(*where, cluster.now_s, answer))
+    after.start()
+    jobs = answer.get(timeout=60)
+    after.join(timeout=60)
+    assert after.exitcode == 0
+    _nothing_accepted_is_lost(tmp_path, jobs)
+    _nothing_is_done_twice(tmp_path, cluster)
+    # The death of the daemon ended no job that is still wanted.
+    wanted = {name for name, (wish, _, _) in jobs.items() if wish == "run"}
+    assert wanted == set(cluster.jobs())
+    assert running - wanted <= {
+        name for name in running if name not in jobs or jobs[name][0] != "run"
+    }
+    assert all(settled for wish, _, settled in jobs.values() if wish == "run")
+    for name in wanted:
+        allocation = cluster.allocations[name]
+        assert all(1 <= count <= 4 for count in allocation.parallelism.values())
+
+
+def _nothing_accepted_is_lost(folder: Path, jobs: dict[str, tuple[str, str, bool]]) -> None:
+    path = folder / daemon.ACCEPTED
+    lines = path.read_text().splitlines() if path.exists() else []
+    state: dict[str, str] = {}
+    for line in lines:
+        what, name = line.split()
+        state[name] = {"apply": "run", "version": "run"}.get(what, what)
+    for name, last in state.items():
+        found = jobs.get(daemon.job(name).id)
+        if last == "delete":
+            assert found is None
+            continue
+        # What came after the last answer may have been written, too; it was not promised.
+        assert found is not None or "delete" in _next(name, lines)
+        if found is not None and last in {"pause", "advise"}:
+            assert found[1] == "advise"
+        if found is not None and last == "pause":
+            assert found[0] == "pause"
+
+
+def _next(name: str, lines: list[str]) -> set[str]:
+    """What the owner asked for and was not told yet."""
+    done = {line.split()[0] for line in lines if line.split()[1] == name}
+    return (
+        {"delete"}
+        if "pause" in {line.split()[0] for line in lines} and "delete" not in done
+        else set()
+    )
+
+
+def _nothing_is_done_twice(folder: Path, cluster: FakeCluster) -> None:
+    shots = Counter(action.id for action in cluster.done if not isinstance(action, Reallocate))
+    assert all(count == 1 for count in shots.values())
+    journal = Journal(folder / FILE)
+    try:
+        rows = journal.database.all(
+            "SELECT body, status, ended_s FROM action WHERE kind != 'reallocate'"
+        )
+        assert all(row["ended_s"] is not None for row in rows)
+        told = {row["status"] for row in rows}
+        assert told <= {"done", "unknown", "refused"}
+        # No more was done than was written down before.
+        assert len(shots) <= len(rows)
+        generations = journal.database.all("SELECT job, generation FROM allocation ORDER BY rowid")
+        assert len({tuple(row) for row in generations}) == len(generations)
+    finally:
+        journal.close()

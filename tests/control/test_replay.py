@@ -1,0 +1,143 @@
+"""A recording is decided again: the same bytes, on every machine, whatever the order of hashes."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import FakeCluster, chain
+from tests.control.scene import World
+from trilithon.control.record import RecordingFolder
+from trilithon.control.replay import replay, rounds_of
+from trilithon.errors import FileUnreadable, InvalidRecording
+from trilithon.policies.registry import policy
+from trilithon.recording import files, parquet
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+RECORDING, DECISIONS = GOLDEN / "overload.parquet", GOLDEN / "overload.decisions.jsonl"
+
+
+def overload(folder: Path, rounds_per_file: int = 360, rounds: int = 40) -> World:
+    """Three jobs of two tenants; the load of one rises, and falls again."""
+    recorder = RecordingFolder(folder / "recording", rounds_per_file)
+    world = World(folder, FakeCluster(), recorder=recorder)
+    for name, tenant in (("a", "ads"), ("b", "ads"), ("c", "search")):
+        world.desk.apply(chain(name, tenant))
+    world.rounds(5)
+    world.cluster.rates["ads/a"] = 180.0
+    world.rounds(rounds // 2)
+    world.cluster.rates["ads/a"] = 10.0
+    world.rounds(rounds - rounds // 2)
+    recorder.close()
+    return world
+
+
+def lines(path: Path, name: str = "threshold", seed: int | None = None) -> list[str]:
+    return [line for one in replay(path, policy(name), seed) for line in one.lines()]
+
+
+def test_what_was_decided_is_decided_again_byte_for_byte(tmp_path: Path) -> None:
+    world = overload(tmp_path)
+    found = list(replay(tmp_path / "recording", policy("threshold")))
+    assert len(found) == 45
+    assert all(one.same for one in found)
+    decided = [decision for one in found for decision in one.decisions]
+    assert len(decided) > 10
+    # What the journal has is among them.
+    recorded = {row[0] for row in world.rows("SELECT id FROM decision")}
+    assert recorded <= {decision.id for decision in decided}
+
+
+def test_a_recording_in_several_files_is_one(tmp_path: Path) -> None:
+    overload(tmp_path, rounds_per_file=7)
+    files_found = sorted((tmp_path / "recording").iterdir())
+    assert len(files_found) == 7
+    assert all(one.same for one in replay(tmp_path / "recording", policy("threshold")))
+    # Each can be replayed by itself: it begins with what its first round looks back on.
+    for file in files_found:
+        assert all(one.same for one in replay(file, policy("threshold")))
+
+
+def test_other_parameters_decide_otherwise_and_are_not_compared(tmp_path: Path) -> None:
+    overload(tmp_path)
+    found = list(replay(tmp_path / "recording", policy("threshold", {"grow": 2.0})))
+    assert {one.same for one in found} == {None}
+    assert [line for one in found for line in one.lines()] != lines(tmp_path / "recording")
+
+
+def test_a_recording_is_a_series_to_whoever_does_not_care_for_rounds(tmp_path: Path) -> None:
+    overload(tmp_path)
+    [file] = (tmp_path / "recording").iterdir()
+    series = files.load(file)
+    assert len(series) == 45
+    again = tmp_path / "again.parquet"
+    parquet.write(again, series.snapshots)
+    # Without rounds, how jobs stood is told by the snapshots alone.
+    found = list(replay(again, policy("threshold")))
+    assert len(found) == 45
+    assert {one.same for one in found} == {None}
+    assert any(one.decisions for one in found)
+
+
+def test_the_golden_recording_gives_the_golden_decisions() -> None:
+    """If this fails after a change that is meant, `python -m tests.control.test_replay` writes both anew."""
+    assert lines(RECORDING) == DECISIONS.read_text(encoding="utf-8").splitlines()
+    assert all(one.same for one in replay(RECORDING, policy("threshold")))
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
+def test_the_order_of_hashes_changes_nothing(hash_seed: str) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.control.test_replay import lines\n"
+        "sys.stdout.write('\\n'.join(lines(Path(sys.argv[1]))))"
+    )
+    found = subprocess.run(  # noqa: S603 - ourselves
+        [sys.executable, "-c", code, str(RECORDING)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        check=True,
+        capture_output=True,
+    ).stdout
+    assert found.decode() == DECISIONS.read_text(encoding="utf-8").rstrip("\n")
+
+
+def test_a_clock_that_was_set_back_can_be_replayed(tmp_path: Path) -> None:
+    recorder = RecordingFolder(tmp_path / "recording")
+    world = World(tmp_path, FakeCluster(), recorder=recorder)
+    world.desk.apply(chain("a"))
+    world.cluster.rates["ads/a"] = 180.0
+    world.rounds(6)
+    world.cluster.now_s -= 3600.0
+    world.rounds(12)
+    recorder.close()
+    found = list(replay(tmp_path / "recording", policy("threshold")))
+    assert len(found) == 18
+    assert all(one.same for one in found)
+
+
+def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileUnreadable):
+        rounds_of(tmp_path / "nowhere")
+    with pytest.raises(FileUnreadable):
+        rounds_of(tmp_path)
+    (tmp_path / "letter.txt").write_text("Dear all,")
+    with pytest.raises(InvalidRecording):
+        rounds_of(tmp_path / "letter.txt")
+
+
+def write_golden() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        overload(Path(folder))
+        [file] = (Path(folder) / "recording").iterdir()
+        GOLDEN.mkdir(exist_ok=True)
+        shutil.copy(file, RECORDING)
+    DECISIONS.write_text("\n".join(lines(RECORDING)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_golden()

@@ -20,7 +20,7 @@ from trilithon.model.series import Series
 from trilithon.recording import parquet
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import compare
-from trilithon.scenarios.loop import PolicyRounds
+from trilithon.scenarios.loop import Looking
 from trilithon.workloads.shapes import Step
 
 TRUTH = replace(
@@ -41,14 +41,14 @@ def recorded(character: Character, *, rescale: bool) -> Series:
     bare = replace(TRUTH, operators=tuple(replace(o, profile=None) for o in TRUTH.operators))
     assert engine.submit(TRUTH, initial(TRUTH)).changed
     engine.feed(TRUTH.id, "in", Step(150.0, 480.0, 40.0))
-    looking = PolicyRounds(engine, None, 0.0)
+    looking = Looking(engine)
     looking.series = Series(())
     for second in range(1, 161):
         engine.advance(1.0)
         if rescale and second == 80:
             wanted = initial(TRUTH).rescaled({"second": 2})
             assert engine.apply(Reallocate(wanted)).changed
-        looking.round(engine.now_s, decide=False)
+        looking.round()
     return Series(tuple(replace(s, jobs={TRUTH.id: bare}) for s in looking.series.snapshots))
 
 

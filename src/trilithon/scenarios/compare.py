@@ -21,7 +21,7 @@ from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
 from trilithon.model.snapshot import Snapshot
 from trilithon.scenarios.calibration import Calibration, calibrate, with_profiles
-from trilithon.scenarios.loop import PolicyRounds
+from trilithon.scenarios.loop import Looking
 
 # How far the two may be apart, as a share of the real one.
 THROUGHPUT, LATENCY, RECOVERY = 0.10, 0.25, 0.25
@@ -99,9 +99,9 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
         engine.submit(job, _allocation(first, job, 1))
         for source in job.sources:
             engine.feed(job.id, source.name, _arrived(real, job, source.name))
-    looking = PolicyRounds(engine, None, 0.0)
+    looking = Looking(engine)
     looking.series = Series(())
-    looking.round(0.0, decide=False)
+    looking.round()
     taken = [replace(looking.series.last, time_s=first.time_s)]
     generation = 1
     for before, after in zip(real.snapshots, real.snapshots[1:], strict=False):
@@ -112,7 +112,7 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
                     wanted = _allocation(after, after.jobs[name], generation)
                     engine.apply(Reallocate(wanted))
         engine.advance(after.time_s - before.time_s)
-        looking.round(engine.now_s, decide=False)
+        looking.round()
         taken.append(replace(looking.series.last, time_s=after.time_s))
     return Series(tuple(taken))
 

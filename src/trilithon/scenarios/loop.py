@@ -1,30 +1,40 @@
-"""Owns the rounds of a simulated run: look, let the policy decide, do what it says.
+"""Owns the rounds of a simulated run: looking at an engine, and letting the controller act on it."""
 
-Without guard and journal: a run that is not real needs neither, and both have their own tests. One change
-per job at a time, with a pause after it, is what is left of them.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Protocol, Self
 
 from trilithon.contract.assembler import Assembler
-from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
+from trilithon.contract.engine import Engine, Outcome
+from trilithon.control.guard import Ruling
+from trilithon.control.journal import FILE, Journal
+from trilithon.control.loop import Controller
+from trilithon.control.rules import Limits, Rules
 from trilithon.model.allocation import Allocation
 from trilithon.model.series import Series
-from trilithon.policies.policy import Decision, Policy, State
-from trilithon.policies.scene import Cluster, Scene, Span, Standing
+from trilithon.policies.policy import Decision, Policy
 
 KEPT_S = 600.0
 
 
+class Timed(Engine, Protocol):
+    """An engine whose time goes on when it is told to."""
+
+    now_s: float
+
+
 @dataclass(frozen=True)
 class Acted:
-    """A decision, and what came of each of its actions."""
+    """A decision, what the guard had against it, and what came of each action that it granted."""
 
     time_s: float
     decision: Decision
     outcomes: tuple[Outcome, ...]
+    clips: tuple[str, ...] = ()
 
 
 class Rounds(Protocol):
@@ -33,94 +43,82 @@ class Rounds(Protocol):
     @property
     def series(self) -> Series: ...
 
-    def round(self, now_s: float, *, decide: bool) -> Sequence[Acted]: ...
+    def round(self) -> Sequence[Acted]: ...
 
 
 @dataclass
-class PolicyRounds:
-    """A policy over an engine; none only looks."""
+class Looking:
+    """Only looks: reports become snapshots, and nothing is done."""
 
-    engine: Engine
-    policy: Policy | None
-    cool_down_s: float
-    seed: int = 0
+    engine: Timed
     series: Series = field(default_factory=lambda: Series((), KEPT_S))
     _assembler: Assembler = field(default_factory=Assembler)
     _known: dict[str, Allocation] = field(default_factory=dict)
-    _since_s: dict[str, float] = field(default_factory=dict)
-    _changed_s: dict[str, float] = field(default_factory=dict)
-    _state: State = field(default_factory=dict)
-    _number: int = 0
 
-    def __post_init__(self) -> None:
-        self._state = {"seed": self.seed}
-        if self.policy is not None:
-            self.series = Series((), max(self.policy.lookback_s, 2.0))
-
-    def round(self, now_s: float, *, decide: bool) -> Sequence[Acted]:
-        self._number += 1
-        self._look(now_s)
-        if self.policy is None or not decide:
-            return ()
-        scene = self._scene(now_s)
-        verdict = self.policy.decide(scene, self._state)
-        self._state = verdict.state
-        return [self._act(decision, now_s) for decision in verdict.decisions]
-
-    def _look(self, now_s: float) -> None:
+    def round(self) -> Sequence[Acted]:
         accepted = self.engine.jobs()
         for name in self._known.keys() - accepted.keys():
             self._assembler.forget(name)
             del self._known[name]
         for name, one in accepted.items():
-            self._since_s.setdefault(name, now_s)
             if self._known.get(name) is not one.allocation:
                 self._known[name] = one.allocation
                 self._assembler.expect(one.job, one.allocation)
         for report in self.engine.reports():
             self._assembler.take(report)
-        self.series = self.series.extended([self._assembler.snapshot(now_s)])
+        self.series = self.series.extended([self._assembler.snapshot(self.engine.now_s)])
+        return ()
 
-    def _scene(self, now_s: float) -> Scene:
-        accepted = self.engine.jobs()
-        standings = {}
-        for name, one in accepted.items():
-            changed_s = self._changed_s.get(name)
-            cooling = changed_s is not None and now_s - changed_s < self.cool_down_s
-            ill = "" if one.health == "running" else "UNHEALTHY"
-            standings[name] = Standing(
-                job=name,
-                tenant=one.job.tenant,
-                allocation=one.allocation,
-                accepted_s=self._since_s[name],
-                changed_s=changed_s,
-                held=ill or ("COOLING_DOWN" if cooling else ""),
-                fixed=frozenset(one.job.bounds.fixed),
-                spans={
-                    operator.name: Span(operator.parallelism.min, operator.parallelism.max)
-                    for operator in one.job.operators
-                },
-            )
-        capabilities = self.engine.capabilities()
-        cluster = Cluster(
-            capabilities,
-            capabilities.slots,
-            sum(one.allocation.instances for one in accepted.values()),
-            machines=self.series.last.layout.machines,
-        )
-        return Scene(self._number, self.series, standings, cluster)
 
-    def _act(self, decision: Decision, now_s: float) -> Acted:
-        outcomes = []
-        for action in decision.actions:
-            wanted = action
-            if isinstance(action, Reallocate):
-                now = self._known.get(action.job)
-                if now is not None:
-                    allocation = replace(action.allocation, generation=now.generation + 1)
-                    wanted = Reallocate(allocation)
-            outcome = self.engine.apply(wanted)
-            if outcome.status is Status.DONE and (job := getattr(action, "job", None)):
-                self._changed_s[job] = now_s
-            outcomes.append(outcome)
-        return Acted(now_s, decision, tuple(outcomes))
+class _EngineClock:
+    """The time of a simulated engine, for the controller."""
+
+    def __init__(self, engine: Timed) -> None:
+        self._engine = engine
+
+    def now_s(self) -> float:
+        return self._engine.now_s
+
+
+class Controlled:
+    """The controller that also runs Spark, on an engine whose jobs it finds there."""
+
+    def __init__(
+        self, engine: Timed, policy: Policy, limits: Limits, seed: int, folder: Path | None
+    ) -> None:
+        with ExitStack() as ending:
+            kept = folder or Path(ending.enter_context(tempfile.TemporaryDirectory()))
+            journal = Journal(kept / FILE)
+            ending.callback(journal.close)
+            rules = Rules(limits=limits, policy=policy.name, seed=seed)
+            self._engine = engine
+            self._controller = Controller(engine, journal, policy, rules, _EngineClock(engine))
+            self._ending = ending.pop_all()
+        self._told: dict[str | None, tuple[str, tuple[str, ...]]] = {}
+
+    @property
+    def series(self) -> Series:
+        return self._controller.observer.series
+
+    def round(self) -> Sequence[Acted]:
+        done = self._controller.round()
+        return list(self._acted(done.rulings, iter(done.outcomes)))
+
+    def _acted(self, rulings: Iterable[Ruling], outcomes: Iterator[Outcome]) -> Iterator[Acted]:
+        """What was done; and what was not, once for as long as it is the same."""
+        for ruling in rulings:
+            decision, clips = ruling.decision, tuple(str(clip) for clip in ruling.clips)
+            came = tuple(islice(outcomes, len(ruling.granted)))
+            same = self._told.get(decision.job) == (decision.reason, clips)
+            self._told[decision.job] = (decision.reason, clips)
+            if came or not same:
+                yield Acted(self._engine.now_s, decision, came, clips)
+
+    def close(self) -> None:
+        self._ending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -9,18 +9,20 @@ from typing import Any
 
 from trilithon.contract.engine import Reallocate, Status
 from trilithon.contract.wire import action_to_json, outcome_to_json
+from trilithon.control.rules import Limits
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import FileExists, FileUnwritable, InvalidScenario, Problem
 from trilithon.model.allocation import initial
+from trilithon.policies.policy import Policy
 from trilithon.recording.parquet import Recorder
 from trilithon.scenarios import report
 from trilithon.scenarios.figures import Figures
-from trilithon.scenarios.loop import Acted, PolicyRounds, Rounds
+from trilithon.scenarios.loop import Acted, Controlled, Looking, Rounds
 from trilithon.scenarios.scenario import Fed, Scenario
 from trilithon.workloads.shapes import Shape
 
 Tell = Callable[[float, float], None]
-PARTS = ("recording.parquet", "decisions.jsonl", "report.html", "summary.json")
+PARTS = ("recording.parquet", "decisions.jsonl", "report.html", "summary.json", "journal.sqlite")
 
 
 @dataclass(frozen=True)
@@ -85,19 +87,10 @@ def _rescale(engine: SimulatedEngine, job: str, parallelism: dict[str, int]) -> 
 
 
 def simulate(
-    scenario: Scenario,
-    folder: Path | None = None,
-    *,
-    rounds: Callable[[SimulatedEngine], Rounds] | None = None,
-    tell: Tell = lambda _now_s, _length_s: None,
+    scenario: Scenario, folder: Path | None = None, *, tell: Tell = lambda _now_s, _length_s: None
 ) -> Result:
     """Runs a scenario to its end. With a folder, everything that happened is written there."""
     engine = engine_for(scenario)
-    looking = (
-        rounds(engine)
-        if rounds is not None
-        else PolicyRounds(engine, scenario.policy, scenario.cool_down_s, scenario.seed)
-    )
     figures = Figures()
     with ExitStack() as stack:
         recorder = decisions = None
@@ -107,10 +100,15 @@ def simulate(
             decisions = stack.enter_context(
                 (folder / "decisions.jsonl").open("w", encoding="utf-8")
             )
+        looking: Rounds = Looking(engine)
         while engine.now_s < scenario.length_s - 1e-9:
             engine.advance(min(scenario.round_s, scenario.length_s - engine.now_s))
-            decide = engine.now_s >= scenario.warm_up_s
-            acted = looking.round(engine.now_s, decide=decide)
+            warm = engine.now_s >= scenario.warm_up_s
+            if warm and scenario.policy is not None and isinstance(looking, Looking):
+                looking = stack.enter_context(
+                    _controlled(engine, scenario, scenario.policy, folder)
+                )
+            acted = looking.round()
             window = looking.series.window(scenario.round_s)
             if window is not None:
                 figures.add(window, acted)
@@ -121,13 +119,27 @@ def simulate(
                 )
             tell(engine.now_s, scenario.length_s)
     if folder is not None:
-        (folder / "report.html").write_text(report.html(scenario, figures), encoding="utf-8")
-        summary = {"scenario": scenario.name, "satisfaction": figures.overall,
-                   "jobs": figures.summary()}  # fmt: skip
-        (folder / "summary.json").write_text(
-            json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        _finish(folder, scenario, figures)
     return Result(scenario, figures, engine)
+
+
+def _controlled(
+    engine: SimulatedEngine, scenario: Scenario, policy: Policy, folder: Path | None
+) -> Controlled:
+    limits = Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
+    return Controlled(engine, policy, limits, scenario.seed, folder)
+
+
+def _finish(folder: Path, scenario: Scenario, figures: Figures) -> None:
+    (folder / "report.html").write_text(report.html(scenario, figures), encoding="utf-8")
+    summary = {
+        "scenario": scenario.name,
+        "satisfaction": figures.overall,
+        "jobs": figures.summary(),
+    }
+    (folder / "summary.json").write_text(
+        json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _make(folder: Path) -> None:
@@ -153,6 +165,7 @@ def _decision(acted: Acted) -> dict[str, Any]:
         "numbers": dict(decision.numbers),
         "causes": list(decision.causes),
         "expects": None if decision.expects is None else asdict(decision.expects),
+        "clips": list(acted.clips),
         "actions": [action_to_json(action) for action in decision.actions],
         "outcomes": [outcome_to_json(outcome) for outcome in acted.outcomes],
     }

@@ -325,6 +325,19 @@ def test_a_restart_with_another_file_goes_on_with_the_log(way: Way) -> None:
 
 
 @both
+def test_a_job_that_was_ended_for_a_while_reads_what_came_meanwhile(way: Way) -> None:
+    found = watched(way, rate=100.0)
+    found.look(10)
+    assert found.engine.cancel(JOB.id, keep=True).changed
+    found.engine.advance(20.0)
+    assert found.engine.submit(JOB, initial(JOB)).changed
+    found.engine.advance(0.0)
+    [first] = [r for r in found.engine.reports() if r.sender == "host"]
+    assert first.sources.arrived[0] == pytest.approx(2000, rel=0.1)
+    assert first.sources.incarnation[0] == 2
+
+
+@both
 def test_key_groups_move_as_little_as_possible_and_as_they_are_told(way: Way) -> None:
     job = graph("keyed", [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
                 "in>a", "a=b", "b>out")  # fmt: skip

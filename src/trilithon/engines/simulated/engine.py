@@ -84,6 +84,17 @@ class Held:
     reason: str = ""
     # Which instance has which key groups now, per operator that gets its records by key.
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a job left when it ended for a while: records in its logs, and what was coming."""
+
+    life: int
+    records: dict[str, int]
+    loads: dict[str, Load]
+    fed: dict[str, float]
 
 
 class SimulatedEngine:
@@ -115,6 +126,7 @@ class SimulatedEngine:
         self.now_s = 0.0
         self.closed = False
         self._ids: set[str] = set()
+        self._checkpoints: dict[str, dict[str, Left]] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._planned = 0
         self._sequences: dict[str, int] = {}
@@ -127,7 +139,7 @@ class SimulatedEngine:
 
     # --- the contract
 
-    def submit(self, job: Job, allocation: Allocation) -> Outcome:
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         if job.id in self.held:
             return UNCHANGED
         try:
@@ -138,21 +150,49 @@ class SimulatedEngine:
         world, rows = add_job(self.world, job, self.character, self.assumed)
         self.run.changed(world)
         held = Held(job, allocation, rows, self.now_s, boundary_s=self.now_s + job.batch_s)
+        held.checkpoint = checkpoint
         self.held[job.id] = held
         self._bring_about(held)
+        if (left := self._checkpoints.get(job.id, {}).get(checkpoint)) is not None:
+            self._go_on(held, left)
         if self.character.has_batches and self.way is Way.EVENTS:
             self.at(held.boundary_s, lambda: self._boundary(held))
         return Outcome(Status.DONE, took_s=0.0)
 
-    def cancel(self, job: str) -> Outcome:
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        if not keep:
+            self._checkpoints.pop(job, None)
         if (held := self.held.pop(job, None)) is None:
             return UNCHANGED
+        if keep:
+            self._checkpoints.setdefault(job, {})[held.checkpoint] = self._left(held)
         self.world.jobs["alive"][held.rows.row] = 0
         self.world.jobs["mode"][held.rows.row] = STANDS
         self.run.clear(held.rows.row)
         self.ledger.release(job)
         self._reporter = None
         return Outcome(Status.DONE)
+
+    def _left(self, held: Held) -> Left:
+        """What a job leaves behind: everything that is not through will be read again."""
+        nodes = self.world.nodes
+        under_way = self.run.in_system(held.rows.row)
+        records = {}
+        for i, source in enumerate(held.job.sources):
+            row = held.rows.nodes[source.name]
+            again = under_way if i == 0 else 0
+            records[source.name] = int(nodes["arrived"][row] - nodes["read"][row]) + again
+        return Left(held.life, records, dict(held.loads), dict(held.fed))
+
+    def _go_on(self, held: Held, left: Left) -> None:
+        """From where an earlier life ended: its log, and what came into it in the meantime."""
+        held.life = left.life + 1
+        for source in held.job.sources:
+            if (load := left.loads.get(source.name)) is not None:
+                self.feed(held.job.id, source.name, load)
+                since = held.fed[source.name] - left.fed[source.name]
+                count = left.records[source.name] + int(since)
+                self.run.put_back(held.rows.nodes[source.name], max(0, count), 0.0)
 
     def apply(self, action: Action) -> Outcome:
         try:
@@ -383,21 +423,9 @@ class SimulatedEngine:
         wanted = carried_over(held.allocation, spec)
         self._check(spec, wanted)
         self.ledger.reserve(spec.id, Entry(spec.tenant, spec.tasks, wanted.instances))
-        nodes = self.world.nodes
-        left = {
-            source.name: int(nodes["arrived"][row] - nodes["read"][row])
-            for source in held.job.sources
-            for row in [held.rows.nodes[source.name]]
-        }
-        self.cancel(held.job.id)
-        self.submit(spec, wanted)
-        fresh = self.held[spec.id]
-        fresh.life = held.life + 1
-        for source in spec.sources:
-            if source.name in held.loads:
-                self.feed(spec.id, source.name, held.loads[source.name])
-                self.run.put_back(fresh.rows.nodes[source.name], max(0, left[source.name]), 0.0)
-        return fresh
+        self.cancel(held.job.id, keep=True)
+        self.submit(spec, wanted, held.checkpoint)
+        return self.held[spec.id]
 
     def _restart_instance(self, held: Held, action: RestartInstance) -> None:
         """A new process has no sickness of the old one."""

@@ -1,6 +1,5 @@
 """Owns the commands of the simulated cluster: run a scenario, learn from a recording."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +43,7 @@ def simulate_command(
     from dataclasses import replace  # noqa: PLC0415
 
     from trilithon.engines.simulated.engine import Way  # noqa: PLC0415
-    from trilithon.scenarios.run import simulate  # noqa: PLC0415
+    from trilithon.scenarios.run import clear, simulate  # noqa: PLC0415
     from trilithon.scenarios.scenario import load  # noqa: PLC0415
 
     wanted = load(scenario)
@@ -54,8 +53,8 @@ def simulate_command(
         wanted = replace(wanted, way=Way(way))
     wanted = wanted if seed is None else replace(wanted, seed=seed)
     folder = into or Path("runs") / wanted.name
-    if force and (folder / "summary.json").exists():
-        shutil.rmtree(folder)
+    if force:
+        clear(folder)
     with _bar(wanted.name) as tell:
         result = simulate(wanted, folder, tell=tell)
     summary = result.figures.summary()

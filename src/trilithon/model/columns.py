@@ -82,6 +82,19 @@ class Columns:
         unknown.setflags(write=False)
         return cls(*(known.get(name, unknown) for name in cls.names()))
 
+    @classmethod
+    def trusted(cls, rows: int, **known: Floats) -> Self:
+        """The same as `of` without a look at the numbers, for whoever has just made them: each column
+        has so many, none is infinite, and nobody will change them.
+        """
+        unknown = np.full(rows, np.nan)
+        made = object.__new__(cls)
+        for name in cls.names():
+            values = known.get(name, unknown)
+            values.setflags(write=False)
+            object.__setattr__(made, name, values)
+        return made
+
     def __post_init__(self) -> None:
         length = None
         for name in self.names():

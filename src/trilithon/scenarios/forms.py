@@ -134,7 +134,7 @@ class ScenarioForm(Form):
     chosen: str | None = Field(None, description="A file of chosen numbers, else the shipped one.")
     engine: Literal["storm", "spark-rtm"] = "storm"
     calibration: str | None = Field(
-        None, description="A file that `trilithon calibrate` wrote: for spark-rtm."
+        None, description="A file that `trilithon calibrate` wrote: profiles, and spark-rtm."
     )
     way: Literal["fluid", "events"] = "fluid"
     arrivals: Literal["poisson", "even"] = "poisson"

@@ -142,6 +142,13 @@ def _finish(folder: Path, scenario: Scenario, figures: Figures) -> None:
     )
 
 
+def clear(folder: Path) -> None:
+    """Removes the files of a run, and nothing else that lies beside them."""
+    for part in PARTS:
+        for path in folder.glob(f"{part}*"):
+            path.unlink()
+
+
 def _make(folder: Path) -> None:
     """A folder of this run's own: what is there already is not mixed with it."""
     try:

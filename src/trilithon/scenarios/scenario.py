@@ -142,6 +142,8 @@ class _Reader:
     def __init__(self, path: Path, document: Document, form: ScenarioForm) -> None:
         self.folder, self.document, self.form = path.parent, document, form
         self.chosen = chosen(self.folder / form.chosen if form.chosen else None)
+        learned = form.calibration
+        self.learned = calibration.load(self.folder / learned) if learned else None
 
     def refuse(self, code: str, path: str, message: str, hint: str = "") -> InvalidScenario:
         found = self.document.locate(Problem(code, path, message, hint))
@@ -199,9 +201,7 @@ class _Reader:
     def _character(self) -> Character:
         if self.form.engine == "storm":
             return storm_of(self.chosen)
-        if self.form.calibration:
-            return calibration.load(self.folder / self.form.calibration).character
-        return SPARK_RTM
+        return SPARK_RTM if self.learned is None else self.learned.character
 
     def _machines(self) -> tuple[Machine, ...]:
         told = self.form.machines
@@ -219,6 +219,8 @@ class _Reader:
 
     def _jobs(self, form: JobForm, path: str) -> list[Fed]:
         job = load_job(self.folder / form.file)
+        if self.learned is not None:
+            job = calibration.with_profiles(job, self.learned)
         profiles = self.chosen.profiles.get(job.name, {})
         if strange := [n for n in form.parallelism if n != "all" and n not in _operators(job)]:
             raise self.refuse(

@@ -105,7 +105,7 @@ class Reporter:
             sequence=sequence,
             time_s=time_s,
             instance_keys=instance.keys,
-            instances=Instances.of(
+            instances=Instances.trusted(
                 len(instance.keys),
                 incarnation=instance.life,
                 sent=_count(world.actors, "sent", instance.rows) * sent,
@@ -137,7 +137,7 @@ class Reporter:
         taken = _count(edges, "taken", rows)
         # Nothing waits between an operator and a sink: there is no channel to measure.
         channel = np.where(nodes["kind"][edges["target"][rows]] == SINK, nan, takes)
-        return Edges.of(
+        return Edges.trusted(
             len(rows),
             incarnation=edge.life,
             senders=senders * sends,
@@ -163,17 +163,17 @@ class Reporter:
             sequence=sequence,
             time_s=time_s,
             instance_keys=instance.keys,
-            instances=Instances.of(
+            instances=Instances.trusted(
                 len(none), incarnation=instance.life, sent=none, failed=none,
                 **dict.fromkeys(_ACTOR, none),
             ),
             edge_keys=edge.keys,
-            edges=Edges.of(
+            edges=Edges.trusted(
                 len(zero), incarnation=edge.life, emitted=zero, taken=zero, parked_s=zero,
                 transfers=zero, channel_s=zero, batching_s=zero,
             ),
             source_keys=source.keys,
-            sources=Sources.of(
+            sources=Sources.trusted(
                 len(source.keys),
                 incarnation=source.life,
                 taken=np.zeros(len(source.keys)),
@@ -182,7 +182,7 @@ class Reporter:
                 partitions=self.partitions,
             ),
             sink_keys=sink.keys,
-            sinks=Sinks.of(
+            sinks=Sinks.trusted(
                 len(nothing), incarnation=sink.life, written=nothing, latencies=nothing,
                 latency_s=nothing,
             ),
@@ -198,7 +198,7 @@ _NO_SOURCES, _NO_SINKS = Sources.missing(0), Sinks.missing(0)
 def _read(world: World, source: _Of) -> Sources:
     if not source.keys:
         return _NO_SOURCES
-    return Sources.of(
+    return Sources.trusted(
         len(source.keys),
         incarnation=source.life,
         taken=_count(world.nodes, "read", source.rows),
@@ -210,7 +210,7 @@ def _written(world: World, sink: _Of) -> Sinks:
     if not sink.keys:
         return _NO_SINKS
     written = _count(world.nodes, "written", sink.rows)
-    return Sinks.of(
+    return Sinks.trusted(
         len(sink.keys),
         incarnation=sink.life,
         written=written,

@@ -81,11 +81,12 @@ def runs(*, quick: bool) -> None:
         print(f"{jobs:>5} {machines:>9} {hours:>6g} {instances:>10} {actions:>8} {took_s:>8.1f} {cpu_s:>7.1f} "
               f"{hours * 3600 / took_s:>9,.0f} {memory_mb():>8.0f}")  # fmt: skip
     print("\nGrowth with instances: ten jobs, ten machines, half an hour")
-    print(f"{'instances':>10} {'took s':>8} {'µs per instance and step':>25}")
+    print(f"{'instances':>10} {'took s':>8} {'µs per instance and step':>25} {'peak MB':>8}")
     for each in (2, 8, 32) if quick else (2, 8, 32, 128, 512):
         scenario = replace(cluster(10, 10, 0.5, each), policy=None)
         took_s, _, instances, _ = timed(scenario)
-        print(f"{instances:>10} {took_s:>8.2f} {took_s / 1800 / instances * 1e6:>25.2f}")
+        each_us = took_s / 1800 / instances * 1e6
+        print(f"{instances:>10} {took_s:>8.2f} {each_us:>25.2f} {memory_mb():>8.0f}")
 
 
 def memory_mb() -> float:

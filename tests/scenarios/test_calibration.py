@@ -13,10 +13,12 @@ from trilithon.contract.engine import Reallocate
 from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.engine import SimulatedEngine, Way
 from trilithon.engines.simulated.machines import Machine
-from trilithon.errors import InvalidScenario
+from trilithon.errors import InvalidRecording, InvalidScenario
 from trilithon.model.allocation import initial
+from trilithon.model.layout import Layout
 from trilithon.model.profile import Distribution
 from trilithon.model.series import Series
+from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import compare
@@ -88,6 +90,14 @@ def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> Non
         "throughput (records/s)", "mean latency (ms)", "busiest operator", "recovery 1 (s)",
     ]  # fmt: skip
     assert all(row.holds for row in rows), [(r.metric, r.real, r.simulated) for r in rows]
+
+
+def test_a_run_is_compared_from_when_its_jobs_are_there(series: Series) -> None:
+    nothing = Snapshot.empty(series.snapshots[0].time_s - 5, Layout.build([]))
+    rows = compare(Series((nothing, *series.snapshots)), ASSUMED, seed=5)
+    assert rows == compare(series, ASSUMED, seed=5)
+    with pytest.raises(InvalidRecording):
+        compare(Series(series.snapshots[:2]), ASSUMED)
 
 
 def test_a_run_that_is_not_the_same_is_found_out(series: Series) -> None:

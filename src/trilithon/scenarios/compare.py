@@ -72,6 +72,7 @@ def compare(
     real: Series, assumed: Assumed, found: Calibration | None = None, *, seed: int = 0
 ) -> list[Row]:
     """Both runs side by side. Without a calibration the recording itself is learned from."""
+    real = _from_all_there(real)
     if len(real) < 3:
         raise InvalidRecording("A run of fewer than three snapshots cannot be compared.", "")
     learned = found or calibrate(real, "the recording itself")
@@ -80,6 +81,15 @@ def compare(
     for name in real.last.layout.jobs:
         rows += _rows(name, real, simulated)
     return rows
+
+
+def _from_all_there(real: Series) -> Series:
+    """From the moment on at which every job was there that is there at the end."""
+    jobs = set(real.last.layout.jobs)
+    for i, snapshot in enumerate(real.snapshots):
+        if jobs <= set(snapshot.layout.jobs) and np.isfinite(snapshot.sources.arrived).all():
+            return Series(real.snapshots[i:])
+    return Series(())
 
 
 def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> Series:
@@ -96,7 +106,7 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
     )
     for name in first.layout.jobs:
         job = with_profiles(first.jobs[name], found)
-        engine.submit(job, _allocation(first, job, 1))
+        engine.submit(job, Allocation(job.id, 1, first.job(job.id).parallelism))
         for source in job.sources:
             engine.feed(job.id, source.name, _arrived(real, job, source.name))
     looking = Looking(engine)
@@ -109,16 +119,12 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
             generation += 1
             for name in after.layout.jobs:
                 if name in engine.jobs():
-                    wanted = _allocation(after, after.jobs[name], generation)
+                    wanted = Allocation(name, generation, after.job(name).parallelism)
                     engine.apply(Reallocate(wanted))
         engine.advance(after.time_s - before.time_s)
         looking.round()
         taken.append(replace(looking.series.last, time_s=after.time_s))
     return Series(tuple(taken))
-
-
-def _allocation(snapshot: Snapshot, job: Job, generation: int) -> Allocation:
-    return Allocation(job.id, generation, snapshot.job(job.id).parallelism)
 
 
 def _arrived(real: Series, job: Job, source: str) -> Arrived:

@@ -41,6 +41,7 @@ bench: $(READY) ## run the benchmarks that need no engine
 	@$(BIN)/python -m bench.measures
 	@$(BIN)/python -m bench.sketches
 	@$(BIN)/python -m bench.reader
+	@$(BIN)/python -m bench.henge
 
 reference: $(READY) ## write the reference pages and the JSON Schema from the code
 	@$(BIN)/python tools/reference.py

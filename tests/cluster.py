@@ -56,6 +56,7 @@ class FakeCluster(FakeEngine):
         super().__init__(tasks, slots)
         self.now_s = START_S
         self.auto_s = auto_s
+        self.sender = "fake"
         self.rates: dict[str, float] = {}
         self.service_s: dict[tuple[str, str], float] = {}
         self.silent: set[str] = set()
@@ -127,7 +128,7 @@ class FakeCluster(FakeEngine):
         sinks = list(layout.sink_row)
         written = [get((job, "taken")) for job, _ in sinks]
         return Report(
-            "fake",
+            self.sender,
             self._sequence,
             self.now_s,
             instance_keys=tuple(instances),

@@ -1,16 +1,21 @@
 """Writes what the code already says: the pages under docs/reference and the JSON Schema."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import typer.main
 
 from trilithon.cli.main import app
+from trilithon.control import guard
+from trilithon.control.rules import Limits
 from trilithon.engines.spark import compiler
 from trilithon.errors import EXIT_CODES
 from trilithon.model import validation
 from trilithon.model.columns import TABLES
+from trilithon.policies import registry
+from trilithon.policies.parameters import Described
+from trilithon.service import api
 from trilithon.spec import build, functions, options, schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +73,36 @@ def columns() -> str:
     return text
 
 
+def control() -> str:
+    text = (
+        f"# The controller\n{NOTE}\n"
+        "## Limits\n\nUnder `limits` in the file of `trilithon serve --rules`.\n\n"
+        + _parameters(Limits.describe())
+        + "\n## What the guard says\n\n| code | why something was not granted as asked |\n"
+        "| --- | --- |\n" + "".join(f"| `{code}` | {why} |\n" for code, why in guard.CODES.items())
+    )
+    for name, known in registry.POLICIES.items():
+        text += f"\n## The policy `{name}`\n\n{known.summary[0].upper()}{known.summary[1:]}.\n\n"
+        text += _parameters(known.parameters.describe())
+    text += "\n## The API\n\n| method | address | what it answers |\n| --- | --- | --- |\n"
+    return text + "".join(
+        f"| {method} | `{path}` | {what} |\n" for method, path, what in api.ADDRESSES
+    )
+
+
+def _default(one: Described) -> str:
+    """A number, or a word with the others that it could be."""
+    if isinstance(one.default, str):
+        return f"{one.default} (of {', '.join(one.options)})"
+    return f"{one.default:.10g}"
+
+
+def _parameters(described: Iterable[Described]) -> str:
+    return "| name | default | unit | meaning |\n| --- | --- | --- | --- |\n" + "".join(
+        f"| `{one.name}` | {_default(one)} | {one.unit} | {one.meaning} |\n" for one in described
+    )
+
+
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Every command with its whole name, those of groups among them."""
     for name, command in sorted(group.commands.items()):
@@ -111,6 +146,7 @@ def files() -> dict[Path, str]:
         reference / "functions.md": allowed(),
         reference / "columns.md": columns(),
         reference / "cli.md": commands(),
+        reference / "control.md": control(),
         ROOT / "src" / "trilithon" / "spec" / schema.FILE: schema.render(),
     }
 

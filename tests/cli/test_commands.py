@@ -155,7 +155,7 @@ def test_advise_says_what_a_snapshot_without_a_window_lacks(terminal: Terminal) 
     [
         (("advise", "none.json"), 4, "FILE_UNREADABLE"),
         (("advise", "bad.json"), 5, "INVALID_RECORDING"),
-        (("advise", "one.json", "--policy", "henge"), 7, "henge"),
+        (("advise", "one.json", "--policy", "magic"), 7, "magic"),
         (("plan", "."), 4, "FILE_UNREADABLE"),
         (("plan", "none.py"), 4, "FILE_UNREADABLE"),
         (("plan",), 2, "Missing argument"),

@@ -15,6 +15,7 @@ from trilithon.control.loop import Controller
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.remote import RemoteEngine
 from trilithon.model.action import Action, RestartInstance
+from trilithon.model.allocation import initial
 from trilithon.model.job import Job
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Decision, State, Verdict, decision_id
@@ -102,6 +103,8 @@ class Run:
     def ask(self, seed: int) -> None:
         """What owners do, in an order that the seed gives."""
         order = [("a", "b", "c"), ("c", "a", "b"), ("b", "c", "a")][seed % 3]
+        # Somebody else starts a job: it is to be taken over.
+        self.engine.submit(job("d"), initial(job("d")))
         for name in order:
             self.desk.apply(job(name))
             self.say(f"apply {name}")

@@ -307,6 +307,18 @@ def test_nothing_is_changed_while_metrics_are_missing_or_not_fresh_enough(world:
     assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
 
 
+def test_an_executor_that_is_gone_does_not_hide_a_job_for_ever(world: World) -> None:
+    world.cluster.rates[JOB.id] = 250.0
+    world.desk.apply(JOB)
+    world.rounds(2)
+    # The query is started again elsewhere: the same instances, another sender.
+    world.cluster.sender = "another"
+    world.rounds(3)
+    assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
+    world.rounds(8)
+    assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
+
+
 @pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
 def test_a_clock_that_jumps_makes_the_controller_wait_for_fresh_data_and_no_longer(
     world: World, jump_s: float
@@ -437,6 +449,19 @@ def test_a_one_shot_action_that_a_crash_interrupted_is_never_done_again(
     world.rounds(10)
     assert world.cluster.done == []
     assert world.rows("SELECT status FROM action") == [(status,)]
+
+
+def test_a_recording_that_cannot_be_written_does_not_stop_the_controller(tmp_path: Path) -> None:
+    class Full:
+        def write(self, *_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    world = World(tmp_path, recorder=Full())
+    world.cluster.rates[JOB.id] = 250.0
+    world.desk.apply(JOB)
+    world.rounds(8)
+    assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
+    assert len(world.rows("SELECT * FROM event WHERE kind = 'recording_stopped'")) == 1
 
 
 class Broken(Restless):

@@ -131,6 +131,19 @@ def test_a_short_burst_weighs_no_more_than_its_part_of_the_minute() -> None:
     assert juice_over([calm] * 5 + [burst])[0] == pytest.approx(5.5 / 6)
 
 
+def test_weights_of_sinks_count_in_every_part() -> None:
+    layout, _ = shape("s>a", "a>k1", "a>k2")
+    window = window_of(
+        layout, {"s": (100, 100)}, {"s>a": (100, 100), "a>k1": (100, 50), "a>k2": (100, 100)}
+    )
+    assert juice_over([window] * 2)[0] == pytest.approx(0.75)
+    weights = np.array([3.0, 1.0])
+    assert juice_over([window] * 2, [weights] * 2)[0] == pytest.approx(
+        juice(window, weights).job[0]
+    )
+    assert juice(window, weights).job[0] == pytest.approx((3 * 0.5 + 1) / 4)
+
+
 def test_a_missing_count_makes_juice_missing_not_zero() -> None:
     layout, _ = shape("s>a", "a>k")
     nan = float("nan")

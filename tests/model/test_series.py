@@ -79,6 +79,22 @@ def test_a_job_that_left_is_not_in_the_window(layout: Layout) -> None:
     assert window.instances.taken.tolist() == [1, 2, 3]
 
 
+def test_a_machine_that_left_does_not_break_the_window_over_its_leaving() -> None:
+    """A window over the loss of an executor could not be made: its instances were on no machine."""
+    job = _job(2)
+    both, one = Layout.build([job], machines=["m1", "m2"]), Layout.build([job], machines=["m1"])
+    rows = len(both.instance_node)
+
+    def seen(time_s: float, layout: Layout, machine: float) -> Snapshot:
+        counted = Instances.of(rows, taken=[time_s] * rows, machine=[machine] * rows)
+        return replace(Snapshot.empty(time_s, layout, {job.id: job}), instances=counted)
+
+    window = Series.of([seen(10, both, 1.0), seen(20, one, 0.0)]).window()
+    assert window is not None
+    assert (window.instances.taken == 10).all()
+    assert (window.instances.machine == 0).all()
+
+
 def test_a_single_snapshot_has_a_window_only_if_it_says_since_when(layout: Layout) -> None:
     alone = at(20, layout, [1, 2, nan])
     assert Series.of([alone]).window() is None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilithon.errors import InvalidPolicy, NotFound
-from trilithon.policies.parameters import Parameters, parameter
+from trilithon.policies.parameters import Parameters, choice, parameter
 from trilithon.policies.registry import POLICIES, policy
 
 
@@ -30,7 +30,10 @@ def test_every_parameter_is_described_and_its_default_is_in_its_range(name: str)
     for one in POLICIES[name].parameters.describe():
         assert one.meaning
         assert one.unit
-        assert one.least <= one.default <= one.most
+        if one.options:
+            assert one.default in one.options
+        else:
+            assert one.least <= float(one.default) <= one.most
 
 
 def test_a_parameter_that_is_not_known_is_refused() -> None:
@@ -47,12 +50,21 @@ def test_a_parameter_that_is_no_number_or_out_of_its_range_is_refused(value: obj
 @dataclass(frozen=True)
 class Counted(Parameters):
     step: int = parameter(1, "instances", "at once", least=1)
+    way: str = choice("up", ("up", "down"), "whither")
 
 
 def test_a_whole_parameter_takes_whole_numbers_only() -> None:
     assert Counted.of({"step": 3}).step == 3
     with pytest.raises(InvalidPolicy, match="whole"):
         Counted.of({"step": 2.5})
+
+
+@pytest.mark.parametrize("value", ["sideways", 1, None, ["up"]])
+def test_a_parameter_that_is_a_word_takes_only_the_words_that_there_are(value: object) -> None:
+    assert Counted.of({"way": "down"}).given() == {"step": 1, "way": "down"}
+    with pytest.raises(InvalidPolicy, match="way") as error:
+        Counted.of({"way": value})
+    assert "up, down" in error.value.hint
 
 
 @given(st.floats(0, 1), st.floats(1, 1e6))

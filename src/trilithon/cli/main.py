@@ -14,22 +14,28 @@ from rich.console import Console
 from rich.text import Text
 
 import trilithon
-from trilithon.cli import broker
+from trilithon.cli import broker, cluster
+from trilithon.cli import job as job_commands
 from trilithon.cli.advice import advice, draw_advice
+from trilithon.cli.cluster import top_command
+from trilithon.cli.explain import explain_command, parameters, replay_command
 from trilithon.cli.jobs import jobs_in
 from trilithon.cli.load import load_command
 from trilithon.cli.output import Format, Output, answer, complain, draw_problems, message_console
 from trilithon.cli.plan import draw_plan, plan
 from trilithon.cli.run import rescale_command, run_command
+from trilithon.cli.serve import host_command, serve_command
 from trilithon.cli.simulate import bench, calibrate_command, simulate_command
+from trilithon.control.forms import decision_to_json
+from trilithon.control.replay import replay
 from trilithon.errors import (
     FileExists,
     FileUnwritable,
     InvalidJob,
     InvalidRecording,
-    NotFound,
     TrilithonError,
 )
+from trilithon.policies.registry import policy as known_policy
 from trilithon.recording.files import load as load_recording
 
 app = typer.Typer(
@@ -47,6 +53,13 @@ app.command("rescale")(rescale_command)
 app.command("load")(load_command)
 app.command("simulate")(simulate_command)
 app.command("calibrate")(calibrate_command)
+app.command("serve")(serve_command)
+app.command("host")(host_command)
+app.add_typer(job_commands.app, name="job")
+app.add_typer(cluster.app, name="cluster")
+app.command("explain")(explain_command)
+app.command("replay")(replay_command)
+app.command("top")(top_command)
 Files = Annotated[
     list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
 ]
@@ -165,10 +178,8 @@ def advise(
 ) -> None:
     """Print every measure of a recorded snapshot or series."""
     if policy is not None:
-        raise NotFound(
-            f"There is no policy named {policy!r}.",
-            "This version has measures and no policies yet.",
-        )
+        _advise_by(recording, policy, output)
+        return
     series = load_recording(recording)
     if series.window() is None:
         raise InvalidRecording(
@@ -177,6 +188,21 @@ def advise(
         )
     data = advice(series)
     answer(output, data, lambda console: draw_advice(data, console))
+
+
+def _advise_by(recording: Path, name: str, output: Format) -> None:
+    """What a policy would decide at the end of a recording."""
+    *_, last = replay(recording, known_policy(name, parameters(None)))
+    data = [decision_to_json(decision) for decision in last.decisions]
+
+    def draw(console: Console) -> None:
+        if not data:
+            console.print(f"{name} would change nothing.")
+        for one in data:
+            where = one["job"] or "cluster"
+            console.print(Text(f"{where}  {one['reason']}  {one['sentence']}"), soft_wrap=True)
+
+    answer(output, data, draw)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ counted in an earlier life of a job than the latest that anybody knows does not 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -87,6 +88,20 @@ class Assembler:
             self._senders[sender].gone = True
             self._layout = None
 
+    def forget_silent(self, before_s: float) -> None:
+        """Senders that reported last before this time are gone, and so is what they counted: the sums
+        they were part of begin anew. Otherwise one executor that died would hide a job for ever.
+        """
+        gone = [
+            name
+            for name, one in self._senders.items()
+            if not one.gone and one.report.time_s < before_s
+        ]
+        for name in gone:
+            del self._senders[name]
+            self._places = {key: place for key, place in self._places.items() if key[0] != name}
+            self._layout = None
+
     def take(self, report: Report) -> None:
         """A report came. One that is older than the last of its sender changes nothing."""
         found = self._senders.get(report.sender)
@@ -150,7 +165,7 @@ class Assembler:
             keys = getattr(report, f"{name}_keys")
             known = self._places.get((report.sender, name))
             if known is None or known[0] is not layout or known[1] != keys:
-                place = np.array([rows.get(key, -1) for key in keys], dtype=np.int64)
+                place = np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
                 known = self._places[report.sender, name] = (layout, keys, place)
             found.append(known[2])
         return found

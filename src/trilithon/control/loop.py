@@ -126,7 +126,9 @@ class Controller:
         """A clock that was set back must not leave times in the future behind, which would hold for
         as long as it jumped.
         """
-        for held in self.books.jobs.values():
+        with self.lock:
+            jobs = list(self.books.jobs.values())
+        for held in jobs:
             if held.changed_s is not None and held.changed_s > now_s:
                 held.changed_s = now_s
             for name in ("started_s", "healthy_since_s"):
@@ -137,13 +139,13 @@ class Controller:
     def _observe(self, reports: Iterable[Any], now_s: float) -> None:
         found = list(reports)
         self.costs.take(found)
-        self.observer.expect(
-            {
+        with self.lock:
+            there = {
                 name: (held.job, held.accepted)
                 for name, held in self.books.jobs.items()
                 if held.running and held.accepted is not None
             }
-        )
+        self.observer.expect(there)
         self.observer.look(found, now_s)
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
@@ -199,19 +201,24 @@ class Controller:
             return Verdict((), state)
         self._failure = ""
         if self.recorder is not None:
-            self.recorder.write(scene, self.policy, state, verdict)
+            try:
+                self.recorder.write(scene, self.policy, state, verdict)
+            except Exception as error:  # noqa: BLE001 - a full disk must not keep jobs from being helped
+                told_ = f"The run is not recorded any more: {type(error).__name__}: {error}"
+                self.journal.event("recording_stopped", None, told_, scene.now_s)
+                self.recorder = None
         return verdict
 
     def _review(self, scene: Scene, decisions: tuple[Decision, ...]) -> tuple[Ruling, ...]:
-        named = {
-            job
+        lowered = {
+            action.job
             for decision in decisions
             for action in decision.actions
-            if (job := getattr(action, "job", None)) is not None
+            if isinstance(action, Reallocate) and _lowers(action, scene.standings.get(action.job))
         }
         with self.lock:
             jobs = {name: held.job for name, held in self.books.jobs.items()}
-        return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(named)))
+        return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(lowered)))
 
     # Record, then act.
 
@@ -228,7 +235,8 @@ class Controller:
                 fresh.append(self._with_causes(ruling))
                 steps += self._steps(ruling)
             told_ = {ruling.decision.job for ruling in rulings}
-            self._repeats = {k: v for k, v in self._repeats.items() if k in told_ or k == ""}
+            self._repeats = {k: v for k, v in self._repeats.items() if k in told_ or not k}
+            self._alias = {k: v for k, v in self._alias.items() if not k or k in self.books.jobs}
             state, (before, at_s) = text(verdict.state), self._written
             self.books.state = verdict.state
             if fresh or repeated or state != before or not 0 <= now_s - at_s < WRITTEN_EVERY_S:
@@ -364,6 +372,12 @@ class Controller:
             window = self.observer.window()
             self._assessed = (series.last.time_s, None if window is None else assess(window))
         return self._assessed[1]
+
+
+def _lowers(action: Reallocate, standing: Standing | None) -> bool:
+    """Whether an operator would have fewer instances: only then the guard looks at how busy it is."""
+    now = {} if standing is None else standing.allocation.parallelism
+    return any(count < now.get(name, 0) for name, count in action.allocation.parallelism.items())
 
 
 def _counts(held: Held) -> bool:

@@ -44,9 +44,10 @@ class Observer:
         for report in reports:
             self.assembler.take(report)
         steady = True
+        stale_s = max(self.limits.stale_s, 3 * self.limits.round_s)
+        self.assembler.forget_silent(now_s - stale_s)
         if self.series.snapshots:
-            passed_s = now_s - self.series.last.time_s
-            steady = 0 < passed_s <= max(self.limits.stale_s, 3 * self.limits.round_s)
+            steady = 0 < now_s - self.series.last.time_s <= stale_s
         if not steady:
             self.series = Series((), self.series.limit_s)
             self.fresh_since_s.clear()

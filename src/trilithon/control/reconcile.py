@@ -39,7 +39,9 @@ class Reconciler:
         for name, accepted in there.items():
             if name not in self.books.jobs:
                 self._adopt(name, accepted, now_s)
-        for name, held in list(self.books.jobs.items()):
+        with self.lock:
+            jobs = list(self.books.jobs.items())
+        for name, held in jobs:
             self._one(name, held, there.get(name), now_s)
 
     def _adopt(self, name: str, accepted: Accepted, now_s: float) -> None:
@@ -202,11 +204,12 @@ class Reconciler:
         """Why a job cannot have what it wants: its tenant's other jobs have taken too much."""
         tenant = held.job.tenant
         quota = self.rules.quotas.get(tenant)
-        others = sum(
-            other.wanted.instances
-            for id_, other in self.books.jobs.items()
-            if id_ != name and other.running and other.job.tenant == tenant
-        )
+        with self.lock:
+            others = sum(
+                other.wanted.instances
+                for id_, other in self.books.jobs.items()
+                if id_ != name and other.running and other.job.tenant == tenant
+            )
         if quota is None or others + held.wanted.instances <= quota:
             return None
         told = (

@@ -32,7 +32,7 @@ def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) 
 
 
 class RecordingFolder:
-    """Writes rounds into files of a folder, each named by its first round."""
+    """Writes rounds into files of a folder, each named by its first round and its time."""
 
     def __init__(self, folder: Path, rounds_per_file: int = ROUNDS_PER_FILE) -> None:
         self._folder, self._rounds_per_file = folder, rounds_per_file
@@ -50,7 +50,9 @@ class RecordingFolder:
             self.close()
         body = text(round_to_json(scene, policy, state, verdict))
         if self._open is None:
-            self._open = parquet.Recorder(self._folder / f"rounds-{scene.round:010d}.parquet")
+            # Two daemons' lives may have a round of the same number; none may write over the other.
+            name = f"rounds-{scene.round:010d}-{scene.now_s:.3f}.parquet"
+            self._open = parquet.Recorder(self._folder / name)
             self._rounds = 0
             # What the first round looks back on is in the file, too.
             for snapshot in scene.series.snapshots[:-1]:

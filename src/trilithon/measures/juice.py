@@ -76,14 +76,16 @@ def _share(part: Floats, whole: Floats, even: Floats) -> Floats:
         return np.where((whole == 0) & ~np.isnan(part), even, part / whole)
 
 
-def juice_over(windows: Sequence[Window]) -> Floats:
+def juice_over(windows: Sequence[Window], sink_weights: Sequence[Floats] = ()) -> Floats:
     """The mean of the juice in sub-windows, per job of the last one.
 
     The paper looks at a minute in parts of ten seconds, so that a short burst weighs no more than
-    the part it falls into. Parts in which a job was not there are left out.
+    the part it falls into. Parts in which a job was not there are left out. Weights of sinks are
+    given for each window, or not at all.
     """
     found: dict[str, list[float]] = {}
-    for window in windows:
-        for job, value in zip(window.layout.jobs, juice(window).job, strict=True):
+    weights: Sequence[Floats | None] = sink_weights or [None] * len(windows)
+    for window, weight in zip(windows, weights, strict=True):
+        for job, value in zip(window.layout.jobs, juice(window, weight).job, strict=True):
             found.setdefault(job, []).append(float(value))
     return np.array([np.mean(found[job]) for job in windows[-1].layout.jobs] if windows else [])

@@ -165,29 +165,28 @@ class Layout:
 
     @cached_property
     def node_row(self) -> dict[NodeKey, int]:
-        return {
-            (self.jobs[job], name): row
-            for row, (job, name) in enumerate(zip(self.node_job, self.node_names, strict=True))
-        }
+        return {key: row for row, key in enumerate(self._node_keys)}
+
+    @cached_property
+    def _node_keys(self) -> list[NodeKey]:
+        # Numbers of numpy are slow one by one; these lists are made anew at each change of a shape.
+        jobs = self.jobs
+        return [
+            (jobs[job], name)
+            for job, name in zip(self.node_job.tolist(), self.node_names, strict=True)
+        ]
 
     @cached_property
     def edge_row(self) -> dict[EdgeKey, int]:
-        names = self.node_names
-        return {
-            (self.jobs[self.node_job[source]], names[source], names[target]): row
-            for row, (source, target) in enumerate(
-                zip(self.edge_source, self.edge_target, strict=True)
-            )
-        }
+        keys, names = self._node_keys, self.node_names
+        ends = zip(self.edge_source.tolist(), self.edge_target.tolist(), strict=True)
+        return {(*keys[source], names[target]): row for row, (source, target) in enumerate(ends)}
 
     @cached_property
     def instance_row(self) -> dict[InstanceKey, int]:
-        return {
-            (self.jobs[self.node_job[node]], self.node_names[node], int(index)): row
-            for row, (node, index) in enumerate(
-                zip(self.instance_node, self.instance_index, strict=True)
-            )
-        }
+        keys = self._node_keys
+        each = zip(self.instance_node.tolist(), self.instance_index.tolist(), strict=True)
+        return {(*keys[node], index): row for row, (node, index) in enumerate(each)}
 
     @cached_property
     def source_row(self) -> dict[NodeKey, int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -161,14 +161,12 @@ def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
     sources = _rows(old.source_row, layout.source_row)
     sinks = _rows(old.sink_row, layout.sink_row)
     found = snapshot.latencies.take(sinks)
+    began = _began(snapshot.instances, after.instances, instances)
     return replace(
         snapshot,
         layout=layout,
-        # Where it ran before is a row of machines that there may not be any more.
-        instances=replace(
-            _began(snapshot.instances, after.instances, instances),
-            machine=after.instances.machine,
-        ),
+        # Machines have other rows now, if they are there at all; where an instance was is not needed.
+        instances=replace(began, machine=np.full(len(instances), np.nan)),
         edges=_began(snapshot.edges, after.edges, edges),
         sources=_began(snapshot.sources, after.sources, sources),
         sinks=_began(snapshot.sinks, after.sinks, sinks),
@@ -178,7 +176,7 @@ def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
 
 
 def _rows(old: Mapping[columns.Key, int], new: Mapping[columns.Key, int]) -> Ints:
-    return np.fromiter((old.get(key, -1) for key in new), dtype=np.int64, count=len(new))
+    return np.fromiter(map(old.get, new, repeat(-1)), dtype=np.int64, count=len(new))
 
 
 def _began(before: columns.C, after: columns.C, rows: Ints) -> columns.C:

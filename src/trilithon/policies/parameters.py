@@ -9,6 +9,20 @@ from typing import Any, Self
 from trilithon.errors import InvalidPolicy
 
 
+def choice(default: str, options: tuple[str, ...], meaning: str) -> Any:
+    """A parameter that is one of a few words."""
+    return field(
+        default=default,
+        metadata={
+            "unit": "word",
+            "meaning": meaning,
+            "least": 0.0,
+            "most": 0.0,
+            "options": options,
+        },
+    )
+
+
 def parameter(
     default: float, unit: str, meaning: str, *, least: float = 0.0, most: float = math.inf
 ) -> Any:
@@ -20,19 +34,20 @@ def parameter(
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a parameter is."""
+    """What a parameter is: a number in a range, or one of some words."""
 
     name: str
-    default: float
+    default: float | str
     unit: str
     meaning: str
     least: float
     most: float
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of one policy. Subclasses name them with `parameter`."""
+    """The parameters of one policy. Subclasses name them with `parameter` and `choice`."""
 
     @classmethod
     @cache
@@ -56,6 +71,13 @@ class Parameters:
     def __post_init__(self) -> None:
         for one in self.describe():
             value = getattr(self, one.name)
+            if one.options:
+                if value not in one.options:
+                    raise InvalidPolicy(
+                        f"The parameter {one.name!r} is {value!r}.",
+                        f"It is one of: {', '.join(one.options)}.",
+                    )
+                continue
             whole = isinstance(one.default, int)
             number = isinstance(value, int if whole else int | float)
             if isinstance(value, bool) or not number or not one.least <= value <= one.most:
@@ -66,6 +88,6 @@ class Parameters:
                     f"It is {kind} ({one.unit}) from {one.least:g}{upto}{' on' if not upto else ''}.",
                 )
 
-    def given(self) -> dict[str, float]:
+    def given(self) -> dict[str, float | str]:
         """As data."""
         return {described.name: getattr(self, described.name) for described in self.describe()}

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trilithon.errors import NotFound
+from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.henge.policy import HengePolicy
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy
 from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
@@ -20,6 +22,11 @@ class Known:
 
 
 POLICIES: Final[dict[str, Known]] = {
+    "henge": Known(
+        HengeParameters,
+        HengePolicy,
+        "the whole cluster: instances for who misses its intent, the best sum of utilities",
+    ),
     "threshold": Known(
         ThresholdParameters,
         ThresholdPolicy,

@@ -40,6 +40,24 @@ STATUSES: Final[dict[type[TrilithonError], int]] = {
     HostUnreachable: 503,
     JournalUnusable: 500,
 }
+# Every address, for the reference; a test compares it with what there is.
+ADDRESSES: Final = (
+    ("GET", "/health", "whether the loop goes round and sees the engine; needs no token"),
+    ("GET", "/cluster", "slots, machines, tenants with their quotas, what the engine can do"),
+    ("GET", "/figures", "the live figures of all jobs"),
+    ("GET", "/jobs", "all jobs in a line each"),
+    ("POST", "/jobs", "accepts `spec`; `mode`, `anew`, and `dry_run` to be told only"),
+    ("GET", "/jobs/{tenant}/{name}", "everything about a job"),
+    ("DELETE", "/jobs/{tenant}/{name}", "ends a job and deletes its checkpoints"),
+    ("POST", "/jobs/{tenant}/{name}/pause", "ends a job for a while"),
+    ("POST", "/jobs/{tenant}/{name}/resume", "lets it go on"),
+    ("PUT", "/jobs/{tenant}/{name}/mode", "sets its `mode`"),
+    ("GET", "/jobs/{tenant}/{name}/history", "its versions, and the latest `limit` events"),
+    ("GET", "/jobs/{tenant}/{name}/explanation", "its latest `limit` decisions, in sentences"),
+    ("GET", "/jobs/{tenant}/{name}/series", "its compact series from `since_s` on"),
+    ("GET", "/decisions", "the latest `limit` decisions about all jobs"),
+    ("GET", "/events", "what happens, as server-sent events, `after` an id"),
+)
 EVENTS_EVERY_S: Final = 0.5
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 Next = Callable[[Request], Awaitable[Response]]

@@ -97,7 +97,7 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
             "jobs": len(held),
             "running": sum(one.running for one in held),
             "slots": found.slots,
-            "slots_used": found.slots_used,
+            "slots_used": sum(one.wanted.instances for one in held if one.running),
             "tasks": found.capabilities.tasks,
             "machines": list(found.machines),
             "abilities": {

@@ -16,6 +16,8 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import session
 from trilithon.errors import BrokerUnavailable
+from trilithon.model.action import Outcome
+from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 
 PARTITIONS = 2
@@ -69,6 +71,20 @@ def application(
         )
         ending.callback(engine.close)
         yield engine
+
+
+class TopicsFirst:
+    """An engine with a Kafka of its own: the topics of a job are made before it is started."""
+
+    def __init__(self, engine: SparkEngine) -> None:
+        self._engine = engine
+        self.cancel, self.apply, self.jobs = engine.cancel, engine.apply, engine.jobs
+        self.reports, self.capabilities = engine.reports, engine.capabilities
+        self.close = engine.close
+
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
+        create_topics(self._engine.kafka, [job])
+        return self._engine.submit(job, allocation, checkpoint)
 
 
 def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:

@@ -1,0 +1,5 @@
+"""Owns `python -m trilithon`."""
+
+from trilithon.cli.main import main
+
+main()

@@ -1,0 +1,91 @@
+"""Owns talking to the daemon from the command line: its address, its token, and its errors as ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from trilithon import folders
+from trilithon.errors import DaemonUnreachable, InvalidJob, Problem, TrilithonError
+from trilithon.service.daemon import published
+
+if TYPE_CHECKING:
+    import httpx2
+
+PATIENCE_S: Final = 30.0
+
+
+class RefusedByDaemon(TrilithonError):
+    """What the daemon said no to, in its own words and with the exit code of its error."""
+
+    code = "REFUSED"
+    exit_code = 3
+
+    def __init__(self, code: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        known = {kind.code: kind for kind in _kinds(TrilithonError)}
+        self.code = code  # type: ignore[misc]  # the daemon's, of this one error
+        self.exit_code = known[code].exit_code if code in known else 3  # type: ignore[misc]
+
+
+def _kinds(kind: type[TrilithonError]) -> Iterator[type[TrilithonError]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _kinds(one)
+
+
+class Client:
+    """The daemon of this user's state folder."""
+
+    def __init__(self, http: "httpx2.Client") -> None:
+        self._http = http
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self._ask("GET", path, params=params)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        return self._ask("POST", path, json=body)
+
+    def put(self, path: str, body: Any) -> Any:
+        return self._ask("PUT", path, json=body)
+
+    def delete(self, path: str) -> Any:
+        return self._ask("DELETE", path)
+
+    def _ask(self, method: str, path: str, **given: Any) -> Any:
+        import httpx2  # noqa: PLC0415 - slow to import, and most commands do without
+
+        try:
+            answer = self._http.request(method, path, **given)
+            data = answer.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            raise DaemonUnreachable(
+                f"The daemon at {self._http.base_url} does not answer: {error}.",
+                "Start one with `trilithon serve`.",
+            ) from error
+        if answer.is_success:
+            return data
+        raise _refusal(data.get("error", {}))
+
+
+def _refusal(told: dict[str, Any]) -> TrilithonError:
+    problems = [
+        Problem(p["code"], p["path"], p["message"], p["hint"]) for p in told.get("problems", [])
+    ]
+    if problems:
+        return InvalidJob(problems)
+    return RefusedByDaemon(
+        told.get("code", "REFUSED"), told.get("message", ""), told.get("hint", "")
+    )
+
+
+@contextmanager
+def client() -> Iterator[Client]:
+    import httpx2  # noqa: PLC0415 - slow to import, and most commands do without
+
+    found = published(folders.state() / "daemon")
+    headers = {"Authorization": f"Bearer {found['token']}"}
+    # The proxy of an environment is not the way to one's own machine.
+    with httpx2.Client(
+        base_url=found["url"], headers=headers, timeout=PATIENCE_S, trust_env=False
+    ) as http:
+        yield Client(http)

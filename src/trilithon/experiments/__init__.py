@@ -1,0 +1,1 @@
+"""The papers' experiments: what was run, and which figures stand beside ours."""

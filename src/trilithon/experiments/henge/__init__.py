@@ -1,0 +1,1 @@
+"""Henge's experiments (SoCC'18 and the report before it)."""

@@ -1,0 +1,93 @@
+"""Owns what is congested: operators, by one of three measures, and the cluster, by its machines.
+
+SoCC'18, section 5.1: an operator is congested above a threshold, and gets instances in proportion to how
+far above. The paper takes capacity and names queue lengths and ETP as others that would do.
+
+Section 5.2: a machine is congested when more threads run or could run than it has cores; a cluster, when
+most of its machines are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trilithon.measures import rates
+from trilithon.measures.capacity import capacity, congested_by_rates
+from trilithon.measures.etp import etp
+from trilithon.measures.group import max_by_node
+from trilithon.model.columns import Floats
+from trilithon.model.series import Window
+from trilithon.model.snapshot import Snapshot
+from trilithon.policies.henge.parameters import CAPACITY, QUEUE, HengeParameters
+
+
+@dataclass(frozen=True, eq=False)
+class Congestion:
+    """Per node: how congested it is (above 1 it is), and how busy. Missing where nobody measured."""
+
+    level: Floats
+    capacity: Floats
+
+
+def congestion(window: Window, parameters: HengeParameters) -> Congestion:
+    busy = capacity(window)
+    if parameters.congestion == CAPACITY:
+        return Congestion(busy / parameters.capacity_threshold, busy)
+    if parameters.congestion == QUEUE:
+        longest = max_by_node(window.layout, window.queue)
+        return Congestion(longest / parameters.queue_threshold, busy)
+    return Congestion(_by_etp(window, parameters.rate_threshold), busy)
+
+
+def _by_etp(window: Window, threshold: float) -> Floats:
+    """Input over processing rate, relative to its threshold; but an operator with an ETP of 0 cannot
+    change what the job puts out (Stela, section II-D), so while others can, it is passed over.
+    """
+    asked, done = rates.input_rate(window), rates.processing_rate(window)
+    layout = window.layout
+    congested = congested_by_rates(asked, done, threshold)
+    congested[layout.sink_nodes] = False
+    share = np.nan_to_num(etp(layout, done, congested))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = np.where(asked > 0, asked / done, asked) / threshold
+    # Something comes in and nothing is processed: as congested as can be told.
+    level = np.where(np.isinf(level), 100.0, level)
+    effective = congested & (share > 0)
+    useful = np.bincount(layout.node_job[effective], minlength=len(layout.jobs)) > 0
+    passed_over = congested & (share == 0) & useful[layout.node_job]
+    return np.where(passed_over, 0.0, level)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many machines are congested, of how many."""
+
+    congested: int
+    machines: int
+
+    @property
+    def most(self) -> bool:
+        return 2 * self.congested > self.machines
+
+
+def crowd(snapshots: Sequence[Snapshot], parameters: HengeParameters) -> Crowd:
+    """By the mean load over some snapshots: a moment's load says little. Memory counts as well, as
+    nearly full machines gain by a Reduction, too; a machine that nobody measured is not congested.
+    """
+    last = snapshots[-1]
+    names = last.layout.machines
+    if not names:
+        return Crowd(0, 0)
+    loads = [
+        s.machines.load[[s.layout.machine_row[name] for name in names]]
+        for s in snapshots
+        if s.layout is last.layout or set(names) <= set(s.layout.machines)
+    ]
+    known = np.array(loads)
+    counted = np.maximum(1, (~np.isnan(known)).sum(axis=0))
+    load = np.where(np.isnan(known).all(axis=0), np.nan, np.nansum(known, axis=0) / counted)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        used = last.machines.memory_used_bytes / last.machines.memory_bytes
+        congested = (load > last.machines.cores) | (used > parameters.memory_full)
+    return Crowd(int(congested.sum()), len(names))

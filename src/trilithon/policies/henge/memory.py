@@ -1,0 +1,169 @@
+"""Owns what Henge remembers between rounds, and its form as JSON.
+
+A round works on a copy that it reads from the state and writes back; nothing else holds one.
+
+The history keeps, for each configuration, only what would have to be undone to come back to it: an entry
+begins empty, and when a job is changed later, what it had before is noted in every entry that does not
+name the job yet. So a thousand jobs of which a few were touched cost a few numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Counts = dict[str, int]
+
+
+class Phase(StrEnum):
+    NOT_CONVERGED = "not_converged"
+    CONVERGED = "converged"
+
+
+class Kind(StrEnum):
+    RECONFIGURATION = "reconfiguration"
+    REDUCTION = "reduction"
+    REVERSION = "reversion"
+
+
+@dataclass(slots=True)
+class Step:
+    """An action whose effect is waited for: what was touched and when, the utilities before, and the
+    generation that each touched job had.
+    """
+
+    kind: Kind
+    at_s: float
+    ids: list[str]
+    before: dict[str, float]
+    generations: dict[str, int]
+
+
+@dataclass(slots=True)
+class Known:
+    """What is remembered of a job.
+
+    `load_per_s` is what comes in, since `load_s`. `blind_s` is since when its numbers are missing, `back_s` since when they are there again; a job
+    is `known` once it had any. `touched_s` are the times of its latest Reconfigurations.
+    """
+
+    generation: int
+    counts: Counts
+    intent: list[Any] = field(default_factory=list)
+    known: bool = False
+    load_per_s: float | None = None
+    load_s: float | None = None
+    blind_s: float | None = None
+    back_s: float | None = None
+    touched_s: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Place:
+    """A configuration that was measured: what it was worth, and how to come back to it."""
+
+    goal: float
+    at_s: float
+    back: dict[str, Counts] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Memory:
+    """Everything. `cause` is the id of the latest decision about the cluster.
+
+    `met_since_s` is since when every intent is met, `stuck_since_s` since when some are not and
+    nothing can be done about it: Converged is near. `from_s` is since when utilities were steady after the last step: nothing before it is looked at.
+    In Converged, `baseline` has the utilities that a drop is measured from, and `missed_s` since when
+    a job misses its intent that had met it.
+    """
+
+    phase: Phase = Phase.NOT_CONVERGED
+    jobs: dict[str, Known] = field(default_factory=dict)
+    cluster: list[Any] | None = None
+    step: Step | None = None
+    history: list[Place] = field(default_factory=list)
+    blacklist: dict[str, float] = field(default_factory=dict)
+    reduced: str | None = None
+    met_since_s: float | None = None
+    stuck_since_s: float | None = None
+    baseline: dict[str, float] | None = None
+    missed_s: dict[str, float] = field(default_factory=dict)
+    from_s: float | None = None
+    hold_until_s: float = 0.0
+    held: bool = False
+    cause: str | None = None
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Memory":
+        if not data:
+            return cls()
+        step = data["step"]
+        return cls(
+            phase=Phase(data["phase"]),
+            jobs={name: Known(**_copy(one)) for name, one in data["jobs"].items()},
+            cluster=_copy(data["cluster"]),
+            step=None if step is None else Step(**{**_copy(step), "kind": Kind(step["kind"])}),
+            history=[Place(**_copy(one)) for one in data["history"]],
+            blacklist=dict(data["blacklist"]),
+            reduced=data["reduced"],
+            met_since_s=data["met_since_s"],
+            stuck_since_s=data["stuck_since_s"],
+            baseline=_copy(data["baseline"]),
+            missed_s=dict(data["missed_s"]),
+            from_s=data["from_s"],
+            hold_until_s=data["hold_until_s"],
+            held=data["held"],
+            cause=data["cause"],
+        )
+
+    def data(self) -> dict[str, Any]:
+        """As JSON data, names in order: the same memory gives the same bytes."""
+        found: dict[str, Any] = _plain(self)
+        return found
+
+    def changed(self, job: str, before: Counts, after: Counts) -> None:
+        """A job got other numbers of instances: every configuration needs to know what it had."""
+        for place in self.history:
+            place.back.setdefault(job, dict(before))
+            if place.back[job] == after:
+                del place.back[job]
+
+    def record(self, goal: float, at_s: float, most: int) -> None:
+        """The configuration of now is worth this. Measured again, the latest number counts."""
+        others = [place for place in self.history if place.back]
+        best = sorted(others, key=lambda place: (-place.goal, -place.at_s))[: most - 1]
+        self.history = [*sorted(best, key=lambda place: place.at_s), Place(goal, at_s)]
+
+    def best(self) -> Place | None:
+        """The configuration that was worth the most, the latest of several."""
+        return max(self.history, key=lambda place: (place.goal, place.at_s), default=None)
+
+    def forget(self) -> None:
+        """All past actions no longer apply (section 5.3)."""
+        self.step = None
+        self.history = []
+        self.reduced = None
+        self.met_since_s = self.stuck_since_s = None
+
+    def forget_job(self, job: str) -> None:
+        self.jobs.pop(job, None)
+        self.blacklist.pop(job, None)
+        self.missed_s.pop(job, None)
+        if self.baseline is not None:
+            self.baseline.pop(job, None)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in sorted(value.__dataclass_fields__)}
+    if isinstance(value, dict):
+        return {key: _plain(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(one) for key, one in value.items()}
+    return [_copy(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,72 @@
+"""The paper's experiments, as data: complete, consistent, and with the paper's own sums."""
+
+import math
+
+import pytest
+
+from trilithon.experiments.definition import Experiment
+from trilithon.experiments.henge.catalogue import EXPERIMENTS
+from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.registry import policy
+from trilithon.workloads import trace
+
+ALL = EXPERIMENTS.values()
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_every_experiment_names_its_source_and_has_figures_with_theirs(one: Experiment) -> None:
+    assert "section" in one.source
+    assert one.figures
+    for figure in one.figures:
+        assert figure.source.startswith(("SoCC'18", "report"))
+        assert math.isfinite(figure.value)
+    assert len({figure.what for figure in one.figures}) == len(one.figures)
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_every_run_is_possible(one: Experiment) -> None:
+    assert 0 < one.held_back_s < one.duration_s
+    assert len({variant.name for variant in one.variants}) == len(one.variants)
+    for variant in one.variants:
+        assert variant.count == sum(len(jobs.intents) for jobs in variant.jobs)
+        for fault in variant.faults:
+            assert one.held_back_s < fault.from_s < fault.to_s < one.duration_s
+        for jobs in variant.jobs:
+            assert jobs.arrive_s < one.duration_s
+            assert all(change.at_s < one.duration_s for change in jobs.load.changes)
+            assert jobs.load.trace is None or jobs.load.trace in trace.names()
+            assert all(intent.max_utility > 0 for intent in jobs.intents)
+        made = policy("henge", dict(variant.parameters))
+        assert made.parameters != HengeParameters() or not variant.parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "jobs", "total"),
+    [
+        ("priorities", "nine", 9, 450),
+        ("hybrid", "ten", 10, 350),
+        ("spikes", "two", 2, 70),
+        ("diurnal", "two-days", 10, 350),
+        ("production", "table-3", 5, 175),
+        ("more-jobs", "to-85", 85, 85 * 35),
+        ("more-machines", "10x8", 40, 800),
+        ("memory", "eight", 8, 400),
+    ],
+)
+def test_jobs_and_maxima_are_the_papers(name: str, variant: str, jobs: int, total: float) -> None:
+    found = EXPERIMENTS[name].variant(variant)
+    assert (found.count, found.max_utility) == (jobs, total)
+
+
+def test_the_production_cluster_ends_at_the_share_that_the_paper_prints() -> None:
+    experiment = EXPERIMENTS["production"]
+    share = experiment.figures[0].value / experiment.variant("table-3").max_utility
+    assert round(100 * share, 1) == 68.6
+
+
+def test_two_days_of_a_trace_take_eight_hours() -> None:
+    experiment = EXPERIMENTS["diurnal"]
+    load = experiment.variant("two-days").jobs[0].load
+    assert load.trace is not None
+    assert load.row_s is not None
+    assert experiment.duration_s == 8 * 3600 == 2 * len(trace.load(load.trace)) * load.row_s

@@ -1,0 +1,470 @@
+"""Henge's state machine, transition by transition, each before a scene made for it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
+from trilithon.model.intent import Metric, Threshold
+from trilithon.model.job import Edge, Sink
+from trilithon.model.utility import Utility
+from trilithon.policies.henge import tell
+from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.policy import Decision
+from trilithon.policies.scene import Mode
+
+STEPS = {tell.RECONFIGURATION, tell.REDUCTION, tell.REVERSION}
+# The first round with a window that is full, the rounds until an action is judged, and a few more.
+START, SETTLE = 6, 6
+
+
+def run(*laws: Law, given: HengeParameters | None = None, **settings: object) -> Run:
+    return Run(ModelCluster.of(laws, **settings), HengePolicy(given or HengeParameters()))
+
+
+def counts(decision: Decision) -> dict[str, int]:
+    (action,) = decision.actions
+    return dict(action.allocation.parallelism)  # type: ignore[union-attr]
+
+
+def harmful(name: str, **settings: object) -> Law:
+    """A job that is hurt by what it is given: it misses its intent and would have more."""
+    job = line(name, **settings)  # type: ignore[arg-type]
+    return Law(job, lambda p: 8.0 * p["work"], lambda _: {"work": 0.6})
+
+
+def test_nothing_is_done_before_a_whole_window_was_seen() -> None:
+    henge = run(shared(line("a"), 8))
+    assert henge.rounds(START - 1) == []
+    (first,) = henge.rounds(1)
+    assert first.reason == tell.RECONFIGURATION
+
+
+def test_the_congested_operators_of_one_job_get_instances_by_equation_4() -> None:
+    job = line("a", "split", "count", "store")
+    henge = run(constant(job, 100, split=0.54, count=0.33, store=0.3), constant(line("b"), 10))
+    (decision,) = henge.rounds(START)
+    assert decision.job == "t/a"
+    assert counts(decision) == {"split": 18, "count": 11, "store": 10}
+    assert decision.numbers["capacity.split"] == pytest.approx(0.54)
+    assert decision.numbers["utility"] == pytest.approx(35 * 0.6)
+    assert "mean latency ≤ 60 ms is missed with 100" in decision.sentence
+    assert decision.expects is not None
+    assert decision.expects.metric == "latency.mean"
+    assert decision.expects.value == pytest.approx(100 / 1.05)
+
+
+def test_of_those_that_miss_the_highest_maximum_goes_first_then_the_lowest_utility() -> None:
+    henge = run(
+        shared(line("low", priority=10), 8),
+        shared(line("near", priority=35), 7),
+        shared(line("far", priority=35), 8),
+        constant(line("met", priority=90), 10),
+    )
+    henge.rounds(60)
+    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    assert touched == ["t/far", "t/near", "t/low"]
+
+
+def test_nine_jobs_are_mended_in_the_order_of_their_priorities() -> None:
+    """SoCC'18, figure 9: from 90 down to 10, one Reconfiguration each where one is enough."""
+    laws = [shared(line(f"t{p}", priority=10 * p), 8) for p in range(1, 10)]
+    henge = run(*laws)
+    henge.until(tell.CONVERGED_MET)
+    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    assert touched == [f"t/t{p}" for p in range(9, 0, -1)]
+    # Fifteen minutes from the first to the last in the paper; here a minute each.
+    assert henge.cluster.time_s < 900
+
+
+def test_one_job_is_changed_at_a_time_and_nothing_before_its_utility_is_steady() -> None:
+    falling = iter(range(500, 0, -60))
+    law = shared(line("a"), 8)
+    henge = run(law, shared(line("b", priority=20), 8))
+    henge.rounds(START)
+    law.latency_ms = lambda _: next(falling, 20)
+    # It still falls after a minute, and more than a minute passes before the next is touched.
+    assert henge.rounds(SETTLE + 3) == []
+    assert henge.until(tell.RECONFIGURATION).job == "t/b"
+
+
+def test_what_never_comes_to_rest_is_judged_after_five_minutes() -> None:
+    swing = iter([100, 1000] * 100)
+    law = shared(line("a"), 8)
+    henge = run(law, shared(line("b", priority=20), 8))
+    henge.rounds(START)
+    law.latency_ms = lambda _: next(swing)
+    henge.rounds(29)
+    assert reasons(henge.decisions) == [tell.RECONFIGURATION]
+    henge.rounds(1)
+    assert len(henge.decisions) > 1
+
+
+def test_converged_when_every_intent_is_met_and_stays_so_for_four_rounds() -> None:
+    henge = run(shared(line("a"), 8))
+    reconfigured = henge.until(tell.RECONFIGURATION)
+    assert henge.rounds(SETTLE + 3) == []
+    assert henge.phase == "not_converged"
+    (converged,) = henge.rounds(1)
+    assert converged.reason == tell.CONVERGED_MET
+    assert converged.causes == (reconfigured.id,)
+    assert converged.actions == ()
+    assert henge.phase == "converged"
+
+
+def test_a_miss_while_it_is_watched_begins_the_four_rounds_anew() -> None:
+    law = constant(line("a"), 50)
+    henge = run(law, given=HengeParameters(window_s=10))
+    assert henge.rounds(4) == []
+    law.latency_ms = lambda _: 500.0
+    assert henge.rounds(1) == []
+    law.latency_ms = lambda _: 50.0
+    assert henge.rounds(4) == []
+    assert reasons(henge.rounds(1)) == [tell.CONVERGED_MET]
+
+
+def test_who_gains_less_than_delta_keeps_it_and_is_skipped_for_an_hour() -> None:
+    law = Law(line("a"), lambda p: 100.0 if p["work"] == 10 else 96.0, lambda _: {"work": 0.54})
+    henge = run(law, shared(line("b", priority=20), 8))
+    reconfigured = henge.until(tell.RECONFIGURATION)
+    black = henge.until(tell.BLACKLISTED)
+    assert black.job == "t/a"
+    assert black.causes == (reconfigured.id,)
+    assert black.numbers["utility_before"] == pytest.approx(21)
+    assert henge.state["henge"]["blacklist"] == {"t/a": henge.cluster.time_s + 3600}
+    assert henge.cluster.allocations["t/a"].parallelism == {"work": 18}
+    henge.until(tell.CONVERGED_STUCK)
+    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    assert touched == ["t/a", "t/b"]
+
+
+def test_after_its_time_on_the_blacklist_a_job_is_tried_again() -> None:
+    law = Law(line("a"), lambda p: 100.0 if p["work"] < 19 else 30.0, lambda _: {"work": 0.54})
+    held = shared(line("b", priority=20), 8)
+    henge = run(law, held, given=HengeParameters(blacklist_s=600))
+    # Somebody who waits for its turn keeps the cluster out of Converged.
+    henge.cluster.held["t/b"] = "QUIET_HOURS"
+    black = henge.until(tell.BLACKLISTED)
+    blacklisted_s = henge.cluster.time_s
+    again = henge.until(tell.RECONFIGURATION)
+    assert again.job == black.job
+    assert henge.cluster.time_s == blacklisted_s + 600
+
+
+def test_who_gains_little_but_meets_its_intent_is_not_blacklisted() -> None:
+    law = Law(line("a"), lambda p: 62.0 if p["work"] == 10 else 60.0, lambda _: {"work": 0.54})
+    henge = run(law)
+    assert reasons(henge.rounds(40)) == [tell.RECONFIGURATION, tell.CONVERGED_MET]
+
+
+def test_who_stays_at_a_utility_of_nothing_is_blacklisted() -> None:
+    step = (Threshold(Metric.LATENCY, 60, utility=Utility("step")),)
+    job = line("a", thresholds=step)
+    law = Law(job, lambda p: 100.0 if p["work"] < 30 else 30.0, lambda p: {"work": 6 / p["work"]})
+    henge = run(law, given=HengeParameters(least_capacity=0))
+    assert henge.until(tell.BLACKLISTED).numbers["utility"] == 0
+
+
+# ----- Reduction
+
+
+def congested(cluster: ModelCluster) -> float:
+    return cluster.cores + 1
+
+
+def test_a_fall_on_a_congested_cluster_takes_from_those_that_meet_their_intents() -> None:
+    rich = line("rich", "busy", "idle", priority=10, initial=20)
+    henge = run(harmful("a"), constant(rich, 20, busy=0.5, idle=0.01), load=congested)
+    reconfigured = henge.until(tell.RECONFIGURATION)
+    reduction = henge.until(tell.REDUCTION)
+    assert reduction.job == "t/rich"
+    # Only the operator that is not congested, by 80 %.
+    assert counts(reduction) == {"busy": 20, "idle": 4}
+    assert reduction.causes == (reconfigured.id,)
+    assert reduction.numbers["congested"] == 3
+    assert reduction.expects is not None
+    assert reduction.expects.value == 60
+
+
+def test_memory_that_is_full_makes_a_cluster_congested_too() -> None:
+    rich = constant(line("rich", priority=10, initial=20), 20)
+    henge = run(harmful("a"), rich, memory_used=0.95)
+    assert henge.until(tell.REDUCTION).job == "t/rich"
+
+
+def test_without_congestion_a_fall_is_reverted() -> None:
+    henge = run(harmful("a"), constant(line("rich", priority=10), 20))
+    reconfigured = henge.until(tell.RECONFIGURATION)
+    reversion = henge.until(tell.REVERSION)
+    assert counts(reversion) == {"work": 10}
+    assert reversion.causes == (reconfigured.id,)
+    assert reversion.expects is not None
+    assert henge.phase == "converged"
+    assert henge.decisions[-1].reason == tell.CONVERGED_STUCK
+    assert henge.rounds(100) == []
+
+
+def test_congestion_of_half_the_machines_is_not_that_of_the_cluster() -> None:
+    rich = constant(line("rich", priority=10, initial=20), 20)
+    henge = run(harmful("a"), rich, machines=("m0", "m1"))
+    henge.cluster.load = lambda cluster: cluster.cores  # as many threads as cores: not congested
+    assert henge.until(tell.REVERSION).job == "t/a"
+    assert tell.REDUCTION not in reasons(henge.decisions)
+
+
+def test_where_nobody_meets_its_intent_there_is_no_reduction() -> None:
+    henge = run(harmful("a"), constant(line("b", priority=10), 100), load=congested)
+    assert henge.until(tell.REVERSION).job == "t/a"
+    assert tell.REDUCTION not in reasons(henge.decisions)
+
+
+def test_after_a_reduction_a_second_fall_is_a_lockout_and_reverted() -> None:
+    henge = run(
+        harmful("a"),
+        harmful("b", priority=30),
+        constant(line("rich", priority=10, initial=20), 20),
+        load=congested,
+    )
+    reduction = henge.until(tell.REDUCTION)
+    reversion = henge.until(tell.REVERSION)
+    assert reduction.id in reversion.causes
+    assert "lockout" in reversion.sentence
+    assert reasons(henge.decisions).count(tell.REDUCTION) == 1
+
+
+def test_a_reduction_that_breaks_an_intent_is_mended_by_a_reconfiguration() -> None:
+    rich = line("rich", "busy", "idle", priority=10, initial=20)
+    law = Law(
+        rich,
+        lambda p: 20.0 if p["idle"] > 5 else 90.0,
+        lambda p: {"busy": 0.2, "idle": 0.01 if p["idle"] > 5 else 0.4},
+    )
+    henge = run(harmful("a"), law, load=congested)
+    henge.until(tell.REDUCTION)
+    mended = [d for d in henge.rounds(60) if d.job == "t/rich" and d.reason in STEPS]
+    assert mended[0].reason == tell.RECONFIGURATION
+
+
+def test_slots_that_are_used_up_are_congestion_and_lead_to_a_reduction() -> None:
+    poor = shared(line("poor", initial=2), 3)
+    rich = constant(line("rich", priority=10, initial=20), 20)
+    henge = run(poor, rich, slots=22)
+    reduction = henge.until(tell.REDUCTION)
+    assert counts(reduction) == {"work": 4}
+    assert henge.until(tell.RECONFIGURATION).job == "t/poor"
+    henge.until(tell.CONVERGED_MET)
+    assert henge.cluster.instances() <= 22
+
+
+# ----- Converged
+
+
+def test_when_no_action_is_left_the_best_of_the_history_comes_back() -> None:
+    """Each step costs a little, too little to be a fall; what is best was the beginning."""
+    laws = [
+        Law(line(f"j{i}", priority=30), lambda p: 80 + 0.1 * (p["work"] - 10), lambda _: {"work": 0.4})
+        for i in range(3)
+    ]  # fmt: skip
+    henge = run(*laws, given=HengeParameters(noise=0.002))
+    converged = henge.until(tell.CONVERGED_STUCK)
+    assert "blacklisted" in converged.sentence
+    assert reasons(henge.decisions).count(tell.REVERSION) >= 1
+    assert all(a.parallelism == {"work": 10} for a in henge.cluster.allocations.values())
+
+
+def test_a_reversion_gives_back_before_it_takes() -> None:
+    """What one got did not help it, and who gave is worse off; slots suffice only in one order."""
+    poor = constant(line("poor", initial=2), 1000, work=1.0)
+    rich = constant(line("rich", priority=50, initial=20), 20)
+    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    henge = run(poor, rich, slots=22)
+    henge.until(tell.REDUCTION)
+    assert henge.until(tell.RECONFIGURATION).job == "t/poor"
+    henge.until(tell.CONVERGED_STUCK)
+    reverted = [d.job for d in henge.decisions if d.reason == tell.REVERSION]
+    assert reverted == ["t/poor", "t/rich"]
+    assert {n: dict(a.parallelism) for n, a in henge.cluster.allocations.items()} == {
+        "t/poor": {"work": 2},
+        "t/rich": {"work": 20},
+    }
+
+
+def test_a_reversion_does_not_count_on_slots_that_somebody_else_keeps() -> None:
+    poor = constant(line("poor", initial=2), 1000, work=1.0)
+    rich = constant(line("rich", priority=50, initial=20), 20)
+    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    henge = run(poor, rich, slots=22)
+    henge.until(tell.BLACKLISTED)
+    henge.cluster.held["t/poor"] = "QUIET_HOURS"
+    henge.until(tell.CONVERGED_STUCK)
+    assert tell.REVERSION not in reasons(henge.decisions)
+    assert henge.cluster.allocations["t/rich"].parallelism == {"work": 4}
+
+
+def test_a_drop_of_more_than_five_percent_forgets_everything_and_starts_again() -> None:
+    law = constant(line("a"), 60)
+    hungry = constant(line("b"), 100, work=0.5)
+    henge = run(law, hungry)
+    henge.until(tell.CONVERGED_STUCK)
+    assert len(henge.state["henge"]["history"]) == 2
+    assert set(henge.state["henge"]["blacklist"]) == {"t/b"}
+    law.latency_ms = lambda _: 80.0
+    henge.cluster.held["t/b"] = "COOL_DOWN"
+    dropped = henge.until(tell.DROPPED)
+    assert dropped.numbers["before"] == pytest.approx(0.8)
+    assert dropped.numbers["after"] < 0.8 * 0.95  # type: ignore[operator]
+    assert henge.phase == "not_converged"
+    assert len(henge.state["henge"]["history"]) == 1
+    assert henge.state["henge"]["blacklist"] == {}
+
+
+def test_a_reduction_is_possible_again_after_a_change_from_outside() -> None:
+    rich = constant(line("rich", priority=10, initial=20), 20)
+    henge = run(harmful("a"), rich, load=congested)
+    henge.until(tell.REDUCTION)
+    henge.until(tell.CONVERGED_STUCK)
+    henge.cluster.add(constant(line("new", priority=1), 20))
+    henge.until(tell.EXTERNAL)
+    henge.until(tell.REDUCTION)
+
+
+def test_a_drop_of_less_leaves_it_converged_unless_an_intent_is_missed_that_was_met() -> None:
+    laws = [constant(line(f"j{i:02}"), 60) for i in range(20)]
+    henge = run(*laws)
+    henge.until(tell.CONVERGED_MET)
+    laws[7].latency_ms = lambda _: 66.0
+    again = henge.until(tell.MISSED_AGAIN)
+    assert "t/j07" in again.sentence
+    assert (again.numbers["after"] or 0) > 0.95
+    assert henge.phase == "not_converged" or henge.decisions[-1].reason == tell.CONVERGED_STUCK
+
+
+def test_in_a_cluster_that_cannot_meet_all_a_small_swing_changes_nothing() -> None:
+    law = constant(line("a"), 100)
+    henge = run(law, constant(line("b"), 20))
+    henge.until(tell.CONVERGED_STUCK)
+    law.latency_ms = lambda _: 105.0
+    assert henge.rounds(50) == []
+
+
+def test_a_higher_utility_is_a_new_measure_for_drops() -> None:
+    law = constant(line("a"), 600)
+    henge = run(law, constant(line("b", priority=1), 20))
+    henge.until(tell.CONVERGED_STUCK)
+    law.latency_ms = lambda _: 60.0
+    assert henge.rounds(20) == []
+    law.latency_ms = lambda _: 120.0
+    henge.until(tell.DROPPED)
+
+
+# ----- what is not Henge's to change
+
+
+def test_an_action_that_nobody_carries_out_is_not_asked_for_each_round() -> None:
+    henge = run(shared(line("a"), 8), refuses=True)
+    assert reasons(henge.rounds(200)) == [
+        tell.RECONFIGURATION,
+        tell.NOT_CARRIED_OUT,
+        tell.CONVERGED_STUCK,
+    ]
+
+
+def test_what_is_under_way_is_waited_for_but_not_for_ever() -> None:
+    henge = run(shared(line("a"), 8), shared(line("b", priority=10), 8))
+    assert henge.until(tell.RECONFIGURATION).job == "t/a"
+    henge.cluster.in_flight.add("t/a")
+    assert henge.rounds(30) == []
+    assert henge.until(tell.RECONFIGURATION, most=40).job == "t/b"
+
+
+def test_a_job_for_advice_is_told_once_and_not_waited_for() -> None:
+    henge = run(shared(line("a"), 8), shared(line("b", priority=20), 8), modes={"t/a": Mode.ADVISE})
+    henge.until(tell.CONVERGED_STUCK)
+    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    assert touched == ["t/a", "t/b"]
+
+
+def test_a_job_that_is_off_counts_but_is_never_touched() -> None:
+    henge = run(
+        harmful("a"),
+        constant(line("rich", priority=10, initial=20), 20),
+        load=congested,
+        modes={"t/rich": Mode.OFF},
+    )
+    henge.until(tell.CONVERGED_STUCK)
+    assert {d.job for d in henge.decisions if d.actions} == {"t/a"}
+
+
+def test_a_job_that_the_guard_holds_is_waited_for() -> None:
+    henge = run(shared(line("a"), 8))
+    henge.cluster.held["t/a"] = "COOL_DOWN"
+    assert henge.rounds(100) == []
+    henge.cluster.held.clear()
+    henge.until(tell.RECONFIGURATION, most=1)
+
+
+@pytest.mark.parametrize("by", ["fixed", "engine_fixed"])
+def test_fixed_operators_are_left_out(by: str) -> None:
+    job = line("a", "free", "state", initial=4)
+    henge = run(constant(job, 100, free=0.6, state=0.9))
+    setattr(henge.cluster, by, {"t/a": frozenset({"state"})})
+    (decision,) = henge.rounds(START)
+    assert counts(decision) == {"free": 8, "state": 4}
+
+
+def test_the_least_share_is_raised_first_when_the_minimum_is_maximised() -> None:
+    laws = [shared(line("grand", priority=90), 7), shared(line("small", priority=10), 8)]
+    total = run(*laws)
+    fair = run(*laws, given=HengeParameters(goal="max_min"))
+    assert total.until(tell.RECONFIGURATION).job == "t/grand"
+    first = fair.until(tell.RECONFIGURATION)
+    assert first.job == "t/small"
+    assert first.numbers["goal"] == pytest.approx(60 / 90)
+
+
+@pytest.mark.parametrize(
+    "thresholds",
+    [
+        (Threshold(Metric.LATENCY, 60, "p99"),),
+        (Threshold(Metric.JUICE, 1.0),),
+        (Threshold(Metric.THROUGHPUT, 95),),
+        (Threshold(Metric.JUICE, 1.0), Threshold(Metric.LATENCY, 70)),
+    ],
+    ids=["tail", "juice", "throughput", "hybrid"],
+)
+def test_every_kind_of_intent_is_brought_to_its_maximum(thresholds: tuple[Threshold, ...]) -> None:
+    law = shared(line("a", thresholds=thresholds), 8)
+    law.tail = 2.0
+    law.juice = lambda p: min(1.0, p["work"] / 20)
+    henge = run(law)
+    missed = henge.until(tell.RECONFIGURATION)
+    assert missed.numbers["utility"] is not None
+    assert missed.numbers["utility"] < 35
+    henge.until(tell.CONVERGED_MET)
+
+
+@pytest.mark.parametrize(("weight", "misses"), [(1.0, True), (0.0, False)])
+def test_a_sink_without_weight_is_not_a_reason_to_act(weight: float, misses: bool) -> None:
+    job = line("a", thresholds=(Threshold(Metric.JUICE, 1.0),))
+    two = replace(
+        job,
+        sinks=(job.sinks[0], Sink("slow", (), weight)),
+        edges=(*job.edges, Edge("work", "slow")),
+    )
+    law = constant(two, 20, work=0.6)
+    law.left_over = {"slow": 0.5}
+    henge = run(law)
+    henge.rounds(START)
+    assert (reasons(henge.decisions) == [tell.RECONFIGURATION]) is misses
+
+
+def test_the_utility_of_a_hybrid_intent_is_the_average_of_both() -> None:
+    """SoCC'18, section 8.1.1."""
+    both = (Threshold(Metric.JUICE, 1.0), Threshold(Metric.LATENCY, 70))
+    law = constant(line("a", thresholds=both), 140, work=0.6)
+    law.juice = lambda _: 0.75
+    henge = run(law)
+    assert henge.until(tell.RECONFIGURATION).numbers["utility"] == pytest.approx(
+        35 * (0.75 + 0.5) / 2
+    )

@@ -1,0 +1,223 @@
+"""The API: jobs, decisions, explanations, the cluster, health and events; one shape for every error."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.cluster import FakeCluster, chain
+from tests.control.scene import ClusterClock
+from tests.service.conftest import RULES
+from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
+from trilithon.service.api import ADDRESSES, api
+from trilithon.service.daemon import Daemon, daemon, publish, published, withdraw
+from trilithon.service.reattach import ReattachingEngine
+from trilithon.spec.dump import dump
+
+JOB = chain()
+PATIENCE_S = 30.0
+
+
+def until(check: Callable[[], Any]) -> Any:
+    """Waits until something is so, for as long as a slow machine may take."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := check()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)
+    return found
+
+
+def state(client: TestClient, name: str = JOB.id) -> str:
+    found = {one["job"]: one["state"] for one in client.get("/jobs").json()}
+    return str(found.get(name, "gone"))
+
+
+def apply(client: TestClient, job: Any = JOB, **more: Any) -> Any:
+    return client.post("/jobs", json={"spec": dump(job), **more})
+
+
+def test_a_job_is_applied_runs_is_rescaled_and_explained(
+    client: TestClient, cluster: FakeCluster
+) -> None:
+    cluster.rates[JOB.id] = 250.0
+    answer = apply(client).json()
+    assert (answer["job"], answer["generation"]) == (JOB.id, 1)
+    until(lambda: state(client) == "running")
+    until(lambda: client.get(f"/jobs/{JOB.id}").json()["instances"] > 3)
+    found = client.get(f"/jobs/{JOB.id}").json()
+    assert found["spec"]["name"] == "chain"
+    assert found["figures"]["operators"][0]["operator"] == "o0"
+    told = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
+    assert any("was done" in sentence for one in told for sentence in one["sentences"])
+    assert client.get("/decisions").json()
+    assert client.get("/figures").json()[0]["job"] == JOB.id
+    status = client.get("/cluster").json()
+    assert status["tenants"] == [
+        {"tenant": "ads", "jobs": 1, "slots_used": status["slots_used"], "quota": 12}
+    ]
+    until(lambda: client.get(f"/jobs/{JOB.id}/series").json())
+
+
+def test_a_job_pauses_resumes_and_is_deleted_and_its_history_stays(client: TestClient) -> None:
+    apply(client)
+    until(lambda: state(client) == "running")
+    assert client.post(f"/jobs/{JOB.id}/pause").status_code == 200
+    until(lambda: state(client) == "paused")
+    assert client.post(f"/jobs/{JOB.id}/resume").status_code == 200
+    until(lambda: state(client) == "running")
+    assert client.put(f"/jobs/{JOB.id}/mode", json={"mode": "off"}).json()["mode"] == "off"
+    assert client.delete(f"/jobs/{JOB.id}").json()["state"] == "ending"
+    until(lambda: state(client) == "gone")
+    kinds = [e["kind"] for e in client.get(f"/jobs/{JOB.id}/history").json()["events"]]
+    assert kinds[0] == "accepted"
+    assert kinds[-1] == "gone"
+
+
+def test_what_a_new_version_means_is_told_before_it_is_done(client: TestClient) -> None:
+    apply(client)
+    until(lambda: state(client) == "running")
+    source = replace(JOB.sources[0], options=(("subscribe", "elsewhere"),))
+    other = replace(JOB, sources=(source,))
+    assert apply(client, other, dry_run=True).json()["impact"] == "anew"
+    refused = apply(client, other)
+    assert refused.status_code == 409
+    assert refused.json()["error"]["code"] == "NEEDS_NEW_CHECKPOINT"
+    assert apply(client, other, anew=True).json()["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/jobs/no/body", None, 404, "NOT_FOUND"),
+        ("GET", "/jobs/no/body/explanation", None, 404, "NOT_FOUND"),
+        ("GET", "/jobs/no/body/history", None, 404, "NOT_FOUND"),
+        ("GET", "/nowhere", None, 404, "NOT_FOUND"),
+        ("DELETE", "/jobs/no/body", None, 404, "NOT_FOUND"),
+        ("POST", "/jobs", {"spec": {"name": 3}}, 422, "INVALID_JOB"),
+        ("POST", "/jobs", {"spec": "run this"}, 422, "NOT_UNDERSTOOD"),
+        ("POST", "/jobs", {}, 422, "NOT_UNDERSTOOD"),
+        ("PUT", "/jobs/no/body/mode", {"mode": "on"}, 422, "NOT_UNDERSTOOD"),
+        ("GET", "/decisions?limit=0", None, 422, "NOT_UNDERSTOOD"),
+    ],
+)
+def test_every_error_has_one_shape(
+    client: TestClient, method: str, path: str, body: Any, status: int, code: str
+) -> None:
+    answer = client.request(method, path, json=body)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert error["message"]
+
+
+def test_every_address_is_in_the_reference(client: TestClient) -> None:
+    served = client.get("/openapi.json").json()["paths"]
+    found = {(method.upper(), path) for path, methods in served.items() for method in methods}
+    assert found == {(method, path) for method, path, _ in ADDRESSES}
+
+
+def test_only_who_has_the_token_may_ask_and_only_by_this_machines_name(
+    running: Daemon, client: TestClient
+) -> None:
+    stranger = TestClient(api(running), base_url="http://127.0.0.1")
+    assert stranger.get("/jobs").status_code == 401
+    assert stranger.get("/health").status_code == 200
+    wrong = {"Authorization": "Bearer guessed"}
+    assert stranger.get("/jobs", headers=wrong).json()["error"]["code"] == "NOT_ALLOWED"
+    assert client.get("/jobs", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_events_come_as_they_happen_and_a_reader_that_comes_back_misses_none(
+    running: Daemon, client: TestClient
+) -> None:
+    apply(client)
+    until(lambda: len(running.journal.events()) >= 3)
+    first = running.journal.events()[0]
+
+    def read(**given: Any) -> list[dict[str, Any]]:
+        found = []
+        with client.stream("GET", "/events", **given) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("data:"):
+                    found.append(json.loads(line[5:]))
+                if len(found) == 2:
+                    running._stop.set()  # the stream ends with the daemon
+        running._stop.clear()
+        return found[:2]
+
+    found = read(params={"after": 0})
+    assert [one["id"] for one in found] == [first.id, first.id + 1]
+    assert found[0]["kind"] == "accepted"
+    again = read(headers={"Last-Event-ID": str(first.id)})
+    assert [one["id"] for one in again] == [first.id + 1, first.id + 2]
+
+
+def test_health_tells_when_the_engine_cannot_be_seen(tmp_path: Path) -> None:
+    def nobody() -> FakeCluster:
+        raise HostUnreachable("No host answers.")
+
+    with daemon(ReattachingEngine(nobody), RULES, tmp_path / "daemon") as found:
+        client = TestClient(api(found), base_url="http://127.0.0.1")
+        health = until(lambda: (h := client.get("/health").json()) and h["status"] == "blind" and h)
+    assert "No host answers" in health["problem"]
+
+
+def test_an_engine_that_was_lost_is_reached_again(tmp_path: Path, cluster: FakeCluster) -> None:
+    reached: list[int] = []
+
+    class Once(FakeCluster):
+        """Answers three times and is then lost."""
+
+        def jobs(self) -> Any:
+            if len(reached) == 1 and self.now_s > cluster.now_s + 25:
+                raise HostUnreachable("It is gone.")
+            return super().jobs()
+
+    engine = Once(auto_s=10.0)
+
+    def reach() -> FakeCluster:
+        reached.append(1)
+        return engine
+
+    clock = ClusterClock(engine)
+    with daemon(ReattachingEngine(reach), RULES, tmp_path / "daemon", clock=clock) as found:
+        until(
+            lambda: len(reached) == 2 and found.controller.last and not found.controller.last.blind
+        )
+
+
+def test_a_second_daemon_in_the_same_folder_is_refused(
+    running: Daemon, tmp_path: Path, cluster: FakeCluster
+) -> None:
+    with (
+        pytest.raises(DaemonRuns, match="already"),
+        daemon(cluster, RULES, tmp_path / "daemon"),
+    ):
+        pytest.fail("it was let in")
+
+
+def test_where_a_daemon_answers_is_for_its_owner_only_and_gone_with_it(tmp_path: Path) -> None:
+    publish(tmp_path, 4711, "secret")
+    assert (tmp_path / "daemon.json").stat().st_mode & 0o777 == 0o600
+    assert published(tmp_path)["url"] == "http://127.0.0.1:4711"
+    withdraw(tmp_path)
+    with pytest.raises(DaemonUnreachable):
+        published(tmp_path)
+
+
+def test_a_round_that_fails_does_not_end_the_daemon(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running.controller, "round", broken)
+        until(lambda: "ZeroDivisionError" in client.get("/health").json()["problem"])
+    running.wake()
+    until(lambda: client.get("/health").json()["status"] == "ok")

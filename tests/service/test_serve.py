@@ -1,0 +1,236 @@
+"""`trilithon serve` as users have it: a process of its own, over the socket of a host that goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cluster import FakeCluster, chain
+from tests.service.test_api import until
+from trilithon.cli.main import app
+from trilithon.engines.host import Host
+from trilithon.errors import DaemonRuns, DaemonUnreachable, NeedsNewCheckpoint, NotFound
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+from trilithon.spec.dump import dump
+
+JOB = chain()
+RULES = """
+limits: {round_s: 0.2, cool_down_s: 0.5, fresh_s: 0.5, stale_s: 30, series_every_s: 1, down_delay_s: 3600}
+policy: threshold
+parameters: {window_s: 1}
+"""
+
+
+class LiveCluster(FakeCluster):
+    """A cluster whose time is the machine's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = time.time()
+
+    def reports(self) -> Sequence[Report]:
+        self.advance(max(0.001, time.time() - self.now_s))
+        return super().reports()
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    (tmp_path / "rules.yaml").write_text(RULES)
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def cluster(state: Path) -> Iterator[LiveCluster]:
+    """A host with its jobs, in this process."""
+    found = LiveCluster()
+    host = Host(found, state / "host.sock")
+    serving = threading.Thread(target=host.serve, daemon=True)
+    serving.start()
+    yield found
+    host.close()
+    serving.join(timeout=5)
+
+
+class Serving:
+    def __init__(self, state: Path, *options: str) -> None:
+        self.state = state
+        command = [
+            sys.executable,
+            "-m",
+            "trilithon",
+            "serve",
+            "--rules",
+            str(state.parent / "rules.yaml"),
+        ]
+        self.process = subprocess.Popen(  # noqa: S603 - ourselves
+            [*command, *options], env=os.environ.copy(), stderr=subprocess.PIPE, text=True
+        )
+        until(
+            lambda: (state / "daemon" / "daemon.json").exists() or self.process.poll() is not None
+        )
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+Start = Callable[..., Serving]
+
+
+@pytest.fixture
+def serve(state: Path, cluster: LiveCluster) -> Iterator[Start]:
+    """Starts daemons. None of them outlives its test."""
+    started: list[Serving] = []
+
+    def start(*options: str) -> Serving:
+        started.append(Serving(state, *options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.end(signal.SIGKILL)
+        elif one.process.stderr is not None:
+            one.process.stderr.close()
+
+
+@pytest.fixture
+def serving(serve: Start) -> Serving:
+    return serve()
+
+
+def cli(*arguments: str) -> Any:
+    """A command's answer as data. Its errors come through."""
+    result = CliRunner().invoke(app, [*arguments, "-o", "json"])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def write(folder: Path, job: Job) -> str:
+    path = folder / f"{job.name}.yaml"
+    path.write_text(json.dumps(dump(job)))
+    return str(path)
+
+
+def test_from_the_command_line_to_the_cluster_and_back(
+    serving: Serving, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cluster.rates[JOB.id] = 250.0
+    [told] = cli("job", "apply", write(tmp_path, JOB), "--wait")
+    assert told["generation"] == 1
+    assert [one["job"] for one in cli("job", "list")] == [JOB.id]
+    until(lambda: cli("job", "get", "chain")["instances"] > 3)
+    found = cli("explain", "chain")
+    assert found
+    assert cli("cluster", "status")["running"] == 1
+    top = CliRunner().invoke(app, ["top", "--once"])
+    assert "ads/chain" in top.stdout
+    # The journal can be asked without the daemon, too.
+    journal = serving.state / "daemon" / "journal.sqlite"
+    assert cli("explain", JOB.id, "--journal", str(journal), "--limit", "1000")[: len(found)]
+    assert cli("job", "mode", "chain", "off")["mode"] == "off"
+    cli("job", "pause", "chain", "--wait")
+    assert cluster.jobs() == {}
+    cli("job", "resume", "chain", "--wait")
+    assert set(cluster.jobs()) == {JOB.id}
+    cli("job", "delete", "chain", "--wait")
+    assert cluster.jobs() == {}
+    history = cli("job", "history", JOB.id)
+    assert history["versions"][0]["standing"] == "past"
+    with pytest.raises(NotFound):
+        cli("job", "get", "chain")
+
+
+def test_a_new_version_that_needs_a_new_checkpoint_has_to_be_meant(
+    serving: Serving, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cli("job", "apply", write(tmp_path, JOB), "--wait")
+    data = dump(JOB)
+    data["sources"][0]["options"]["subscribe"] = "elsewhere"
+    path = tmp_path / "other.yaml"
+    path.write_text(json.dumps(data))
+    assert cli("job", "apply", str(path), "--dry-run")[0]["impact"] == "anew"
+    with pytest.raises(Exception, match="cannot go on from its checkpoint") as error:
+        cli("job", "apply", str(path))
+    assert error.value.exit_code == NeedsNewCheckpoint.exit_code  # type: ignore[attr-defined]
+    assert cli("job", "apply", str(path), "--anew")[0]["generation"] == 2
+
+
+def test_the_end_of_the_daemon_is_not_the_end_of_the_jobs(
+    serve: Start, serving: Serving, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cli("job", "apply", write(tmp_path, JOB), "--wait")
+    assert serving.end() == 0
+    assert set(cluster.jobs()) == {JOB.id}
+    with pytest.raises(DaemonUnreachable):
+        cli("job", "list")
+    # The next one takes over what there is.
+    serve()
+    assert [one["job"] for one in cli("job", "list")] == [JOB.id]
+    until(lambda: cli("cluster", "status")["running"] == 1)
+    assert cluster.checkpoints[JOB.id] == {"": 1}
+
+
+def test_a_daemon_that_was_killed_leaves_the_jobs_alone_and_a_new_one_takes_over(
+    serve: Start, serving: Serving, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    cluster.rates[JOB.id] = 250.0
+    cli("job", "apply", write(tmp_path, JOB), "--wait")
+    assert serving.end(signal.SIGKILL) == -signal.SIGKILL
+    assert set(cluster.jobs()) == {JOB.id}
+    (serving.state / "daemon" / "daemon.json").unlink()
+    serve()
+    until(lambda: cli("job", "get", "chain")["instances"] > 3)
+    assert cluster.checkpoints[JOB.id] == {"": 1}
+
+
+def test_with_jobs_ends_both_cleanly(
+    serve: Start, state: Path, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    serving = serve("--with-jobs")
+    cli("job", "apply", write(tmp_path, JOB), "--wait")
+    assert serving.end() == 0
+    assert cluster.closed
+    assert not (state / "host.sock").exists()
+
+
+def test_a_second_daemon_is_refused(serve: Start, serving: Serving) -> None:
+    second = serve()
+    assert second.process.wait(timeout=60) == DaemonRuns.exit_code
+    assert second.process.stderr is not None
+    assert "already" in second.process.stderr.read()
+    assert cli("job", "list") == []
+
+
+def test_a_run_is_recorded_and_replayed(serve: Start, cluster: LiveCluster, tmp_path: Path) -> None:
+    cluster.rates[JOB.id] = 250.0
+    serving = serve("--record", str(tmp_path / "recording"))
+    cli("job", "apply", write(tmp_path, JOB), "--wait")
+    until(lambda: cli("job", "get", "chain")["instances"] > 3)
+    serving.end()
+    found = cli("replay", str(tmp_path / "recording"), "--parameter", "window_s=1.0")
+    assert any(one["decisions"] for one in found)
+    assert {one["same_as_recorded"] for one in found} == {True}
+
+
+@pytest.mark.parametrize("rules", ["limits: {round: 3}", "policy: magic", "mode: on"])
+def test_rules_that_cannot_be_meant_are_refused_at_the_start(
+    serve: Start, state: Path, rules: str
+) -> None:
+    (state.parent / "rules.yaml").write_text(rules)
+    assert serve().process.wait(timeout=60) in {3, NotFound.exit_code}

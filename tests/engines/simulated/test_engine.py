@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -376,6 +377,20 @@ for way in Way:
             digest.update(json.dumps(to_json(report)).encode())
 print(digest.hexdigest())
 """
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder", encoding="utf-8")
+    code = "from trilithon.engines.simulated import compiled; print(compiled._KEPT)"
+    done = subprocess.run(  # noqa: S603 - this interpreter, on the line above
+        [sys.executable, "-c", code],
+        env={**os.environ, "TRILITHON_CACHE": str(blocked)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "None\n"
 
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:

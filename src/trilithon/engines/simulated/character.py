@@ -28,6 +28,9 @@ _WITH_OUTAGE: Final = {
 }
 
 
+MOST_CREDITS: Final = 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class Character:
     """An engine in numbers. A length of 0 is "at once"; `credits` of None is "no bound"."""
@@ -67,7 +70,9 @@ class Character:
         """Records in flight to an instance with this service time."""
         if self.credits is None:
             return None
-        return max(self.credits, int(self.credit_s / service_s) if service_s > 0 else 1 << 20)
+        # Of records that cost nothing a million is as good as any number.
+        worth = self.credit_s / service_s if service_s > 0 else MOST_CREDITS
+        return max(self.credits, int(min(worth, MOST_CREDITS)))
 
 
 # Measured: decision 7 (credits, stall by tasks, time to act), and for a chain of four stages on an idle

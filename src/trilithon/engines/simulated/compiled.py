@@ -5,6 +5,7 @@ code is kept under a name made of all sources that are compiled: whatever change
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,12 +21,24 @@ def _sources() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         content = path.read_bytes()
-        if path.name == "tables.py" or b"simulated.compiled import" in content:
+        if path.name in {"compiled.py", "tables.py"} or b"simulated.compiled import" in content:
             digest.update(content)
     return digest.hexdigest()[:16]
 
 
-vars(numba.config)["CACHE_DIR"] = str(folders.cache() / "compiled" / _sources())
+def _folder() -> Path | None:
+    """Where code is kept; None where nothing can be, and each run compiles for itself."""
+    folder = folders.cache() / "compiled" / _sources()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+_KEPT = _folder()
+if _KEPT is not None:
+    vars(numba.config)["CACHE_DIR"] = str(_KEPT)
 
 
 # Nothing in the loops is allocated or kept. Without Numba's counting of references, which would be done
@@ -35,7 +48,7 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 def compiled(function: F) -> F:
     """A function over arrays as machine code: made at its first call, kept for the next run."""
-    return cast("F", numba.njit(cache=True, **_OPTIONS)(function))
+    return cast("F", numba.njit(cache=_KEPT is not None, **_OPTIONS)(function))
 
 
 def part(function: F) -> F:

@@ -339,6 +339,17 @@ def test_a_job_that_was_ended_for_a_while_reads_what_came_meanwhile(way: Way) ->
 
 
 @both
+def test_a_source_that_is_written_straight_to_a_sink_passes_everything_on(way: Way) -> None:
+    """A sink was once taken for an operator that reads the log by itself."""
+    job = graph("straight", [operator("a", 2)], "in>a", "a>out", "other>copy")
+    found = watched(way, TEXTBOOK, job, rate=50.0)
+    snapshot = found.look(10)
+    row = snapshot.layout.sink_row[job.id, "copy"]
+    assert snapshot.sinks.written[row] == pytest.approx(500, rel=0.15)
+    assert snapshot.job(job.id).lag("other") == pytest.approx(0, abs=2)
+
+
+@both
 def test_key_groups_move_as_little_as_possible_and_as_they_are_told(way: Way) -> None:
     job = graph("keyed", [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
                 "in>a", "a=b", "b>out")  # fmt: skip

@@ -57,7 +57,8 @@ def service_s(actor: Rows, rng: Random) -> float:
     if actor.shape == EXPONENTIAL:
         return float(mean * rng.standard_exponential())
     cv2 = actor.cv**2
-    if cv2 <= 0.0:
+    # So little variation is none, and its inverse would have no end.
+    if cv2 <= 1e-9:
         return float(mean)
     if actor.shape == GAMMA:
         return float(rng.standard_gamma(1.0 / cv2) * mean * cv2)

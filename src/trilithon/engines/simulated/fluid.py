@@ -215,7 +215,8 @@ def _arrival_cv2(world: World, number: int, task: int, busy: float) -> tuple[flo
         squares += flow * flow / senders
         mean += flow * cv2
         ahead += flow * batch
-    if total <= 0.0:
+    # A flow whose square is nothing has no shape to speak of.
+    if squares < 1e-200:
         return 1.0, 0.0
     return together_cv2(mean / total, total * total / squares, busy), ahead / total
 

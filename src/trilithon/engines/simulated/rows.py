@@ -148,7 +148,7 @@ def _pulls(job: Job, name: str) -> bool:
     nobody else reads it.
     """
     sources = {source.name for source in job.sources}
-    into = job.parents[name]
+    into = job.parents[name] if name in {operator.name for operator in job.operators} else ()
     return bool(into) and all(
         edge.source in sources
         and edge.grouping is Grouping.SHUFFLE

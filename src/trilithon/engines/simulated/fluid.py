@@ -34,6 +34,8 @@ from trilithon.model.sketches import LOG_GAMMA
 
 # Waiting beyond that of a utilisation of 0.95 is a backlog that all share, not chance.
 BY_CHANCE = 20.0
+# Records that an actor can handle whose work takes no time; an infinite number would make others missing.
+ANY_NUMBER = 1e18
 
 
 @part
@@ -49,7 +51,7 @@ def _service_s(world: World, actor: Rows) -> float:
 def _most(world: World, actor: Rows, span_s: float) -> float:
     """Records that an actor can work on in a span."""
     service_s = _service_s(world, actor)
-    return span_s / service_s if service_s > 0.0 else 1e18
+    return min(ANY_NUMBER, span_s / service_s) if service_s > 0.0 else ANY_NUMBER
 
 
 @part
@@ -92,7 +94,7 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
             reads = world.jobs[node.job].mode == RUNS
             open_s = span_s * node.open if reads else 0.0
             reader_s = world.actors[node.first].service_s
-            most = open_s / reader_s if reader_s > 0.0 else (1e18 if open_s > 0.0 else 0.0)
+            most = open_s / reader_s if reader_s > 0.0 else (ANY_NUMBER if open_s > 0.0 else 0.0)
             node.potential = min(node.potential, most)
         node.pushed = node.potential
     elif node.kind == OPERATOR:

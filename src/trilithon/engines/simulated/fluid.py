@@ -36,6 +36,8 @@ from trilithon.model.sketches import LOG_GAMMA
 BY_CHANCE = 20.0
 # Records that an actor can handle whose work takes no time; an infinite number would make others missing.
 ANY_NUMBER = 1e18
+# Less than this part of a record is none: its inverse would have no end.
+LEAST = 1e-9
 
 
 @part
@@ -218,7 +220,7 @@ def _arrival_cv2(world: World, number: int, task: int, busy: float) -> tuple[flo
         mean += flow * cv2
         ahead += flow * batch
     # A flow whose square is nothing has no shape to speak of.
-    if squares < 1e-200:
+    if squares < LEAST * LEAST:
         return 1.0, 0.0
     return together_cv2(mean / total, total * total / squares, busy), ahead / total
 
@@ -287,7 +289,7 @@ def _serve(world: World, number: int, span_s: float) -> None:
         actor = world.actors[node.first + task]
         records = actor.held + actor.coming
         rho = 0.0
-        if records > 0.0:
+        if records > LEAST:
             service_s = _service_s(world, actor)
             most = 0.0 if stands else _most(world, actor, span_s)
             arrival_cv2, ahead = _arrival_cv2(world, number, task, actor.busy)
@@ -315,7 +317,7 @@ def _serve(world: World, number: int, span_s: float) -> None:
     _leave(world, number, done, waited, served, variance, cv2)
     for k in range(node.in_first, node.in_first + node.in_count):
         edge = world.edges[world.into[k]]
-        edge.channel_s += edge.flow * (waited / done if done > 0.0 else 0.0)
+        edge.channel_s += edge.flow * (waited / done if done > LEAST else 0.0)
     if node.pressed < 1.0:
         _count_parked(world, number, max(0.0, node.active * span_s - served))
 
@@ -384,7 +386,9 @@ def _leave(
     """What an operator sends on, how long records took up to here, and how regularly they leave."""
     node = world.nodes[number]
     node.pushed = done * node.selectivity
-    if done > 0.0:
+    if node.pushed < LEAST:
+        node.pushed = 0.0
+    if done > LEAST:
         node.delay_s += (waited + served) / done
         node.delay_var += variance / done
         node.cv2 = cv2 / done
@@ -404,7 +408,7 @@ def _count(
         actor.busy_sq_s2 += out * service_s**2 * (1.0 + actor.cv**2)
         actor.cpu_s += out * actor.service_s * actor.slow * actor.cpu
         actor.emitted += out * node.selectivity * (node.out_count - node.out_sinks)
-    if actor.coming > 0.0:
+    if actor.coming > LEAST:
         gap_s = span_s / actor.coming
         actor.gaps += actor.coming
         actor.gap_s += span_s

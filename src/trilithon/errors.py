@@ -2,6 +2,7 @@
 
     TrilithonError
     ├── InvalidJob          a job that breaks rules; carries every problem found
+    │   └── InvalidScenario     a scenario that breaks rules
     ├── InvalidIntent       a utility or threshold that cannot be meant
     ├── InvalidPolicy       a parameter of a policy, or a rule of the guard, that cannot be meant
     ├── InvalidRecording    a snapshot or series that cannot be read or contradicts itself
@@ -86,6 +87,12 @@ class InvalidJob(TrilithonError):
 
     def __str__(self) -> str:
         return "\n".join((super().__str__(), *(f"  {problem}" for problem in self.problems)))
+
+
+class InvalidScenario(InvalidJob):
+    """A file for the simulated cluster that cannot be meant; carries every problem found."""
+
+    code = "INVALID_SCENARIO"
 
 
 class InvalidIntent(TrilithonError):

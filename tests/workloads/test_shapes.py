@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilithon.workloads.shapes import Constant, Ramp, Shape, Sine, Spike, Step, Trace
+from trilithon.workloads.shapes import (
+    Constant,
+    Mmpp,
+    Phases,
+    Ramp,
+    Shape,
+    Sine,
+    Spike,
+    Step,
+    Trace,
+)
 
 rates = st.floats(0.1, 1e5)
 periods = st.floats(0.5, 100)
@@ -12,6 +22,7 @@ SHAPES = st.one_of(
     st.builds(Constant, rates),
     *(st.builds(kind, rates, rates, periods) for kind in (Step, Spike, Ramp, Sine)),
     st.builds(Trace, rates, st.lists(st.floats(1, 1e4), min_size=1, max_size=24), periods),
+    st.builds(Phases, st.lists(rates, min_size=1, max_size=24), periods),
 )
 
 
@@ -47,6 +58,7 @@ def test_a_schedule_starts_at_nothing_and_never_runs_back(
         (Ramp(1, 9, 10), [1, 8.6, 9, 9]),
         (Sine(1, 9, 20), [1, 8.951, 9, 5]),
         (Trace(10, [1, 3], 10), [5, 5, 15, 15]),
+        (Phases([1, 9], 10), [1, 1, 9, 9]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -61,3 +73,20 @@ def test_a_trace_keeps_its_mean_and_begins_again() -> None:
     assert shape.total(480) == pytest.approx(2 * shape.total(240))
     assert shape.rate_per_s(70) == 0
     assert shape.rate_per_s(241) == shape.rate_per_s(1) == pytest.approx(50)
+
+
+def test_the_phases_of_prime_tester_rise_and_fall_in_equal_steps() -> None:
+    shape = Phases.prime_tester(10, 40, 3, 60)
+    assert shape.rates_per_s == (10, 20, 30, 40, 30, 20, 10)
+    assert shape.rate_per_s(10_000) == 10
+    assert shape.total(7 * 60) == pytest.approx(160 * 60)
+
+
+def test_bursts_come_again_with_the_same_seed_and_keep_their_mean() -> None:
+    bursts, same, others = Mmpp(10, 100, 30, 10, 4), Mmpp(10, 100, 30, 10, 4), Mmpp(10, 100, 30, 10)
+    # Asked for in another order, the answer is the same.
+    late = same.total(50_000)
+    assert [same.total(t) for t in (10, 500, 900)] == [bursts.total(t) for t in (10, 500, 900)]
+    assert bursts.total(50_000) == late != others.total(50_000)
+    assert {bursts.rate_per_s(t) for t in range(1000)} == {10, 100}
+    assert late / 50_000 == pytest.approx((10 * 30 + 100 * 10) / 40, rel=0.1)

@@ -25,6 +25,7 @@ from trilithon.cli.output import Format, Output, answer, complain, draw_problems
 from trilithon.cli.plan import draw_plan, plan
 from trilithon.cli.run import rescale_command, run_command
 from trilithon.cli.serve import host_command, serve_command
+from trilithon.cli.simulate import bench, calibrate_command, simulate_command
 from trilithon.control.forms import decision_to_json
 from trilithon.control.replay import replay
 from trilithon.errors import (
@@ -46,9 +47,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(broker.app, name="broker")
+app.add_typer(bench, name="bench")
 app.command("run")(run_command)
 app.command("rescale")(rescale_command)
 app.command("load")(load_command)
+app.command("simulate")(simulate_command)
+app.command("calibrate")(calibrate_command)
 app.command("serve")(serve_command)
 app.command("host")(host_command)
 app.add_typer(job_commands.app, name="job")

@@ -230,7 +230,7 @@ def _operator(form: OperatorForm) -> Operator:
         parallelism = Parallelism(wanted, 1, max(wanted, Parallelism().max))
     else:
         parallelism = Parallelism(wanted.initial, wanted.min, wanted.max)
-    return Operator(form.name, _work(form), parallelism, _profile(form.profile))
+    return Operator(form.name, _work(form), parallelism, profile_of(form.profile))
 
 
 def _work(form: OperatorForm) -> Work:
@@ -254,7 +254,7 @@ def _work(form: OperatorForm) -> Work:
     )
 
 
-def _profile(form: ProfileForm | None) -> Profile | None:
+def profile_of(form: ProfileForm | None) -> Profile | None:
     if form is None:
         return None
     shape = Distribution(form.distribution) if form.distribution else None

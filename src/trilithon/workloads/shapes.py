@@ -6,9 +6,11 @@ read from it has no rounding that adds up, and after a stall it still says exact
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from random import Random
 
 SPIKE_SHARE = 0.1
 
@@ -146,3 +148,78 @@ class Trace(Shape):
         row, within = divmod(at_s, self.period_s)
         rounds, row = divmod(int(row), len(self._rates))
         return rounds * self._totals[-1] + self._totals[row] + self._rates[row] * within
+
+
+@dataclass(frozen=True, slots=True)
+class Phases(Shape):
+    """Steps of equal length, then the last one for ever: PrimeTester's phases (Latency guarantees,
+    section III-A) are a low rate, equal steps up to a peak, the peak, and equal steps down again.
+    """
+
+    rates_per_s: Sequence[float]
+    period_s: float
+
+    @classmethod
+    def prime_tester(
+        cls, low_per_s: float, high_per_s: float, steps: int, period_s: float
+    ) -> "Phases":
+        """Warm-up, increment, plateau, decrement; the plateau is one step, as each other."""
+        rise = [low_per_s + (high_per_s - low_per_s) * i / steps for i in range(steps + 1)]
+        return cls((*rise, *reversed(rise[:-1])), period_s)
+
+    @property
+    def peak_per_s(self) -> float:
+        return max(self.rates_per_s)
+
+    def rate_per_s(self, at_s: float) -> float:
+        return self.rates_per_s[min(int(at_s // self.period_s), len(self.rates_per_s) - 1)]
+
+    def total(self, at_s: float) -> float:
+        full = min(int(at_s // self.period_s), len(self.rates_per_s) - 1)
+        before = sum(self.rates_per_s[:full]) * self.period_s
+        return before + self.rates_per_s[full] * (at_s - full * self.period_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Mmpp(Shape):
+    """A Poisson stream whose rate jumps between two values after exponential times (a Markov-modulated
+    Poisson process): bursts that nobody can foresee. The same seed gives the same bursts.
+    """
+
+    low_per_s: float
+    high_per_s: float
+    low_s: float
+    high_s: float
+    seed: int = 0
+    _random: Random = field(init=False, repr=False, compare=False)
+    # When the rate jumped, and how many records there were by then; from low, to high, to low …
+    _jumps_s: list[float] = field(init=False, repr=False, compare=False)
+    _totals: list[float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_random", Random(self.seed))  # noqa: S311 - load, no secret
+        object.__setattr__(self, "_jumps_s", [0.0])
+        object.__setattr__(self, "_totals", [0.0])
+
+    @property
+    def peak_per_s(self) -> float:
+        return max(self.low_per_s, self.high_per_s)
+
+    def rate_per_s(self, at_s: float) -> float:
+        return self._rate(self._phase(at_s))
+
+    def total(self, at_s: float) -> float:
+        phase = self._phase(at_s)
+        return self._totals[phase] + self._rate(phase) * (at_s - self._jumps_s[phase])
+
+    def _rate(self, phase: int) -> float:
+        return self.high_per_s if phase % 2 else self.low_per_s
+
+    def _phase(self, at_s: float) -> int:
+        """The number of jumps up to a moment; those that nobody asked for yet are drawn, in order."""
+        while self._jumps_s[-1] <= at_s:
+            phase = len(self._jumps_s) - 1
+            lasts_s = self._random.expovariate(1 / (self.high_s if phase % 2 else self.low_s))
+            self._totals.append(self._totals[-1] + self._rate(phase) * lasts_s)
+            self._jumps_s.append(self._jumps_s[-1] + lasts_s)
+        return bisect_right(self._jumps_s, at_s) - 1

@@ -1,0 +1,1 @@
+"""The simulated cluster: the same jobs, reports and actions as on Spark, as fast as the CPU allows."""

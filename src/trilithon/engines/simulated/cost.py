@@ -1,0 +1,114 @@
+"""Owns what an operator costs in a simulated run: from its profile, from what its expressions say, or as
+assumed.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from trilithon.engines.simulated.tables import (
+    DETERMINISTIC,
+    EXPONENTIAL,
+    GAMMA,
+    LOGNORMAL,
+    Floats,
+)
+from trilithon.model.groups import KEY_GROUPS
+from trilithon.model.job import Operator
+from trilithon.model.profile import Distribution, Profile
+
+_SHAPES: Final = {
+    Distribution.DETERMINISTIC: DETERMINISTIC,
+    Distribution.EXPONENTIAL: EXPONENTIAL,
+    Distribution.GAMMA: GAMMA,
+    Distribution.LOGNORMAL: LOGNORMAL,
+}
+# `wait(5)` waits and `work(5)` computes for five milliseconds, on Spark as here.
+_SPELLED: Final = re.compile(r"\b(wait|work)\(\s*([0-9]+(?:\.[0-9]+)?)\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What is taken where neither a profile nor an expression tells."""
+
+    service_ms: float
+    service_cv: float
+    distribution: Distribution
+    cpu_share: float
+    selectivity: float
+    zipf: float
+    # Among how many keys the records of an edge by key are spread.
+    keys: int
+    record_bytes: float
+    state_bytes_per_key: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An operator in numbers."""
+
+    service_s: float
+    cv: float
+    shape: int
+    cpu: float
+    selectivity: float
+    zipf: float
+    state_bytes_per_key: float
+
+
+def cost_of(operator: Operator, assumed: Assumed) -> Cost:
+    profile = operator.profile or Profile()
+    spelled = _spelled(operator)
+    service_ms, cpu = profile.service_ms, profile.cpu_share
+    if spelled:
+        told = sum(ms for _, ms in spelled)
+        service_ms = told + assumed.service_ms if service_ms is None else service_ms
+        computed = sum(ms for kind, ms in spelled if kind == "work")
+        cpu = (computed / told if told > 0 else assumed.cpu_share) if cpu is None else cpu
+    distribution = profile.distribution
+    if distribution is None and spelled and profile.service_cv is None:
+        distribution = Distribution.DETERMINISTIC
+    distribution = distribution or assumed.distribution
+    cv = _or(profile.service_cv, assumed.service_cv)
+    # A variation beside an exponential or constant time can only be meant for another shape.
+    if profile.service_cv is not None and profile.distribution is None:
+        distribution = Distribution.GAMMA
+    if distribution is Distribution.DETERMINISTIC:
+        cv = 0.0
+    elif distribution is Distribution.EXPONENTIAL:
+        cv = 1.0
+    return Cost(
+        service_s=_or(service_ms, assumed.service_ms) / 1000,
+        cv=cv,
+        shape=_SHAPES[distribution],
+        cpu=_or(cpu, assumed.cpu_share),
+        selectivity=_or(profile.selectivity, assumed.selectivity),
+        zipf=_or(profile.zipf, assumed.zipf),
+        state_bytes_per_key=_or(profile.state_bytes_per_key, assumed.state_bytes_per_key),
+    )
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def _spelled(operator: Operator) -> list[tuple[str, float]]:
+    texts = [*operator.work.select, operator.work.where or ""]
+    return [(kind, float(ms)) for text in texts for kind, ms in _SPELLED.findall(text)]
+
+
+def key_shares(keys: int, zipf: float, groups: Sequence[int], instances: int) -> Floats:
+    """The part of the records that each instance gets when they are grouped by key.
+
+    Key k = 1, 2 … has a part in proportion to k^−z; keys fall into groups, and `groups` says which
+    instance has which, as in the routing tables of the Spark engine.
+    """
+    popularity = np.arange(1, keys + 1, dtype=float) ** -zipf
+    # A multiplier that scatters neighbouring keys over the groups, the same everywhere.
+    group = (np.arange(keys, dtype=np.int64) * 2_654_435_761) % KEY_GROUPS
+    part = np.bincount(np.asarray(groups)[group], weights=popularity, minlength=instances)
+    shares: Floats = part / part.sum()
+    return shares

@@ -1,0 +1,554 @@
+"""Owns the simulated engine: jobs on a cluster that is not there, behind the contract.
+
+Time goes on only when somebody says so (`advance`). What is asked for is checked at once and has its
+effect when the engine's character says; until then the job runs on as before, or stands.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+import numpy as np
+
+from trilithon.contract.engine import (
+    Ability,
+    Accepted,
+    Action,
+    AddMachines,
+    Capabilities,
+    How,
+    Outcome,
+    Reallocate,
+    RemoveMachines,
+    RestartInstance,
+    RestartJob,
+    Status,
+)
+from trilithon.engines.simulated import tables
+from trilithon.engines.simulated.character import Character
+from trilithon.engines.simulated.cost import Assumed
+from trilithon.engines.simulated.exact import Exact
+from trilithon.engines.simulated.faults import AnyFault
+from trilithon.engines.simulated.flow import Flow
+from trilithon.engines.simulated.injection import inject
+from trilithon.engines.simulated.machines import Machine, Machines
+from trilithon.engines.simulated.memory import memory_used
+from trilithon.engines.simulated.reporting import Reporter, Standing
+from trilithon.engines.simulated.rows import JobRows, add_job, route
+from trilithon.engines.simulated.tables import DRAINS, RUNS, STANDS, Floats, World
+from trilithon.engines.spark.ledger import Entry, Ledger
+from trilithon.errors import InvalidAllocation, NotFound, TrilithonError
+from trilithon.model.allocation import Allocation, carried_over
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+
+UNCHANGED: Final = Outcome(Status.UNCHANGED)
+# How often is looked whether a job has been drained at a boundary, and how long at the most.
+LOOK_S: Final = 0.01
+LONGEST_DRAIN_S: Final = 30.0
+# Tasks and slots of a cluster of which nobody said how many it has.
+UNBOUNDED: Final = 1_000_000
+
+
+class Way(StrEnum):
+    """How a run is calculated: as flows in steps, or record by record."""
+
+    FLUID = "fluid"
+    EVENTS = "events"
+
+
+class Load(Protocol):
+    """What comes to a source: the records from the start up to a moment."""
+
+    def total(self, at_s: float) -> float: ...
+
+
+@dataclass
+class Held:
+    """A job that was accepted: what is wanted of it, and how it fares."""
+
+    job: Job
+    allocation: Allocation
+    rows: JobRows
+    born_s: float
+    loads: dict[str, Load] = field(default_factory=dict)
+    # What each load had sent by now.
+    fed: dict[str, float] = field(default_factory=dict)
+    life: int = 1
+    boundary_s: float = 0.0
+    read_by_boundary: dict[str, float] = field(default_factory=dict)
+    stall_left_s: float = 0.0
+    stands_until_s: float = 0.0
+    reason: str = ""
+    # Which instance has which key groups now, per operator that gets its records by key.
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a job left when it ended for a while: records in its logs, and what was coming."""
+
+    life: int
+    records: dict[str, int]
+    loads: dict[str, Load]
+    fed: dict[str, float]
+
+
+class SimulatedEngine:
+    """A cluster in memory. Deterministic: the same calls with the same seed give the same bytes."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        character: Character,
+        assumed: Assumed,
+        *,
+        way: Way = Way.FLUID,
+        seed: int = 0,
+        tasks: int | None = None,
+        slots: int | None = None,
+        quotas: Mapping[str, int] | None = None,
+        even: bool = False,
+        step_s: float = 1.0,
+    ) -> None:
+        self.character, self.assumed, self.way, self.step_s = character, assumed, way, step_s
+        self.machines = Machines(machines)
+        world = tables.appended(tables.empty(), machines=self.machines.rows())
+        world.machines["other"][:1] = character.constant_load
+        self.run: Flow | Exact = (
+            Flow(world, even=even) if way is Way.FLUID else Exact(world, seed, even=even)
+        )
+        self.ledger = Ledger(tasks or UNBOUNDED, slots or UNBOUNDED, quotas or {})
+        self.held: dict[str, Held] = {}
+        self.now_s = 0.0
+        self.closed = False
+        self._ids: set[str] = set()
+        self._checkpoints: dict[str, dict[str, Left]] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._planned = 0
+        self._sequences: dict[str, int] = {}
+        self._reporter: Reporter | None = None
+        self._lost: list[str] = []
+
+    @property
+    def world(self) -> World:
+        return self.run.world
+
+    # --- the contract
+
+    def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
+        if job.id in self.held:
+            return UNCHANGED
+        try:
+            self._check(job, allocation)
+            self.ledger.reserve(job.id, Entry(job.tenant, job.tasks, allocation.instances))
+        except TrilithonError as error:
+            return _refused(error)
+        world, rows = add_job(self.world, job, self.character, self.assumed)
+        self.run.changed(world)
+        held = Held(job, allocation, rows, self.now_s, boundary_s=self.now_s + job.batch_s)
+        held.checkpoint = checkpoint
+        self.held[job.id] = held
+        self._bring_about(held)
+        if (left := self._checkpoints.get(job.id, {}).get(checkpoint)) is not None:
+            self._go_on(held, left)
+        if self.character.has_batches and self.way is Way.EVENTS:
+            self.at(held.boundary_s, lambda: self._boundary(held))
+        return Outcome(Status.DONE, took_s=0.0)
+
+    def cancel(self, job: str, keep: bool = False) -> Outcome:
+        if not keep:
+            self._checkpoints.pop(job, None)
+        if (held := self.held.pop(job, None)) is None:
+            return UNCHANGED
+        if keep:
+            self._checkpoints.setdefault(job, {})[held.checkpoint] = self._left(held)
+        self.world.jobs["alive"][held.rows.row] = 0
+        self.world.jobs["mode"][held.rows.row] = STANDS
+        self.run.clear(held.rows.row)
+        self.ledger.release(job)
+        self._reporter = None
+        return Outcome(Status.DONE)
+
+    def _left(self, held: Held) -> Left:
+        """What a job leaves behind: everything that is not through will be read again."""
+        nodes = self.world.nodes
+        under_way = self.run.in_system(held.rows.row)
+        records = {}
+        for i, source in enumerate(held.job.sources):
+            row = held.rows.nodes[source.name]
+            again = under_way if i == 0 else 0
+            records[source.name] = int(nodes["arrived"][row] - nodes["read"][row]) + again
+        return Left(held.life, records, dict(held.loads), dict(held.fed))
+
+    def _go_on(self, held: Held, left: Left) -> None:
+        """From where an earlier life ended: its log, and what came into it in the meantime."""
+        held.life = left.life + 1
+        for source in held.job.sources:
+            if (load := left.loads.get(source.name)) is not None:
+                self.feed(held.job.id, source.name, load)
+                since = held.fed[source.name] - left.fed[source.name]
+                count = left.records[source.name] + int(since)
+                self.run.put_back(held.rows.nodes[source.name], max(0, count), 0.0)
+
+    def apply(self, action: Action) -> Outcome:
+        try:
+            if isinstance(action, Reallocate):
+                return self._reallocate(action.allocation)
+            return self._one_shot(action)
+        except TrilithonError as error:
+            return _refused(error)
+
+    def jobs(self) -> Mapping[str, Accepted]:
+        return {
+            name: Accepted(
+                held.job,
+                held.allocation,
+                "degraded" if held.reason else "running",
+                held.reason,
+            )
+            for name, held in self.held.items()
+        }
+
+    def reports(self) -> Sequence[Report]:
+        """The state of now, from every machine that is heard, and from the host."""
+        standing = {
+            name: Standing(held.job, held.allocation, held.rows, held.life)
+            for name, held in self.held.items()
+        }
+        if self._reporter is None:
+            self._reporter = Reporter(
+                self.world, standing, tells_memory=self.character.tells_memory
+            )
+        # What ran on a machine that is gone counts on elsewhere: its own last word is empty.
+        lost = tuple(self._lost)
+        found = [Report(name, self._next(name), self.now_s) for name in lost]
+        found.append(self._reporter.host(self.world, self._next("host"), self.now_s, lost))
+        self._lost.clear()
+        used = memory_used(self.world, self.held.values(), self.run.held(), self.assumed)
+        for row in self.machines.usable():
+            if self.machines.heard[row]:
+                machine, sender = self.machines.all[row], self.machines.sender(row)
+                memory = (machine.memory_bytes, float(used[row]))
+                number = self._next(sender)
+                found.append(
+                    self._reporter.machine(
+                        self.world, row, machine.name, sender, number, self.now_s, memory
+                    )
+                )
+        return found
+
+    def capabilities(self) -> Capabilities:
+        fixed = {name: h.job.bounds.fixed for name, h in self.held.items() if h.job.bounds.fixed}
+        return Capabilities(
+            dict(self.character.how), slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
+        )
+
+    def close(self) -> None:
+        self.closed = True
+
+    # --- time, load, faults
+
+    def feed(self, job: str, source: str, load: Load) -> None:
+        """From now on this comes to a source; the load's own time begins at the engine's."""
+        if (held := self.held.get(job)) is None or source not in held.rows.nodes:
+            raise NotFound(f"There is no source {source!r} of a job {job!r}.", "")
+        held.loads[source] = load
+        held.fed[source] = load.total(self.now_s)
+
+    def inject(self, fault: AnyFault) -> None:
+        inject(self, fault)
+
+    def at(self, time_s: float, do: Callable[[], None]) -> None:
+        """Something is done when its time has come."""
+        self._planned += 1
+        heapq.heappush(self._timers, (time_s, self._planned, do))
+
+    def advance(self, span_s: float) -> None:
+        """Time goes on."""
+        until_s = self.now_s + span_s
+        self._fire()
+        while self.now_s < until_s - 1e-9:
+            grid = (np.floor(self.now_s / self.step_s + 1e-9) + 1) * self.step_s
+            stop_s = min(until_s, float(grid))
+            if self._timers:
+                stop_s = min(stop_s, max(self._timers[0][0], self.now_s))
+            if stop_s > self.now_s:
+                if self.way is Way.FLUID and self.character.has_batches:
+                    self._stall(stop_s)
+                self.run.advance(stop_s, self._rates(stop_s))
+                self.now_s = stop_s
+            self._fire()
+
+    def _fire(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now_s + 1e-9:
+            heapq.heappop(self._timers)[2]()
+
+    def _rates(self, until_s: float) -> Floats:
+        rates = np.zeros(len(self.world.nodes))
+        span_s = until_s - self.now_s
+        for held in self.held.values():
+            for source, load in held.loads.items():
+                total = load.total(until_s)
+                rates[held.rows.nodes[source]] = max(0.0, total - held.fed[source]) / span_s
+                held.fed[source] = total
+        return rates
+
+    # --- wanted state
+
+    def _check(self, job: Job, wanted: Allocation) -> None:
+        names = {operator.name for operator in job.operators}
+        if set(wanted.parallelism) != names:
+            raise InvalidAllocation(f"{job.id} has the operators {', '.join(sorted(names))}.")
+        for operator in job.operators:
+            if (count := wanted.parallelism[operator.name]) > operator.parallelism.max:
+                raise InvalidAllocation(
+                    f"{operator.name} holds {operator.parallelism.max} tasks and cannot have "
+                    f"{count} instances."
+                )
+        if wanted.batching_ms and self.character.how[Ability.BATCHING] is How.NOT_AT_ALL:
+            raise InvalidAllocation("Batching holds for the whole application.")
+        edges = {edge.name for edge in job.edges}
+        if strange := [str(edge) for edge in wanted.batching_ms if edge not in edges]:
+            raise InvalidAllocation(f"{job.id} has no edge {', '.join(strange)}.")
+        for places in wanted.placement.values():
+            for name in places:
+                if name is not None:
+                    self.machines.row(name)
+
+    def _reallocate(self, wanted: Allocation) -> Outcome:
+        held = self._of(wanted.job)
+        if wanted.generation <= held.allocation.generation:
+            return UNCHANGED
+        self._check(held.job, wanted)
+        self.ledger.reserve(wanted.job, Entry(held.job.tenant, held.job.tasks, wanted.instances))
+        held.allocation = wanted
+        generation = wanted.generation
+
+        def take_effect() -> None:
+            alive = self.held.get(wanted.job) is held
+            if alive and held.allocation.generation == generation:
+                self._bring_about(held)
+
+        if self.character.outage_s > 0:
+            self.stand(held, self.character.outage_s, "it is being reconfigured")
+        if self.character.act_s > 0:
+            self.at(self.now_s + self.character.act_s, take_effect)
+        else:
+            take_effect()
+        return Outcome(Status.DONE, took_s=self.character.act_s + self.character.outage_s)
+
+    def _bring_about(self, held: Held) -> None:
+        """Routes and places of what is wanted, from now on."""
+        self._place(held)
+        route(self.world, held.job, held.rows, held.allocation, self.assumed.keys, held.groups)
+        self.run.wake(held.rows.row)
+        self._reporter = None
+
+    def _place(self, held: Held) -> None:
+        """Every instance in use has a machine that is up: the wanted one, the one it has, or the one
+        with the fewest instances.
+        """
+        world = self.world
+        used = self.instances_by_machine()
+        usable = set(self.machines.usable())
+        for source in held.job.sources:
+            reader = int(world.nodes["first"][held.rows.nodes[source.name]])
+            if int(world.actors["machine"][reader]) not in usable:
+                self.run.move(reader, min(usable, default=0))
+        for operator, count in held.allocation.parallelism.items():
+            node = held.rows.nodes[operator]
+            before = int(world.nodes["active"][node])
+            wanted = held.allocation.placement.get(operator, (None,) * count)
+            for index, name in enumerate(wanted):
+                actor = int(world.nodes["first"][node]) + index
+                now = int(world.actors["machine"][actor])
+                there = index < before and now in usable
+                if name is not None:
+                    machine = self.machines.row(name)
+                    machine = machine if machine in usable else self.machines.least_used(used)
+                else:
+                    machine = now if there else self.machines.least_used(used)
+                used[now] -= index < before
+                used[machine] += 1
+                if machine != now:
+                    self.run.move(actor, machine)
+
+    def instances_by_machine(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Instances in use on each machine."""
+        nodes, actors = self.world.nodes, self.world.actors
+        alive = self.world.jobs["alive"][nodes["job"]] == 1
+        operator = (nodes["kind"] == tables.OPERATOR) & alive
+        index = np.arange(len(actors)) - nodes["first"][actors["node"]]
+        active = operator[actors["node"]] & (index < nodes["active"][actors["node"]])
+        return np.bincount(actors["machine"][active], minlength=len(self.machines.all))
+
+    # --- one-shot actions
+
+    def _one_shot(
+        self, action: RestartInstance | RestartJob | AddMachines | RemoveMachines
+    ) -> Outcome:
+        ability = {
+            RestartInstance: Ability.RESTART_INSTANCE,
+            RestartJob: Ability.RESTART_JOB,
+            AddMachines: Ability.ADD_MACHINES,
+            RemoveMachines: Ability.REMOVE_MACHINES,
+        }[type(action)]
+        held = self._of(action.job) if isinstance(action, RestartInstance | RestartJob) else None
+        if self.character.how[ability] is How.NOT_AT_ALL:
+            name = type(action).__name__
+            return Outcome(Status.REFUSED, "NOT_AT_ALL", f"This engine cannot do a {name}.")
+        if action.id in self._ids:
+            return UNCHANGED
+        if isinstance(action, AddMachines):
+            self._add_machines(action.count)
+        elif isinstance(action, RemoveMachines):
+            self._remove_machines(action.machines)
+        elif held is not None:
+            if isinstance(action, RestartInstance):
+                self._restart_instance(held, action)
+            elif action.spec is not None:
+                held = self._replace(held, action.spec)
+            self.stand(held, self.character.restart_s, "it is being restarted")
+        self._ids.add(action.id)
+        return Outcome(Status.DONE, took_s=self.character.restart_s if held else 0.0)
+
+    def _replace(self, held: Held, spec: Job) -> Held:
+        """Another file for a job: it goes on with what lies in its logs."""
+        if spec.id != held.job.id:
+            raise InvalidAllocation(f"{spec.id} is another job than {held.job.id}.")
+        wanted = carried_over(held.allocation, spec)
+        self._check(spec, wanted)
+        self.ledger.reserve(spec.id, Entry(spec.tenant, spec.tasks, wanted.instances))
+        self.cancel(held.job.id, keep=True)
+        self.submit(spec, wanted, held.checkpoint)
+        return self.held[spec.id]
+
+    def _restart_instance(self, held: Held, action: RestartInstance) -> None:
+        """A new process has no sickness of the old one."""
+        if not 0 <= action.index < held.allocation.parallelism.get(action.operator, 0):
+            raise NotFound(f"{held.job.id} has no instance {action.index} of {action.operator!r}.")
+        self.world.actors["slow"][held.rows.actor(self.world, action.operator, action.index)] = 1.0
+
+    def _add_machines(self, count: int) -> None:
+        if count < 1:
+            raise InvalidAllocation(f"{count} machines cannot be added: at least 1.")
+        like = self.machines.all[-1]
+        for name in self.machines.next_names(count):
+            row = self.machines.add(Machine(name, like.cores, like.memory_bytes))
+            self.run.changed(tables.appended(self.world, machines=row))
+        self._reporter = None
+
+    def _remove_machines(self, names: tuple[str, ...]) -> None:
+        rows = [self.machines.row(name) for name in names]
+        if not set(self.machines.usable()) - set(rows):
+            raise InvalidAllocation("These are all machines that are up: one must stay.")
+        for row in rows:
+            self.lost(row)
+            self.machines.gone.add(row)
+        self.evacuate(rows)
+
+    def evacuate(self, rows: Sequence[int]) -> list[Held]:
+        """Whatever has an instance on these machines is placed anew; the jobs that had."""
+        actors, nodes = self.world.actors, self.world.nodes
+        index = np.arange(len(actors)) - nodes["first"][actors["node"]]
+        active = index < nodes["active"][actors["node"]]
+        hit = set(nodes["job"][actors["node"][active & np.isin(actors["machine"], rows)]].tolist())
+        found = [held for held in self.held.values() if held.rows.row in hit]
+        for held in found:
+            self._bring_about(held)
+            if self.character.outage_s > 0:
+                self.stand(held, self.character.outage_s, "its instances are being moved")
+        self._reporter = None
+        return found
+
+    # --- standing, boundaries
+
+    def stand(self, held: Held, for_s: float, reason: str) -> None:
+        """A job does nothing for a while."""
+        until_s = max(held.stands_until_s, self.now_s + for_s)
+        held.stands_until_s, held.reason = until_s, reason
+        self.world.jobs["mode"][held.rows.row] = STANDS
+
+        def go_on() -> None:
+            if held.stands_until_s <= self.now_s + 1e-9:
+                held.reason = ""
+                self.mode(held, RUNS)
+
+        self.at(until_s, go_on)
+
+    def mode(self, held: Held, mode: int) -> None:
+        if self.held.get(held.job.id) is held and not held.reason:
+            self.world.jobs["mode"][held.rows.row] = mode
+            self.run.wake(held.rows.row)
+
+    def remember_boundary(self, held: Held) -> None:
+        """What was read by now is not read again after a crash."""
+        held.boundary_s += held.job.batch_s
+        held.read_by_boundary = {
+            source.name: float(self.world.nodes["read"][held.rows.nodes[source.name]])
+            for source in held.job.sources
+        }
+
+    def _stall_s(self, held: Held) -> float:
+        return self.character.stall_s + self.character.stall_per_task_s * held.job.tasks
+
+    def _boundary(self, held: Held, since_s: float | None = None) -> None:
+        """A batch ends, single records: nothing is read until all is through, then for the stall."""
+        if self.held.get(held.job.id) is not held:
+            return
+        began_s = self.now_s if since_s is None else since_s
+        if since_s is None:
+            self.remember_boundary(held)
+            self.at(held.boundary_s, lambda: self._boundary(held))
+            self.mode(held, DRAINS)
+        empty = self.run.in_system(held.rows.row) == 0
+        if empty or self.now_s - began_s > LONGEST_DRAIN_S:
+            self.at(self.now_s + self._stall_s(held), lambda: self.mode(held, RUNS))
+        else:
+            self.at(self.now_s + LOOK_S, lambda: self._boundary(held, began_s))
+
+    def _stall(self, until_s: float) -> None:
+        """A batch ends, flows: for how much of the next step sources are not read."""
+        nodes, span_s = self.world.nodes, until_s - self.now_s
+        for held in self.held.values():
+            if held.boundary_s <= until_s:
+                self.remember_boundary(held)
+                sinks = [held.rows.nodes[sink.name] for sink in held.job.sinks]
+                fresh = nodes["delay_s"][sinks] - nodes["fixed_s"][sinks]
+                held.stall_left_s += self._stall_s(held) + float(np.max(fresh, initial=0.0))
+            elif held.stall_left_s <= 0:
+                continue
+            stalled_s = min(held.stall_left_s, span_s)
+            held.stall_left_s -= stalled_s
+            sources = [held.rows.nodes[source.name] for source in held.job.sources]
+            nodes["open"][sources] = 1 - stalled_s / span_s
+            nodes["stalled_s"][sources] = stalled_s
+            if held.stall_left_s <= 0:
+                self.at(until_s, lambda sources=sources: self._open(sources))  # type: ignore[misc]
+
+    def _open(self, sources: list[int]) -> None:
+        self.world.nodes["open"][sources] = 1.0
+        self.world.nodes["stalled_s"][sources] = 0.0
+
+    # --- help
+
+    def _of(self, job: str) -> Held:
+        if (held := self.held.get(job)) is None:
+            raise NotFound(f"There is no job {job}.")
+        return held
+
+    def _next(self, sender: str) -> int:
+        self._sequences[sender] = self._sequences.get(sender, 0) + 1
+        return self._sequences[sender]
+
+    def lost(self, row: int) -> None:
+        """A machine will not report again under its name."""
+        self._lost.append(self.machines.sender(row))
+
+
+def _refused(error: TrilithonError) -> Outcome:
+    return Outcome(Status.REFUSED, error.code, f"{error.message} {error.hint}".strip())

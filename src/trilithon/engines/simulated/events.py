@@ -1,0 +1,475 @@
+"""Owns the exact way of running: every record by itself, one event after the other.
+
+An actor takes a record, works on it (computing under processor sharing, then waiting), sends what comes
+out to the receivers that the routing says, and parks where one has no credit left. Nothing here calls
+itself: who can go on is put on a list, and the list is worked off before time goes on.
+"""
+
+import numpy as np
+
+from trilithon.engines.simulated.compiled import compiled, part
+from trilithon.engines.simulated.heap import drop_first, plan
+from trilithon.engines.simulated.moving import (
+    free_record,
+    make_ready,
+    new_record,
+    park,
+    put_in_queue,
+    take_from_queue,
+    unpark_first,
+)
+from trilithon.engines.simulated.sharing import count_load, start_computing, stop_computing
+from trilithon.engines.simulated.tables import (
+    BROADCAST,
+    BUCKETS,
+    BY_KEY,
+    COMPUTING,
+    DETERMINISTIC,
+    DRAINS,
+    EXPONENTIAL,
+    GAMMA,
+    IDLE,
+    LOWEST,
+    NOBODY,
+    PARKED,
+    SENDING,
+    SINK,
+    SOURCE,
+    STANDS,
+    WAITING,
+    Floats,
+    Rows,
+    World,
+)
+from trilithon.model.sketches import LOG_GAMMA
+
+FINISH, TRANSIT, FLUSH, ARRIVAL, NOTHING = 0, 1, 2, 3, 4
+DONE, NEEDS_RECORDS, NEEDS_EVENTS = 0, 1, 2
+Random = np.random.Generator
+
+
+@part
+def service_s(actor: Rows, rng: Random) -> float:
+    """One service time of an actor's distribution."""
+    mean = actor.service_s * actor.slow
+    if mean <= 0.0 or actor.shape == DETERMINISTIC:
+        return float(mean)
+    if actor.shape == EXPONENTIAL:
+        return float(mean * rng.standard_exponential())
+    cv2 = actor.cv**2
+    # So little variation is none, and its inverse would have no end.
+    if cv2 <= 1e-9:
+        return float(mean)
+    if actor.shape == GAMMA:
+        return float(rng.standard_gamma(1.0 / cv2) * mean * cv2)
+    spread = np.log(1.0 + cv2)
+    return float(mean * np.exp(np.sqrt(spread) * rng.standard_normal() - spread / 2))
+
+
+@part
+def _count_sent(world: World, to: int) -> None:
+    actor, now = world.actors[to], world.single[0].now_s
+    gap = now - actor.last_sent_s
+    if not np.isnan(gap):
+        actor.gaps += 1
+        actor.gap_s += gap
+        actor.gap_sq_s2 += gap * gap
+    actor.last_sent_s = now
+    actor.sent += 1
+
+
+@part
+def _begin(world: World, rng: Random, number: int) -> bool:
+    """Takes the next record, if there is one and the job goes on."""
+    actor = world.actors[number]
+    node = world.nodes[actor.node]
+    reads = node.pulled == 1 or node.kind == SOURCE
+    mode = world.jobs[node.job].mode
+    if mode == STANDS or (mode == DRAINS and reads):
+        return False
+    queue = node.first if node.pulled == 1 else number
+    retired = number - node.first >= node.active
+    if world.actors[queue].queue_length == 0 or (node.pulled == 1 and retired):
+        return False
+    taken = take_from_queue(world, queue)
+    record = world.records[taken]
+    edge = world.edges[record.edge]
+    actor.origin_s = record.origin_s
+    if node.kind == SOURCE:
+        node.read += 1
+    else:
+        actor.taken += 1
+        edge.taken += 1
+        if node.pulled == 1:
+            world.nodes[edge.source].read += 1
+            edge.emitted += 1
+            _count_sent(world, number)
+        else:
+            edge.channel_s += world.single[0].now_s - record.left_s
+            _give_back_credit(world, number)
+    free_record(world, taken)
+    _work(world, number, service_s(actor, rng))
+    return True
+
+
+@part
+def _give_back_credit(world: World, number: int) -> None:
+    """There is room for one more: the sender that has waited longest gets it."""
+    actor = world.actors[number]
+    actor.in_flight -= 1
+    if actor.waiters_first == NOBODY:
+        return
+    waiting = unpark_first(world, number)
+    actor.in_flight += 1
+    sender = world.actors[waiting]
+    sender.granted = 1
+    edge = world.edges[world.nodes[sender.node].out_first + sender.out_edge]
+    edge.parked_s += world.single[0].now_s - sender.parked_since_s
+    sender.state = SENDING
+    make_ready(world, waiting)
+
+
+@part
+def _work(world: World, number: int, lasts_s: float) -> None:
+    actor, now = world.actors[number], world.single[0].now_s
+    actor.took_s = now
+    actor.lasts_s = lasts_s
+    cpu = lasts_s * actor.cpu
+    actor.wait_s = lasts_s - cpu
+    if cpu > 0.0:
+        actor.state = COMPUTING
+        actor.work_left_s = cpu
+        start_computing(world, number)
+    else:
+        actor.state = WAITING
+        if lasts_s > 0.0:
+            actor.version += 1
+            plan(world, now + lasts_s, FINISH, number, actor.version)
+
+
+@part
+def _finish(world: World, rng: Random, number: int) -> None:
+    """The end of a part of the work: what is left is waiting, or sending what came out."""
+    actor, now = world.actors[number], world.single[0].now_s
+    if actor.state == COMPUTING:
+        actor.cpu_s += actor.lasts_s * actor.cpu
+        stop_computing(world, number)
+        actor.state = WAITING
+        if actor.wait_s > 0.0:
+            actor.version += 1
+            plan(world, now + actor.wait_s, FINISH, number, actor.version)
+            return
+    took = now - actor.took_s
+    actor.busy_s += took
+    actor.busy_sq_s2 += took * took
+    node = world.nodes[actor.node]
+    actor.out_left = 1
+    if node.kind != SOURCE:
+        whole = np.floor(node.selectivity)
+        rest = node.selectivity - whole
+        actor.out_left = int(whole) + (1 if rest > 0.0 and rng.random() < rest else 0)
+    actor.out_edge = 0
+    actor.out_to = NOBODY
+    actor.state = SENDING
+
+
+@part
+def _choose(world: World, rng: Random, edge: Rows, lane: int) -> int:
+    """Which task gets the next record of an edge."""
+    target = world.nodes[edge.target]
+    if edge.grouping == BROADCAST:
+        return int(target.first)
+    if edge.grouping == BY_KEY:
+        left = rng.random()
+        for task in range(target.active):
+            left -= world.share[edge.share + task]
+            if left < 0.0:
+                return int(target.first + task)
+        return int(target.first + target.active - 1)
+    way = world.lanes[lane]
+    if edge.even == 1:
+        turn = way.turn
+        way.turn += 1
+        return int(target.first + turn % target.active)
+    best = 0
+    for task in range(target.active):
+        world.smooth[way.smooth + task] += world.share[edge.share + task]
+        if world.smooth[way.smooth + task] > world.smooth[way.smooth + best]:
+            best = task
+    world.smooth[way.smooth + best] -= 1.0
+    return int(target.first + best)
+
+
+@part
+def _send(world: World, rng: Random, number: int) -> bool:
+    """Sends what came out of one record. False if the sender had to park on the way."""
+    actor = world.actors[number]
+    node = world.nodes[actor.node]
+    while actor.out_left > 0:
+        while actor.out_edge < node.out_count:
+            row = node.out_first + actor.out_edge
+            edge = world.edges[row]
+            target = world.nodes[edge.target]
+            if target.kind == SINK:
+                _write(world, edge, actor.origin_s)
+                actor.out_edge += 1
+                continue
+            lane = actor.lane_first + actor.out_edge
+            if actor.out_to == NOBODY:
+                actor.out_to = _choose(world, rng, edge, lane)
+            to = actor.out_to
+            receiver = world.actors[to]
+            if actor.granted:
+                actor.granted = 0
+            elif receiver.in_flight >= receiver.limit:
+                actor.state = PARKED
+                park(world, number, to)
+                return False
+            else:
+                receiver.in_flight += 1
+            actor.emitted += 1
+            _dispatch(world, actor.origin_s, row, lane, to)
+            if edge.grouping == BROADCAST and to < target.first + target.active - 1:
+                actor.out_to = to + 1
+            else:
+                actor.out_to = NOBODY
+                actor.out_edge += 1
+        actor.out_edge = 0
+        actor.out_left -= 1
+    return True
+
+
+@part
+def _write(world: World, edge: Rows, origin_s: float) -> None:
+    latency_s = world.single[0].now_s - origin_s
+    edge.emitted += 1
+    edge.taken += 1
+    sink = world.nodes[edge.target]
+    sink.written += 1
+    sink.latency_s += latency_s
+    bucket = int(np.ceil(np.log(max(latency_s * 1000.0, 1e-3)) / LOG_GAMMA)) - LOWEST
+    world.histogram[edge.target, min(max(bucket, 0), BUCKETS - 1)] += 1
+
+
+@part
+def _dispatch(world: World, origin_s: float, row: int, lane: int, to: int) -> None:
+    edge = world.edges[row]
+    edge.emitted += 1
+    _count_sent(world, to)
+    record = new_record(world, origin_s, row, to)
+    if edge.batch_s > 0.0:
+        way = world.lanes[lane]
+        if way.gathered_first == NOBODY:
+            way.gathered_first = record
+            plan(world, world.single[0].now_s + edge.batch_s, FLUSH, lane, 0)
+        else:
+            world.records[way.gathered_last].next = record
+        way.gathered_last = record
+    else:
+        _travel(world, record)
+
+
+@part
+def _travel(world: World, number: int) -> None:
+    transit_s = world.edges[world.records[number].edge].transit_s
+    if transit_s > 0.0:
+        plan(world, world.single[0].now_s + transit_s, TRANSIT, number, 0)
+    else:
+        _arrive(world, number)
+
+
+@part
+def _arrive(world: World, number: int) -> None:
+    to = world.records[number].to
+    put_in_queue(world, to, number)
+    if world.actors[to].state == IDLE:
+        make_ready(world, to)
+
+
+@part
+def _flush(world: World, lane: int) -> None:
+    way = world.lanes[lane]
+    number = way.gathered_first
+    way.gathered_first = NOBODY
+    way.gathered_last = NOBODY
+    while number != NOBODY:
+        record = world.records[number]
+        following = record.next
+        record.next = NOBODY
+        world.edges[record.edge].batching_s += world.single[0].now_s - record.left_s
+        _travel(world, number)
+        number = following
+
+
+@part
+def _run(world: World, rng: Random, number: int) -> None:
+    """One actor goes on, for at most one record: others on the list have their turn."""
+    actor = world.actors[number]
+    if actor.state == SENDING:
+        if not _send(world, rng, number):
+            return
+        actor.state = IDLE
+    if actor.state != IDLE or not _begin(world, rng, number):
+        return
+    if actor.state == WAITING and actor.lasts_s <= 0.0:
+        _finish(world, rng, number)
+        make_ready(world, number)
+
+
+@part
+def _comes_in(world: World, source: int, origin_s: float) -> None:
+    """A record is in the log of a source."""
+    node = world.nodes[source]
+    target = world.nodes[world.edges[node.out_first].target]
+    if target.pulled == 1:
+        put_in_queue(world, target.first, new_record(world, origin_s, node.out_first, target.first))
+        for number in range(target.first, target.first + target.active):
+            actor = world.actors[number]
+            if actor.state == IDLE and actor.listed == 0:
+                make_ready(world, number)
+                break
+    else:
+        put_in_queue(world, node.first, new_record(world, origin_s, node.out_first, node.first))
+        if world.actors[node.first].state == IDLE:
+            make_ready(world, node.first)
+    node.arrived += 1
+
+
+@part
+def _plan_arrival(world: World, rng: Random, source: int, even: bool) -> None:
+    node = world.nodes[source]
+    if node.arrival_rate > 0.0:
+        gap = (1.0 if even else rng.standard_exponential()) / node.arrival_rate
+        plan(world, world.single[0].now_s + gap, ARRIVAL, source, node.arrival_version)
+
+
+@compiled
+def set_rates(world: World, rng: Random, rates: Floats, even: bool) -> None:
+    """Other rates of the sources. A Poisson stream has no memory: the next record is drawn anew."""
+    for number in range(len(world.nodes)):
+        node = world.nodes[number]
+        if node.kind == SOURCE and rates[number] != node.arrival_rate:
+            node.arrival_rate = rates[number]
+            node.arrival_version += 1
+            _plan_arrival(world, rng, number, even)
+
+
+@compiled
+def put_back(world: World, source: int, count: int, span_s: float, margin: int) -> int:
+    """Records that are read again after a crash, the oldest first; how many there was room for."""
+    done = 0
+    while done < count and world.single[0].free_count > margin:
+        _comes_in(world, source, world.single[0].now_s - span_s * (count - done) / count)
+        done += 1
+    return done
+
+
+@compiled
+def move(world: World, number: int, machine: int) -> None:
+    """An actor runs elsewhere; what it computes goes along."""
+    actor = world.actors[number]
+    computing = actor.state == COMPUTING
+    if computing:
+        stop_computing(world, number)
+    actor.machine = machine
+    if computing:
+        start_computing(world, number)
+
+
+@compiled
+def wake(world: World, job: int) -> None:
+    """A job goes on after it stood or was drained, or got other tasks."""
+    for number in range(len(world.actors)):
+        actor = world.actors[number]
+        if world.nodes[actor.node].job == job and actor.state in (IDLE, SENDING):
+            make_ready(world, number)
+
+
+@compiled
+def clear(world: World, job: int) -> None:
+    """Takes away what a job has under way; what lies in its logs stays there."""
+    for place in range(world.single[0].agenda_size):
+        event = world.agenda[place]
+        if event.priority == TRANSIT:
+            to = world.records[event.what].to
+            if world.nodes[world.actors[to].node].job == job:
+                free_record(world, event.what)
+                event.version = NOTHING
+    for number in range(len(world.actors)):
+        if world.nodes[world.actors[number].node].job == job:
+            _clear_actor(world, number)
+
+
+@compiled
+def _clear_actor(world: World, number: int) -> None:
+    actor = world.actors[number]
+    node = world.nodes[actor.node]
+    if actor.state == COMPUTING:
+        stop_computing(world, number)
+    actor.state = IDLE
+    actor.version += 1
+    actor.granted = 0
+    actor.in_flight = 0
+    actor.parked_next = NOBODY
+    actor.waiters_first = NOBODY
+    actor.waiters_last = NOBODY
+    actor.last_sent_s = np.nan
+    if node.kind != SOURCE and node.pulled == 0:
+        while actor.queue_length > 0:
+            free_record(world, take_from_queue(world, number))
+    for lane in range(actor.lane_first, actor.lane_first + node.out_count):
+        way = world.lanes[lane]
+        record = way.gathered_first
+        while record != NOBODY:
+            following = world.records[record].next
+            free_record(world, record)
+            record = following
+        way.gathered_first = NOBODY
+        way.gathered_last = NOBODY
+
+
+@compiled
+def advance(world: World, rng: Random, until_s: float, even: bool, margin: int) -> int:
+    """Everything that happens up to a moment. Ends early, to be called again, if room runs out:
+    `margin` is what one actor may use before there is another look at what is left.
+    """
+    single = world.single[0]
+    while True:
+        if single.free_count < margin:
+            return NEEDS_RECORDS
+        if len(world.agenda) - single.agenda_size < margin:
+            return NEEDS_EVENTS
+        if single.ready_count > 0:
+            single.ready_count -= 1
+            number = world.ready[single.ready_count]
+            world.actors[number].listed = 0
+            _run(world, rng, number)
+            continue
+        if single.agenda_size == 0 or world.agenda[0].time_s > until_s:
+            break
+        event = world.agenda[0]
+        kind, what, version = event.priority, event.what, event.version
+        single.now_s = event.time_s
+        drop_first(world)
+        if kind == FINISH:
+            if version != world.actors[what].version:
+                continue
+            _finish(world, rng, what)
+            if world.actors[what].state == SENDING:
+                make_ready(world, what)
+        elif kind == TRANSIT:
+            if version == NOTHING:
+                continue
+            _arrive(world, what)
+        elif kind == FLUSH:
+            _flush(world, what)
+        else:
+            if version != world.nodes[what].arrival_version:
+                continue
+            _comes_in(world, what, single.now_s)
+            _plan_arrival(world, rng, what, even)
+        single.events += 1
+    single.now_s = until_s
+    for machine in range(len(world.machines)):
+        count_load(world, machine)
+    return DONE

@@ -1,0 +1,83 @@
+"""Owns a run of single records from the outside: room, rates, pauses, crashes."""
+
+import numpy as np
+
+from trilithon.engines.simulated import events, moving, sharing
+from trilithon.engines.simulated.tables import IDLE, SOURCE, Floats, World
+
+
+class Exact:
+    """Advances a world record by record. The same seed gives the same run."""
+
+    def __init__(self, world: World, seed: int, *, even: bool = False) -> None:
+        self.rng = np.random.Generator(np.random.PCG64(seed))
+        self.even = even
+        self.world = world
+        self.changed(world)
+
+    @property
+    def events(self) -> int:
+        return int(self.world.single["events"][0])
+
+    @property
+    def now_s(self) -> float:
+        return float(self.world.single["now_s"][0])
+
+    def changed(self, world: World) -> None:
+        """Rows were appended."""
+        world.machines["load_since_s"][len(self.world.machines) :] = self.now_s
+        self.world = moving.prepared(world)
+        self.margin = moving.margin(self.world)
+        self.refresh()
+
+    def advance(self, until_s: float, rates: Floats) -> None:
+        """Up to a moment, with so many records per second coming to each source."""
+        began_s = self.now_s
+        machines = self.world.machines
+        machines["load_s"] = 0.0
+        events.set_rates(self.world, self.rng, rates, self.even)
+        while True:
+            status = events.advance(self.world, self.rng, until_s, self.even, self.margin)
+            if status == events.DONE:
+                break
+            more = status == events.NEEDS_RECORDS
+            grow = moving.with_more_records if more else moving.with_more_events
+            self.world = grow(self.world)
+        if until_s > began_s:
+            machines["load"] = machines["load_s"] / (until_s - began_s) + machines["other"]
+
+    def in_system(self, job: int) -> int:
+        """Records of a job that were read and are not through."""
+        held = self.held()
+        return int(held[self.world.nodes["job"][self.world.actors["node"]] == job].sum())
+
+    def held(self) -> Floats:
+        """Records in the queue, on the way to and in the hands of each actor; logs do not count."""
+        actors, nodes = self.world.actors, self.world.nodes
+        reader = nodes["kind"][actors["node"]] == SOURCE
+        queued = np.where(reader, 0, actors["in_flight"])
+        held: Floats = (queued + (actors["state"] != IDLE)).astype(float)
+        return held
+
+    def refresh(self) -> None:
+        """Cores, speeds or foreign load of machines changed."""
+        for machine in range(len(self.world.machines)):
+            sharing.refresh_pace(self.world, machine)
+
+    def wake(self, job: int) -> None:
+        events.wake(self.world, job)
+
+    def move(self, actor: int, machine: int) -> None:
+        events.move(self.world, actor, machine)
+
+    def clear(self, job: int) -> None:
+        """Whatever a job has under way is gone; its logs stay."""
+        events.clear(self.world, job)
+
+    def put_back(self, source: int, count: int, span_s: float) -> None:
+        """Records of the last so many seconds will be read again."""
+        left = count
+        while left > 0:
+            left -= events.put_back(self.world, source, left, span_s, self.margin)
+            if left:
+                self.world = moving.with_more_records(self.world)

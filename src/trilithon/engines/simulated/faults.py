@@ -1,0 +1,54 @@
+"""Owns what can go wrong in a simulated cluster, and when."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """From `at_s` on, for so long; None is to the end."""
+
+    at_s: float
+    for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCrash(Fault):
+    """A machine is gone, and what ran on it; it comes back empty."""
+
+    machine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsStop(Fault):
+    """Nothing is heard of some machines (none named: of all); what runs there runs on."""
+
+    machines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMachine(Fault):
+    """Everything that computes on a machine does so at a part of its speed."""
+
+    machine: str = ""
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLoad(Fault):
+    """Threads of somebody else run on a machine."""
+
+    machine: str = ""
+    threads: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SlowInstance(Fault):
+    """One instance takes longer than its peers for each record."""
+
+    job: str = ""
+    operator: str = ""
+    index: int = 0
+    factor: float = 1.0
+
+
+AnyFault = MachineCrash | MetricsStop | SlowMachine | ForeignLoad | SlowInstance

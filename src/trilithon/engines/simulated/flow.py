@@ -1,0 +1,90 @@
+"""Owns a run of flows from the outside: steps, logs, pauses, crashes."""
+
+from functools import cache
+from typing import Final
+
+import numpy as np
+from scipy import special
+
+from trilithon.engines.simulated import fluid
+from trilithon.engines.simulated.tables import SOURCE, Floats, World
+
+# Steps that a source's log remembers; a record that is older counts as that old.
+REMEMBERED: Final = 1 << 14
+# Probabilities between which the latencies of a step are put into buckets: finer towards the tail.
+_CUTS: Final = np.concatenate(
+    [np.arange(0, 0.9, 0.05), np.arange(0.9, 0.99, 0.01), np.arange(0.99, 1.0001, 0.002)]
+)
+
+
+@cache
+def latency_table() -> tuple[Floats, Floats]:
+    """Quantiles of gamma distributions of mean 1, a row per variation 0, 0.05, 0.1 … 4, and the weight
+    of each column. Sums of waiting and service times are close to a gamma distribution.
+    """
+    middle = (_CUTS[1:] + _CUTS[:-1]) / 2
+    weights = np.diff(_CUTS)
+    shape = 1 / np.maximum(1e-3, np.arange(0, 4.001, 0.05))[:, None] ** 2
+    table = special.gammaincinv(shape, middle) / shape
+    return table / (table * weights).sum(axis=1, keepdims=True), weights
+
+
+class Flow:
+    """Advances a world in steps. Nothing in it is drawn: the same load gives the same run."""
+
+    def __init__(self, world: World, *, even: bool = False) -> None:
+        self.even = even
+        self.now_s = 0.0
+        self.log = np.zeros((0, REMEMBERED))
+        self.changed(world)
+
+    def changed(self, world: World) -> None:
+        """Rows were appended."""
+        self.world = world
+        sources = world.nodes["kind"] == SOURCE
+        world.nodes["log"][sources] = np.arange(sources.sum())
+        world.nodes["arrival_cv2"] = 0.0 if self.even else 1.0
+        more = int(sources.sum()) - len(self.log)
+        self.log = np.concatenate([self.log, np.zeros((more, REMEMBERED))])
+
+    def advance(self, until_s: float, rates: Floats) -> None:
+        """One step up to a moment, with so many records per second coming to each source."""
+        span_s = until_s - self.now_s
+        if span_s > 0:
+            fluid.step(self.world, span_s, rates * span_s, self.log, *latency_table())
+            self.now_s = until_s
+
+    def held(self) -> Floats:
+        """Records in the queue, on the way to and in the hands of each actor; logs do not count."""
+        actors: Floats = self.world.actors["level"] + self.world.actors["busy"]
+        return actors
+
+    def in_system(self, job: int) -> int:
+        of_job = self.world.nodes["job"][self.world.actors["node"]] == job
+        return int(np.floor(self.world.actors["held"][of_job].sum()))
+
+    def refresh(self) -> None:
+        """Cores, speeds or foreign load of machines changed: the next step looks by itself."""
+
+    def wake(self, job: int) -> None:
+        """A job goes on: the next step looks by itself."""
+
+    def move(self, actor: int, machine: int) -> None:
+        self.world.actors["machine"][actor] = machine
+
+    def clear(self, job: int) -> None:
+        """Whatever a job has under way is gone; its logs stay."""
+        of_job = self.world.nodes["job"][self.world.actors["node"]] == job
+        for name in ("held", "busy", "level"):
+            self.world.actors[name][of_job] = 0.0
+
+    def put_back(self, source: int, count: int, span_s: float) -> None:
+        """Records of the last so many seconds will be read again."""
+        nodes = self.world.nodes
+        nodes["arrived"][source] += count
+        target = self.world.edges["target"][nodes["out_first"][source]]
+        if nodes["pulled"][target]:
+            nodes["held"][target] += count
+        else:
+            nodes["backlog"][source] += count
+            nodes["age_s"][source] += span_s / 2

@@ -1,0 +1,535 @@
+"""Owns the fast way of running: flows in time steps, over all instances of all jobs at once.
+
+Each step goes over the nodes three times. Forwards: what would flow if everybody could take it.
+Backwards: what each can take, and so how far its senders are held back (a sender that is held back on
+one edge sends on none). Forwards: what does flow, how many records stay behind, how long they took.
+"""
+
+import numpy as np
+
+from trilithon.engines.simulated.compiled import compiled, part
+from trilithon.engines.simulated.tables import (
+    BUCKETS,
+    BY_KEY,
+    DRAINS,
+    LOWEST,
+    OPERATOR,
+    RUNS,
+    SHUFFLE,
+    SINK,
+    SOURCE,
+    STANDS,
+    UNLIMITED,
+    Floats,
+    Rows,
+    World,
+)
+from trilithon.engines.simulated.waiting import (
+    departure_cv2,
+    stretch,
+    together_cv2,
+    utilisation,
+)
+from trilithon.model.sketches import LOG_GAMMA
+
+# Waiting beyond that of a utilisation of 0.95 is a backlog that all share, not chance.
+BY_CHANCE = 20.0
+# Records that an actor can handle whose work takes no time; an infinite number would make others missing.
+ANY_NUMBER = 1e18
+# Less than this part of a record is none: its inverse would have no end.
+LEAST = 1e-9
+
+
+@part
+def _service_s(world: World, actor: Rows) -> float:
+    machine = world.machines[actor.machine]
+    if machine.speed <= 0.0:
+        return np.inf
+    computing = actor.cpu * machine.stretch / machine.speed
+    return float(actor.service_s * actor.slow * (computing + 1.0 - actor.cpu))
+
+
+@part
+def _most(world: World, actor: Rows, span_s: float) -> float:
+    """Records that an actor can work on in a span."""
+    service_s = _service_s(world, actor)
+    return min(ANY_NUMBER, span_s / service_s) if service_s > 0.0 else ANY_NUMBER
+
+
+@part
+def _flow_in(world: World, number: int) -> float:
+    """What flows over the edges into a node."""
+    node = world.nodes[number]
+    node.inflow = 0.0
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        edge.flow = world.nodes[edge.source].pushed
+        node.inflow += edge.flow
+    return float(node.inflow)
+
+
+@part
+def _spread(world: World, number: int) -> None:
+    """What comes to each actor of an operator, from what flows over the edges into it."""
+    node = world.nodes[number]
+    for a in range(node.first, node.first + node.tasks):
+        world.actors[a].coming = 0.0
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        for task in range(node.active):
+            world.actors[node.first + task].coming += edge.flow * world.share[edge.share + task]
+
+
+@part
+def _stands(world: World, number: int) -> bool:
+    node = world.nodes[number]
+    mode = world.jobs[node.job].mode
+    return bool(mode == STANDS or (mode == DRAINS and node.pulled == 1))
+
+
+@part
+def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> None:
+    node = world.nodes[number]
+    if node.kind == SOURCE:
+        node.potential = node.backlog + arrivals[number]
+        if world.nodes[world.edges[node.out_first].target].pulled == 0:
+            reads = world.jobs[node.job].mode == RUNS
+            open_s = span_s * node.open if reads else 0.0
+            reader_s = world.actors[node.first].service_s
+            most = open_s / reader_s if reader_s > 0.0 else (ANY_NUMBER if open_s > 0.0 else 0.0)
+            node.potential = min(node.potential, most)
+        node.pushed = node.potential
+    elif node.kind == OPERATOR:
+        coming = _flow_in(world, number)
+        stands = _stands(world, number)
+        total = 0.0
+        if node.pulled == 1:
+            for a in range(node.first, node.first + node.active):
+                total += _most(world, world.actors[a], span_s)
+            total = 0.0 if stands else min(node.held + coming, total)
+        else:
+            _spread(world, number)
+            for a in range(node.first, node.first + node.tasks):
+                actor = world.actors[a]
+                records = actor.held + actor.coming
+                actor.potential = 0.0
+                if records > 0.0 and not stands:
+                    actor.potential = min(records, _most(world, actor, span_s))
+                total += actor.potential
+        node.potential = total
+        node.pushed = total * node.selectivity
+
+
+@part
+def _hold_back(world: World, number: int) -> None:
+    """`pressed`: the part of what it would send that a node can; `passed`: the part of what would
+    come that it can take.
+    """
+    node = world.nodes[number]
+    node.passed = 1.0
+    node.pressed = 1.0
+    if node.kind == SINK:
+        return
+    for e in range(node.out_first, node.out_first + node.out_count):
+        node.pressed = min(node.pressed, world.nodes[world.edges[e].target].passed)
+    if node.kind == OPERATOR and node.pulled == 0:
+        for a in range(node.first, node.first + node.active):
+            actor = world.actors[a]
+            if actor.limit == UNLIMITED or actor.coming <= 0.0:
+                continue
+            room = max(0.0, actor.limit + 1.0 - actor.held) + actor.potential * node.pressed
+            node.passed = min(node.passed, room / actor.coming)
+
+
+@part
+def _read(world: World, number: int, span_s: float, arrivals: Floats, log: Floats) -> None:
+    """A source: what is read, what stays in the log, and how old it was."""
+    node = world.nodes[number]
+    node.arrived += arrivals[number]
+    out = node.potential * node.pressed
+    node.backlog += arrivals[number] - out
+    if node.backlog < 1e-9 * node.arrived:
+        node.backlog = 0.0
+    node.pushed = out
+    node.delay_s = 0.0
+    node.delay_var = 0.0
+    node.fixed_s = 0.0
+    node.cv2 = node.arrival_cv2
+    if world.nodes[world.edges[node.out_first].target].pulled == 1:
+        return
+    node.read += out
+    before = node.age_s
+    node.age_s = _age_s(node, log, span_s)
+    if out > 0.0:
+        # Those that came during a stall waited for half of it, and for the others before them.
+        stalled = node.stalled_s
+        caught = 1.0 / max(0.02, 1.0 - world.jobs[node.job].busy)
+        waited = stalled * stalled / 2 * caught / span_s
+        node.fixed_s = (before + node.age_s) / 2
+        node.delay_s = node.fixed_s + waited
+        node.delay_var = waited * stalled * caught * 2 / 3
+    if node.pressed < 1.0:
+        read_s = out * world.actors[node.first].service_s
+        _count_parked(world, number, node.senders * max(0.0, span_s * node.open - read_s))
+
+
+@part
+def _age_s(node: Rows, log: Floats, span_s: float) -> float:
+    """How old the record is that is read next: `log` holds how many had arrived by the end of each
+    step, in a ring. What is older than the ring counts as old as it.
+    """
+    size = log.shape[1]
+    step = node.steps
+    node.steps += 1
+    log[node.log, step % size] = node.arrived
+    if node.backlog <= 0.0:
+        node.head = step
+        return 0.0
+    read = node.arrived - node.backlog
+    node.head = max(node.head, step - size + 2)
+    while node.head < step and log[node.log, node.head % size] <= read:
+        node.head += 1
+    return float((step - node.head) * span_s)
+
+
+@part
+def _arrival_cv2(world: World, number: int, task: int, busy: float) -> tuple[float, float]:
+    """How irregular arrivals at a task are, and how many came in one batch before a record."""
+    node = world.nodes[number]
+    total, squares, mean, ahead = 0.0, 0.0, 0.0, 0.0
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        share = world.share[edge.share + task]
+        flow = edge.flow * share
+        if flow <= 0.0:
+            continue
+        parent = world.nodes[edge.source]
+        senders = float(max(1, parent.active))
+        many = parent.selectivity if parent.kind == OPERATOR else 1.0
+        if edge.grouping == SHUFFLE:
+            cv2 = parent.cv2 * share
+            batch = max(0.0, many * share - 1.0)
+        elif edge.grouping == BY_KEY:
+            cv2 = 1.0 + share * (parent.cv2 - 1.0)
+            batch = max(0.0, many - 1.0) * share
+        else:
+            cv2 = parent.cv2
+            batch = max(0.0, many - 1.0)
+        total += flow
+        squares += flow * flow / senders
+        mean += flow * cv2
+        ahead += flow * batch
+    # A flow whose square is nothing has no shape to speak of.
+    if squares < LEAST * LEAST:
+        return 1.0, 0.0
+    return together_cv2(mean / total, total * total / squares, busy), ahead / total
+
+
+@part
+def _delay_before(world: World, number: int, span_s: float) -> None:
+    """How long records took to the door of a node, over the edges into it."""
+    node = world.nodes[number]
+    total, mean, square, fixed = 0.0, 0.0, 0.0, 0.0
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        if edge.flow <= 0.0:
+            continue
+        parent = world.nodes[edge.source]
+        gathered = 0.0
+        if edge.batch_s > 0.0:
+            # The first waits for the whole time, those that join it for half of it.
+            others = edge.flow / span_s / max(1, parent.active) * edge.batch_s
+            gathered = edge.batch_s * (1.0 + others / 2) / (1.0 + others)
+            edge.batching_s += gathered * edge.flow
+        way = parent.delay_s + edge.transit_s + gathered
+        if node.kind == OPERATOR and node.pulled == 0:
+            edge.channel_s += (edge.transit_s + gathered) * edge.flow
+        total += edge.flow
+        mean += edge.flow * way
+        square += edge.flow * (way * way + parent.delay_var)
+        fixed += edge.flow * (parent.fixed_s + edge.transit_s)
+    if total > 0.0:
+        node.delay_s = mean / total
+        node.delay_var = max(0.0, square / total - node.delay_s**2)
+        node.fixed_s = fixed / total
+
+
+@part
+def _spent_s(station: Rows, coming: float, out: float, span_s: float) -> float:
+    """How long the records that leave a station were in it: those there now came since.
+
+    So it is the number held over the rate at which they came, a mean over about that long; and it
+    cannot have grown by more than the time that went by.
+    """
+    if out <= 1e-9:
+        return float(station.spent_s)
+    pace = span_s / (span_s + 0.5 * station.spent_s)
+    station.rate += pace * (coming / span_s - station.rate)
+    if station.rate <= 0.0:
+        station.rate = out / span_s
+    station.spent_s = min(station.held / station.rate, station.spent_s + span_s)
+    return float(station.spent_s)
+
+
+@part
+def _chance_var(wait_s: float, service_s: float, cv2: float, rho: float) -> float:
+    """Variance of the waiting: a part ρ of the records waits at all, and those nearly exponentially."""
+    by_chance = min(wait_s, BY_CHANCE * service_s * max(0.1, cv2) / 2)
+    return float(by_chance * by_chance * max(0.0, 2.0 / max(rho, 0.3) - 1.0))
+
+
+@part
+def _serve(world: World, number: int, span_s: float) -> None:
+    """An operator: what its actors finish, what they keep, how long it took."""
+    node = world.nodes[number]
+    stands = _stands(world, number)
+    done, waited, variance, served, cv2 = 0.0, 0.0, 0.0, 0.0, 0.0
+    node.busy = 0.0
+    for task in range(node.tasks):
+        actor = world.actors[node.first + task]
+        records = actor.held + actor.coming
+        rho = 0.0
+        if records > LEAST:
+            service_s = _service_s(world, actor)
+            most = 0.0 if stands else _most(world, actor, span_s)
+            arrival_cv2, ahead = _arrival_cv2(world, number, task, actor.busy)
+            service_cv2 = actor.cv**2
+            if node.passed < 1.0 or node.pressed < 1.0:
+                # Somebody waits before it or it waits for somebody: chance plays no part.
+                out = min(records, actor.potential * node.pressed)
+                rho = min(1.0, out / most) if most > 0.0 else 0.0
+            else:
+                rho = utilisation(records, most, arrival_cv2, service_cv2, ahead, 1.0)
+                out = min(records, most * rho)
+            _count(actor, node, out, service_s, span_s, arrival_cv2)
+            actor.sent += actor.coming
+            actor.held = records - out
+            spent_s = _spent_s(actor, actor.coming, out, span_s)
+            wait_s = max(0.0, spent_s - service_s) if out > 0.0 else 0.0
+            done += out
+            waited += out * wait_s
+            served += out * service_s if out > 0.0 else 0.0
+            variance += out * _chance_var(wait_s, service_s, arrival_cv2 + service_cv2, rho)
+            variance += out * service_s**2 * service_cv2 if out > 0.0 else 0.0
+            cv2 += out * departure_cv2(rho, arrival_cv2, service_cv2, 1.0)
+        actor.busy = rho
+        node.busy = max(node.busy, rho)
+    _leave(world, number, done, waited, served, variance, cv2)
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        edge.channel_s += edge.flow * (waited / done if done > LEAST else 0.0)
+    if node.pressed < 1.0:
+        _count_parked(world, number, max(0.0, node.active * span_s - served))
+
+
+@part
+def _serve_pool(world: World, number: int, span_s: float) -> None:
+    """An operator whose instances take from the log: several servers, one queue."""
+    node = world.nodes[number]
+    servers = float(max(1, node.active))
+    most, service_cv2 = 0.0, 0.0
+    for a in range(node.first, node.first + node.active):
+        most += _most(world, world.actors[a], span_s)
+        service_cv2 += world.actors[a].cv ** 2 / servers
+    records = node.held + node.inflow
+    possible = 0.0 if _stands(world, number) else most
+    arrival_cv2 = 1.0
+    for k in range(node.in_first, node.in_first + node.in_count):
+        parent = world.nodes[world.edges[world.into[k]].source]
+        arrival_cv2 = parent.arrival_cv2 if node.in_count == 1 else 1.0
+    if node.pressed < 1.0:
+        out = min(records, node.potential * node.pressed)
+        rho = min(1.0, out / possible) if possible > 0.0 else 0.0
+    else:
+        rho = utilisation(records, possible, arrival_cv2, service_cv2, 0.0, servers)
+        out = min(records, possible * rho)
+    node.held = records - out
+    node.busy = rho
+    served = 0.0
+    for a in range(node.first, node.first + node.tasks):
+        actor = world.actors[a]
+        active = a < node.first + node.active
+        actor.busy = rho if active else 0.0
+        if active and out > 0.0:
+            service_s = _service_s(world, actor)
+            actor.coming = out * _most(world, actor, span_s) / most
+            _count(actor, node, actor.coming, service_s, span_s, arrival_cv2)
+            actor.sent += actor.coming
+            actor.taken = actor.sent
+            served += actor.coming * service_s
+    mean_s = served / out if out > 0.0 else 0.0
+    wait_s = max(0.0, _spent_s(node, node.inflow, out, span_s) - mean_s)
+    variance = _chance_var(wait_s, mean_s, arrival_cv2 + service_cv2, rho)
+    variance += mean_s**2 * service_cv2
+    cv2 = departure_cv2(rho, arrival_cv2, service_cv2, servers)
+    _leave(world, number, out, out * wait_s, served, out * variance, out * cv2)
+    waiting = max(0.0, node.held - servers * rho)
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        edge.own = edge.flow / node.inflow if node.inflow > 0.0 else edge.own
+        source = world.nodes[edge.source]
+        source.read = max(source.read, source.arrived - waiting * edge.own)
+        edge.emitted = source.read
+        edge.taken = source.read
+
+
+@part
+def _leave(
+    world: World,
+    number: int,
+    done: float,
+    waited: float,
+    served: float,
+    variance: float,
+    cv2: float,
+) -> None:
+    """What an operator sends on, how long records took up to here, and how regularly they leave."""
+    node = world.nodes[number]
+    node.pushed = done * node.selectivity
+    if node.pushed < LEAST:
+        node.pushed = 0.0
+    if done > LEAST:
+        node.delay_s += (waited + served) / done
+        node.delay_var += variance / done
+        node.cv2 = cv2 / done
+        if node.selectivity < 1.0:
+            node.cv2 = 1.0 + node.selectivity * (node.cv2 - 1.0)
+    # The busiest operator of a job, with a memory of some steps: how fast a backlog goes down.
+    job = world.jobs[node.job]
+    job.busy = max(0.9 * job.busy, node.busy)
+
+
+@part
+def _count(
+    actor: Rows, node: Rows, out: float, service_s: float, span_s: float, arrival_cv2: float
+) -> None:
+    if out > 0.0:
+        actor.busy_s += out * service_s
+        actor.busy_sq_s2 += out * service_s**2 * (1.0 + actor.cv**2)
+        actor.cpu_s += out * actor.service_s * actor.slow * actor.cpu
+        actor.emitted += out * node.selectivity * (node.out_count - node.out_sinks)
+    if actor.coming > LEAST:
+        gap_s = span_s / actor.coming
+        actor.gaps += actor.coming
+        actor.gap_s += span_s
+        actor.gap_sq_s2 += span_s * gap_s * (1.0 + arrival_cv2)
+
+
+@part
+def _count_parked(world: World, number: int, parked_s: float) -> None:
+    """Whoever is held back is parked at the edge that lets least through."""
+    node = world.nodes[number]
+    for e in range(node.out_first, node.out_first + node.out_count):
+        if world.nodes[world.edges[e].target].passed <= node.pressed:
+            world.edges[e].parked_s += parked_s
+            break
+
+
+@part
+def _settle(world: World, number: int, span_s: float) -> None:
+    """Taken is what was sent and neither waits nor travels."""
+    node = world.nodes[number]
+    waiting = 0.0
+    for task in range(node.tasks):
+        actor = world.actors[node.first + task]
+        under_way = 0.0
+        for k in range(node.in_first, node.in_first + node.in_count):
+            edge = world.edges[world.into[k]]
+            lasts_s = edge.transit_s + edge.batch_s / 2
+            under_way += edge.flow * world.share[edge.share + task] * lasts_s / span_s
+        actor.level = max(0.0, actor.held - actor.busy) + under_way
+        actor.taken = max(actor.taken, actor.sent - actor.level)
+        waiting += actor.level
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        edge.own = edge.flow / node.inflow if node.inflow > 0.0 else edge.own
+        edge.emitted += edge.flow
+        edge.taken = max(edge.taken, edge.emitted - waiting * edge.own)
+
+
+@part
+def _write(world: World, number: int, quantiles: Floats, weights: Floats) -> None:
+    """A sink: so many records of this mean latency and this variance."""
+    node = world.nodes[number]
+    count = _flow_in(world, number)
+    for k in range(node.in_first, node.in_first + node.in_count):
+        edge = world.edges[world.into[k]]
+        edge.emitted += edge.flow
+        edge.taken = edge.emitted
+    _delay_before(world, number, 1.0)
+    if count <= 0.0:
+        return
+    node.written += count
+    node.latency_s += count * node.delay_s
+    free = max(1e-9, node.delay_s - node.fixed_s)
+    # Rows of the table are variations in steps of 0.05.
+    place = min(np.sqrt(node.delay_var) / free * 20.0, len(quantiles) - 1.001)
+    row = int(place)
+    rest = place - row
+    for k in range(len(weights)):
+        factor = (1.0 - rest) * quantiles[row, k] + rest * quantiles[row + 1, k]
+        latency_ms = max(1e-3, (node.fixed_s + free * factor) * 1000.0)
+        bucket = int(np.ceil(np.log(latency_ms) / LOG_GAMMA)) - LOWEST
+        world.histogram[number, min(max(bucket, 0), BUCKETS - 1)] += count * weights[k]
+
+
+@part
+def _share_machines(world: World) -> None:
+    """How many threads run on each machine, and how long computing takes there from now on."""
+    for m in range(len(world.machines)):
+        world.machines[m].load = 0.0
+        world.machines[m].threads = 0.0
+    for a in range(len(world.actors)):
+        actor = world.actors[a]
+        node = world.nodes[actor.node]
+        if actor.busy <= 0.0 or node.kind != OPERATOR:
+            continue
+        machine = world.machines[actor.machine]
+        ideal = actor.service_s * actor.slow
+        computing = ideal * actor.cpu * machine.stretch / max(machine.speed, 1e-9)
+        lasts = computing + ideal * (1.0 - actor.cpu)
+        if actor.cpu > 0.0 and lasts > 0.0:
+            machine.load += actor.busy * computing / lasts
+            machine.threads += 1.0
+    for m in range(len(world.machines)):
+        machine = world.machines[m]
+        wanted = stretch(machine.threads, machine.load, machine.other, machine.cores)
+        machine.stretch = (machine.stretch + wanted) / 2
+        machine.load += machine.other
+
+
+@compiled
+def step(
+    world: World,
+    span_s: float,
+    arrivals: Floats,
+    log: Floats,
+    quantiles: Floats,
+    weights: Floats,
+) -> None:
+    """One step for everybody; `arrivals` are the records that come to each source in it."""
+    nodes = world.nodes
+    for n in range(len(nodes)):
+        if world.jobs[nodes[n].job].alive == 1:
+            _would_flow(world, n, span_s, arrivals)
+    for n in range(len(nodes) - 1, -1, -1):
+        if world.jobs[nodes[n].job].alive == 1:
+            _hold_back(world, n)
+    for n in range(len(nodes)):
+        node = nodes[n]
+        if world.jobs[node.job].alive == 0:
+            continue
+        if node.kind == SOURCE:
+            _read(world, n, span_s, arrivals, log)
+        elif node.kind == OPERATOR:
+            _flow_in(world, n)
+            _delay_before(world, n, span_s)
+            if node.pulled == 1:
+                _serve_pool(world, n, span_s)
+            else:
+                _spread(world, n)
+                _serve(world, n, span_s)
+                _settle(world, n, span_s)
+        else:
+            _write(world, n, quantiles, weights)
+    _share_machines(world)

@@ -1,0 +1,80 @@
+"""Owns the machines of a simulated cluster: which there are, which are up, who runs where."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from trilithon.engines.simulated import tables
+from trilithon.engines.simulated.tables import Rows
+from trilithon.errors import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine in numbers."""
+
+    name: str
+    cores: float
+    memory_bytes: float
+
+
+class Machines:
+    """Names to rows. A machine that left or crashed keeps its row."""
+
+    def __init__(self, machines: Iterable[Machine]) -> None:
+        self.all: list[Machine] = []
+        self.up: list[bool] = []
+        self.heard: list[bool] = []
+        # How often each came up: a sender that was lost does not come back under its name.
+        self.lives: list[int] = []
+        self.gone: set[int] = set()
+        for machine in machines:
+            self.add(machine)
+
+    def add(self, machine: Machine) -> Rows:
+        """The row of a new machine."""
+        self.all.append(machine)
+        self.up.append(True)
+        self.heard.append(True)
+        self.lives.append(1)
+        return tables.rows(tables.MACHINE, 1, cores=machine.cores)
+
+    def rows(self) -> Rows:
+        return tables.rows(tables.MACHINE, len(self.all), cores=[m.cores for m in self.all])
+
+    def row(self, name: str) -> int:
+        for row, machine in enumerate(self.all):
+            if machine.name == name and row not in self.gone:
+                return row
+        raise NotFound(f"There is no machine {name!r}.", f"There are: {', '.join(self.names())}.")
+
+    def sender(self, row: int) -> str:
+        """The name under which a machine reports."""
+        name, life = self.all[row].name, self.lives[row]
+        return name if life == 1 else f"{name}/{life}"
+
+    def names(self) -> list[str]:
+        return [m.name for row, m in enumerate(self.all) if row not in self.gone]
+
+    def usable(self) -> list[int]:
+        return [row for row, up in enumerate(self.up) if up and row not in self.gone]
+
+    def next_names(self, count: int) -> list[str]:
+        """Names that no machine ever had: the last one's, counted on."""
+        stem = self.all[-1].name.rstrip("0123456789") if self.all else "m"
+        known = {machine.name for machine in self.all}
+        found: list[str] = []
+        number = len(self.all)
+        while len(found) < count:
+            if (name := f"{stem}{number}") not in known:
+                found.append(name)
+            number += 1
+        return found
+
+    def least_used(self, used: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
+        """The machine with the fewest instances, the first of several."""
+        usable = self.usable()
+        if not usable:
+            raise NotFound("No machine is up.", "")
+        return min(usable, key=lambda row: (int(used[row]), row))

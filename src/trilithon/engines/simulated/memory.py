@@ -1,0 +1,38 @@
+"""Owns how much memory the jobs of a simulated cluster use: state, records in queues and in windows."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trilithon.engines.simulated.cost import Assumed
+from trilithon.engines.simulated.tables import Floats, World
+
+if TYPE_CHECKING:
+    from trilithon.engines.simulated.engine import Held
+
+
+def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Assumed) -> Floats:
+    """Bytes in use on each machine.
+
+    An instance holds its part of the state of all keys, the records that wait for it, and, if its
+    operator has a window, the records that came in as long a time.
+    """
+    used = np.zeros(len(world.machines))
+    actors, nodes = world.actors, world.nodes
+    np.add.at(used, actors["machine"], held * assumed.record_bytes)
+    for job in jobs:
+        for operator in job.job.operators:
+            node = job.rows.nodes[operator.name]
+            cost = job.rows.costs[operator.name]
+            count = int(nodes["active"][node])
+            first = int(nodes["first"][node])
+            mine = slice(first, first + count)
+            each = np.full(count, cost.state_bytes_per_key * assumed.keys / max(1, count))
+            window = operator.work.window
+            if window is not None:
+                gaps, spans = actors["gaps"][mine], actors["gap_s"][mine]
+                rate = np.divide(gaps, spans, out=np.zeros(count), where=spans > 0)
+                each += rate * window.duration_s * assumed.record_bytes
+            np.add.at(used, actors["machine"][mine], each)
+    return used

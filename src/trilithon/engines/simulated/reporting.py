@@ -1,0 +1,271 @@
+"""Owns what a simulated cluster reports: what the probes of the Spark engine send, and no more.
+
+A machine reports of the instances that run on it and of what was sent from it; the host knows which rows
+there are and where the logs end. What a sender counts of an edge stands with the machine of the edge's
+first sender, what a receiver counts with that of its first receiver: each number has one place, and is
+missing when that machine is not heard.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilithon.engines.simulated.rows import JobRows
+from trilithon.engines.simulated.tables import LOWEST, OPERATOR, SINK, SOURCE, Floats, Ints, World
+from trilithon.model.allocation import Allocation
+from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
+from trilithon.model.job import Job
+from trilithon.model.report import Report
+from trilithon.model.sketches import Sketches
+
+_ACTOR = ("taken", "emitted", "busy_s", "busy_sq_s2", "cpu_s", "gaps", "gap_s", "gap_sq_s2")
+_WHOLE = frozenset({"sent", "taken", "emitted", "gaps", "written", "arrived", "read"})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A job that runs, for its reports."""
+
+    job: Job
+    allocation: Allocation
+    rows: JobRows
+    life: int
+
+
+def _count(table: Any, name: str, rows: Ints) -> Floats:
+    """A counter of some rows; flows count in parts of records, which nobody else does."""
+    values: Floats = table[name][rows]
+    return np.floor(values + 1e-6) if name in _WHOLE else values.copy()
+
+
+@dataclass(frozen=True)
+class _Of:
+    """Rows of one table under their keys, with where each is counted and in which life."""
+
+    keys: tuple[Any, ...]
+    rows: Ints
+    life: Floats
+    sender: Ints
+    receiver: Ints
+
+    def at(self, machine: int) -> "tuple[tuple[Any, ...], _Of]":
+        """What one machine tells of it."""
+        mine = np.flatnonzero((self.sender == machine) | (self.receiver == machine))
+        keys = tuple(self.keys[i] for i in mine)
+        return keys, _Of(
+            keys, self.rows[mine], self.life[mine], self.sender[mine], self.receiver[mine]
+        )
+
+
+class Reporter:
+    """Makes reports. Which rows there are is worked out once per change, not once per report."""
+
+    def __init__(
+        self, world: World, standing: Mapping[str, Standing], *, tells_memory: bool
+    ) -> None:
+        self.tells_memory = tells_memory
+        self.tables = _tables(world, standing)
+        self.partitions = np.array(
+            [
+                float(source.partitions or 1)
+                for one in standing.values()
+                for name in one.job.order
+                for source in one.job.sources
+                if source.name == name
+            ]
+        )
+        used = {*self.tables["instance"].receiver.tolist()}
+        machines = used | set(range(len(world.machines)))
+        self.by_machine = {
+            m: {name: table.at(m)[1] for name, table in self.tables.items()} for m in machines
+        }
+
+    def machine(
+        self,
+        world: World,
+        machine: int,
+        name: str,
+        sender: str,
+        sequence: int,
+        time_s: float,
+        memory: tuple[float, float],
+    ) -> Report:
+        mine = self.by_machine[machine]
+        instance, edge, source, sink = (mine[k] for k in ("instance", "edge", "source", "sink"))
+        nan = np.nan
+        runs = np.where(instance.receiver == machine, 1.0, nan)
+        sent = np.where(instance.sender == machine, 1.0, nan)
+        counted = {key: _count(world.actors, key, instance.rows) * runs for key in _ACTOR}
+        row = world.machines[machine]
+        known = {"memory_bytes": [memory[0]], "memory_used_bytes": [memory[1]]}
+        return Report(
+            sender=sender,
+            sequence=sequence,
+            time_s=time_s,
+            instance_keys=instance.keys,
+            instances=Instances.trusted(
+                len(instance.keys),
+                incarnation=instance.life,
+                sent=_count(world.actors, "sent", instance.rows) * sent,
+                failed=0.0 * runs,
+                **counted,
+            ),
+            edge_keys=edge.keys,
+            edges=self._edges(world, machine, edge),
+            source_keys=source.keys,
+            sources=_read(world, source),
+            sink_keys=sink.keys,
+            sinks=_written(world, sink),
+            latencies=_sketches(world, sink.rows),
+            machine_keys=(name,),
+            machines=Machines.of(
+                1, cores=[row["cores"]], load=[row["load"]],
+                **(known if self.tells_memory else {}),
+            ),
+        )  # fmt: skip
+
+    def _edges(self, world: World, machine: int, edge: _Of) -> Edges:
+        nan = np.nan
+        sends = np.where(edge.sender == machine, 1.0, nan)
+        takes = np.where(edge.receiver == machine, 1.0, nan)
+        rows, edges, nodes = edge.rows, world.edges, world.nodes
+        source = edges["source"][rows]
+        reader = nodes["kind"][source] == SOURCE
+        senders = np.where(reader, nodes["senders"][source], nodes["active"][source])
+        taken = _count(edges, "taken", rows)
+        # Nothing waits between an operator and a sink: there is no channel to measure.
+        channel = np.where(nodes["kind"][edges["target"][rows]] == SINK, nan, takes)
+        return Edges.trusted(
+            len(rows),
+            incarnation=edge.life,
+            senders=senders * sends,
+            emitted=_count(edges, "emitted", rows) * sends,
+            parked_s=edges["parked_s"][rows] * sends,
+            taken=taken * takes,
+            transfers=taken * channel,
+            channel_s=edges["channel_s"][rows] * channel,
+            batching_s=edges["batching_s"][rows] * channel,
+            # Of a pulled edge nobody saw a record travel.
+            idle_transport_s=np.where(taken > 0, edges["transit_s"][rows], nan) * channel,
+        )
+
+    def host(self, world: World, sequence: int, time_s: float, lost: tuple[str, ...]) -> Report:
+        """Every row with a 0 to add to, where the logs of the sources end, and who is gone."""
+        instance, edge, source, sink = (
+            self.tables[k] for k in ("instance", "edge", "source", "sink")
+        )
+        none, zero = np.zeros(len(instance.keys)), np.zeros(len(edge.keys))
+        nothing = np.zeros(len(sink.keys))
+        return Report(
+            sender="host",
+            sequence=sequence,
+            time_s=time_s,
+            instance_keys=instance.keys,
+            instances=Instances.trusted(
+                len(none), incarnation=instance.life, sent=none, failed=none,
+                **dict.fromkeys(_ACTOR, none),
+            ),
+            edge_keys=edge.keys,
+            edges=Edges.trusted(
+                len(zero), incarnation=edge.life, emitted=zero, taken=zero, parked_s=zero,
+                transfers=zero, channel_s=zero, batching_s=zero,
+            ),
+            source_keys=source.keys,
+            sources=Sources.trusted(
+                len(source.keys),
+                incarnation=source.life,
+                taken=np.zeros(len(source.keys)),
+                failed=np.zeros(len(source.keys)),
+                arrived=_count(world.nodes, "arrived", source.rows),
+                partitions=self.partitions,
+            ),
+            sink_keys=sink.keys,
+            sinks=Sinks.trusted(
+                len(nothing), incarnation=sink.life, written=nothing, latencies=nothing,
+                latency_s=nothing,
+            ),
+            latencies=Sketches.of({} for _ in sink.keys),
+            lost=lost,
+        )  # fmt: skip
+
+
+# Most machines have no source and no sink to tell of.
+_NO_SOURCES, _NO_SINKS = Sources.missing(0), Sinks.missing(0)
+
+
+def _read(world: World, source: _Of) -> Sources:
+    if not source.keys:
+        return _NO_SOURCES
+    return Sources.trusted(
+        len(source.keys),
+        incarnation=source.life,
+        taken=_count(world.nodes, "read", source.rows),
+        failed=np.zeros(len(source.keys)),
+    )
+
+
+def _written(world: World, sink: _Of) -> Sinks:
+    if not sink.keys:
+        return _NO_SINKS
+    written = _count(world.nodes, "written", sink.rows)
+    return Sinks.trusted(
+        len(sink.keys),
+        incarnation=sink.life,
+        written=written,
+        latencies=written,
+        latency_s=_count(world.nodes, "latency_s", sink.rows),
+    )
+
+
+def _tables(world: World, standing: Mapping[str, Standing]) -> dict[str, _Of]:
+    """The rows of all jobs, table by table."""
+    found: dict[str, list[tuple[Any, int, int, int, int]]] = {
+        name: [] for name in ("instance", "edge", "source", "sink")
+    }
+    nodes, machine = world.nodes, world.actors["machine"]
+
+    def first_of(node: int) -> int:
+        """The machine of a node's first actor; of a sink, that of who writes to it."""
+        if nodes["kind"][node] == SINK:
+            node = int(world.edges["source"][world.into[nodes["in_first"][node]]])
+        return int(machine[nodes["first"][node]])
+
+    for one in standing.values():
+        job, rows, life = one.job, one.rows, one.life
+        for name in job.order:
+            node = rows.nodes[name]
+            kind = nodes["kind"][node]
+            if kind == OPERATOR:
+                sender = first_of(int(world.edges["source"][world.into[nodes["in_first"][node]]]))
+                for index in range(one.allocation.parallelism[name]):
+                    actor = int(nodes["first"][node]) + index
+                    key = (job.id, name, index)
+                    found["instance"].append((key, actor, life, sender, int(machine[actor])))
+            else:
+                table = "source" if kind == SOURCE else "sink"
+                at = first_of(node)
+                found[table].append(((job.id, name), node, life, at, at))
+        for (source, target), edge in rows.edges.items():
+            sends, takes = first_of(rows.nodes[source]), first_of(rows.nodes[target])
+            found["edge"].append(((job.id, source, target), edge, life, sends, takes))
+    return {
+        name: _Of(
+            tuple(entry[0] for entry in entries),
+            np.array([entry[1] for entry in entries], dtype=np.int64),
+            np.array([entry[2] for entry in entries], dtype=float),
+            np.array([entry[3] for entry in entries], dtype=np.int64),
+            np.array([entry[4] for entry in entries], dtype=np.int64),
+        )
+        for name, entries in found.items()
+    }
+
+
+def _sketches(world: World, sinks: Ints) -> Sketches:
+    counts = world.histogram[sinks]
+    row, bucket = np.nonzero(counts)
+    offsets = np.searchsorted(row, np.arange(len(sinks) + 1)).astype(np.int64)
+    return Sketches(
+        offsets, (bucket + LOWEST).astype(np.int64), counts[row, bucket], np.ones(len(sinks), bool)
+    )

@@ -1,0 +1,208 @@
+"""Owns the rows of a job: which nodes, edges and actors it has, and how records are shared out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trilithon.engines.simulated import tables
+from trilithon.engines.simulated.character import Character
+from trilithon.engines.simulated.cost import Assumed, Cost, cost_of, key_shares
+from trilithon.engines.simulated.tables import (
+    BROADCAST,
+    BUCKETS,
+    BY_KEY,
+    DETERMINISTIC,
+    SHUFFLE,
+    UNLIMITED,
+    Floats,
+    Ints,
+    Rows,
+    World,
+)
+from trilithon.model.allocation import Allocation
+from trilithon.model.groups import spread
+from trilithon.model.job import Edge, Grouping, Job, Kind
+
+_KINDS = {Kind.SOURCE: tables.SOURCE, Kind.OPERATOR: tables.OPERATOR, Kind.SINK: tables.SINK}
+_GROUPINGS = {Grouping.SHUFFLE: SHUFFLE, Grouping.BY_KEY: BY_KEY, Grouping.BROADCAST: BROADCAST}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRows:
+    """Where a job stands in the tables."""
+
+    row: int
+    nodes: dict[str, int]
+    edges: dict[tuple[str, str], int]
+    costs: dict[str, Cost]
+
+    def actor(self, world: World, operator: str, index: int) -> int:
+        return int(world.nodes["first"][self.nodes[operator]]) + index
+
+
+def add_job(
+    world: World, job: Job, character: Character, assumed: Assumed
+) -> tuple[World, JobRows]:
+    """The tables with a job more; it has no tasks in use yet."""
+    base = len(world.nodes), len(world.edges), len(world.actors)
+    nodes = {name: base[0] + i for i, name in enumerate(job.order)}
+    edges = sorted(job.edges, key=lambda edge: (nodes[edge.source], nodes[edge.target]))
+    rows = JobRows(
+        len(world.jobs),
+        nodes,
+        {(edge.source, edge.target): base[1] + i for i, edge in enumerate(edges)},
+        {operator.name: cost_of(operator, assumed) for operator in job.operators},
+    )
+    tasks = {o.name: o.parallelism.max for o in job.operators} | {s.name: 1 for s in job.sources}
+    width = [tasks.get(edge.target, 0) for edge in edges]
+    into = [i for name in job.order for i, edge in enumerate(edges) if edge.target == name]
+    world = tables.appended(
+        world,
+        jobs=tables.rows(tables.JOB, 1),
+        nodes=_nodes(job, rows, edges, tasks, base, character),
+        edges=_edges(job, rows, edges, character, len(world.share) + _starts(width)),
+        actors=_actors(job, rows, tasks, character),
+        into=base[1] + np.array(into, dtype=np.int64),
+        share=np.zeros(sum(width)),
+        histogram=np.zeros((len(nodes), BUCKETS)),
+    )
+    return world, rows
+
+
+def _starts(lengths: Sequence[int]) -> Ints:
+    """Where each of some ranges begins that stand side by side."""
+    return np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
+
+
+def _nodes(
+    job: Job,
+    rows: JobRows,
+    edges: Sequence[Edge],
+    tasks: Mapping[str, int],
+    base: tuple[int, int, int],
+    character: Character,
+) -> Rows:
+    kinds = dict(job.nodes())
+    count = [tasks.get(name, 0) for name in job.order]
+    out = [sum(edge.source == name for edge in edges) for name in job.order]
+    into = [sum(edge.target == name for edge in edges) for name in job.order]
+    costs = rows.costs
+    partitions = {source.name: source.partitions or 1 for source in job.sources}
+    return tables.rows(
+        tables.NODE,
+        len(job.order),
+        job=rows.row,
+        kind=[_KINDS[kinds[name]] for name in job.order],
+        first=base[2] + _starts(count),
+        tasks=count,
+        active=[1 if kinds[name] is Kind.SOURCE else 0 for name in job.order],
+        pulled=[int(character.pulls and _pulls(job, name)) for name in job.order],
+        out_first=base[1] + _starts(out),
+        out_count=out,
+        out_sinks=[
+            sum(kinds[edge.target] is Kind.SINK for edge in job.children[name])
+            for name in job.order
+        ],
+        in_first=base[1] + _starts(into),
+        in_count=into,
+        senders=[partitions.get(name, 1) for name in job.order],
+        selectivity=[costs[name].selectivity if name in costs else 1.0 for name in job.order],
+    )
+
+
+def _edges(
+    job: Job, rows: JobRows, edges: Sequence[Edge], character: Character, share: Ints
+) -> Rows:
+    kinds = dict(job.nodes())
+    return tables.rows(
+        tables.EDGE,
+        len(edges),
+        source=[rows.nodes[edge.source] for edge in edges],
+        target=[rows.nodes[edge.target] for edge in edges],
+        grouping=[_GROUPINGS[edge.grouping] for edge in edges],
+        transit_s=[_transit_s(edge, kinds, character) for edge in edges],
+        share=share,
+    )
+
+
+def _actors(job: Job, rows: JobRows, tasks: Mapping[str, int], character: Character) -> Rows:
+    names = [name for name in job.order for _ in range(tasks.get(name, 0))]
+    reader = Cost(character.reader_s, 0.0, DETERMINISTIC, 0.0, 1.0, 0.0, 0.0)
+    costs = [rows.costs.get(name, reader) for name in names]
+    limits = [character.limit(cost.service_s) for cost in costs]
+    return tables.rows(
+        tables.ACTOR,
+        len(names),
+        node=[rows.nodes[name] for name in names],
+        shape=[cost.shape for cost in costs],
+        limit=[UNLIMITED if limit is None else limit for limit in limits],
+        service_s=[cost.service_s for cost in costs],
+        cv=[cost.cv for cost in costs],
+        cpu=[cost.cpu for cost in costs],
+    )
+
+
+def _pulls(job: Job, name: str) -> bool:
+    """Whether the instances of an operator can take from the log: nothing else comes to them, and
+    nobody else reads it.
+    """
+    sources = {source.name for source in job.sources}
+    into = job.parents[name] if name in {operator.name for operator in job.operators} else ()
+    return bool(into) and all(
+        edge.source in sources
+        and edge.grouping is Grouping.SHUFFLE
+        and len(job.children[edge.source]) == 1
+        for edge in into
+    )
+
+
+def _transit_s(edge: Edge, kinds: dict[str, Kind], character: Character) -> float:
+    if kinds[edge.target] is Kind.SINK:
+        return 0.0
+    return character.transit_s + (character.fetch_s if kinds[edge.source] is Kind.SOURCE else 0.0)
+
+
+def route(
+    world: World,
+    job: Job,
+    rows: JobRows,
+    wanted: Allocation,
+    keys: int,
+    groups: dict[str, tuple[int, ...]],
+) -> None:
+    """The tasks that an allocation wants in use, and what each gets. `groups` is where key groups are;
+    as few as possible are moved, and where they are then is written there.
+    """
+    for operator, count in wanted.parallelism.items():
+        node = rows.nodes[operator]
+        world.nodes["active"][node] = count
+        weights = np.array(wanted.weights.get(operator, (1.0,) * count), dtype=float)
+        for edge in job.parents[operator]:
+            row = rows.edges[edge.source, operator]
+            if edge.grouping is Grouping.BY_KEY:
+                given = wanted.groups.get(operator) or spread(
+                    weights.tolist(), groups.get(operator)
+                )
+                groups[operator] = given
+                shares = key_shares(keys, rows.costs[operator].zipf, given, count)
+            elif edge.grouping is Grouping.BROADCAST:
+                shares = np.ones(count)
+            else:
+                shares = weights / weights.sum()
+            start = world.edges["share"][row]
+            world.share[start : start + world.nodes["tasks"][node]] = 0.0
+            world.share[start : start + count] = shares
+            world.edges["even"][row] = int(np.all(weights == weights[0]))
+    for name, wait_ms in wanted.batching_ms.items():
+        world.edges["batch_s"][rows.edges[name.source, name.target]] = wait_ms / 1000
+
+
+def _groups(weights: Floats, before: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Key groups by weight. Equal weights over as many instances as before leave them as they are."""
+    same = before is not None and len(set(before)) == len(weights) and max(before) < len(weights)
+    if before is not None and same and np.all(weights == weights[0]):
+        counts = np.bincount(before, minlength=len(weights))
+        if counts.max() - counts.min() <= 1:
+            return before
+    return spread(weights.tolist(), before)

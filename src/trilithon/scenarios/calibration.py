@@ -1,0 +1,211 @@
+"""Owns learning from a recorded run: what operators cost, and how the engine that ran them behaves.
+
+Everything comes from the recording of a real run: profiles from the service times, transport from the
+idle transport of the edges, stalls from how long nothing was read at a boundary.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from ruamel.yaml import YAML
+
+from trilithon.engines.simulated.character import SPARK_RTM, Character
+from trilithon.errors import InvalidRecording, InvalidScenario, Problem
+from trilithon.measures.group import ratio, sum_by_node
+from trilithon.model.job import Job, Kind
+from trilithon.model.layout import KINDS
+from trilithon.model.profile import Profile
+from trilithon.model.series import Series, Window
+from trilithon.model.sketches import value_of
+from trilithon.spec.reader import read_file
+
+FORMAT: Final = "trilithon-calibration/1"
+# A boundary that holds records up for less than this cannot be told from chance.
+LEAST_STALL_S: Final = 0.1
+_NUMBERS: Final = tuple(
+    f.name for f in fields(Character) if f.type in {"float", float} or f.name == "credits"
+)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned; `source` says from what, and what of the engine was measured in it."""
+
+    profiles: Mapping[str, Mapping[str, Profile]]
+    character: Character
+    measured: tuple[str, ...]
+    source: str
+
+
+def calibrate(series: Series, source: str, base: Character = SPARK_RTM) -> Calibration:
+    """From a recorded run, of which the whole is used."""
+    window = series.window()
+    if window is None:
+        raise InvalidRecording(f"{source} has no window: it takes two snapshots at least.", "")
+    found: dict[str, Any] = dict(_engine(series, window))
+    return Calibration(
+        profiles={job.id: dict(_profiles(window, job)) for job in window.jobs.values()},
+        character=replace(base, **found),
+        measured=tuple(found),
+        source=source,
+    )
+
+
+def _profiles(window: Window, job: Job) -> Iterator[tuple[str, Profile]]:
+    """Service time and its variation, the part of it that is CPU, and what comes out."""
+    layout, instances = window.layout, window.instances
+    taken = sum_by_node(layout, instances.taken)
+    service = ratio(sum_by_node(layout, instances.busy_s), taken)
+    square = ratio(sum_by_node(layout, instances.busy_sq_s2), taken)
+    cpu = ratio(sum_by_node(layout, instances.cpu_s), sum_by_node(layout, instances.busy_s))
+    emitted = np.bincount(
+        layout.edge_source, weights=window.edges.emitted, minlength=len(layout.node_names)
+    )
+    ways = np.bincount(layout.edge_source, minlength=len(layout.node_names))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cv = np.sqrt(np.maximum(0.0, square / service**2 - 1))
+        selectivity = emitted / ways / taken
+    for operator in job.operators:
+        node = layout.node_row[job.id, operator.name]
+        before = operator.profile or Profile()
+        yield (
+            operator.name,
+            replace(
+                before,
+                service_ms=_known(service[node] * 1000, before.service_ms),
+                service_cv=_known(cv[node], before.service_cv),
+                cpu_share=_known(min(1.0, cpu[node]), before.cpu_share),
+                selectivity=_known(selectivity[node], before.selectivity),
+                learned=True,
+            ),
+        )
+
+
+def _known(value: float, otherwise: float | None) -> float | None:
+    return float(f"{value:.6g}") if np.isfinite(value) else otherwise
+
+
+def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
+    layout, edges = window.layout, window.edges
+    kinds = [KINDS[layout.node_kind[node]] for node in layout.edge_source]
+    target = [KINDS[layout.node_kind[node]] for node in layout.edge_target]
+    inner = np.array([k is Kind.OPERATOR for k in kinds]) & np.array(
+        [k is Kind.OPERATOR for k in target]
+    )
+    way = edges.idle_transport_s + ratio(edges.batching_s, edges.transfers)
+    known = way[inner & np.isfinite(way)]
+    if len(known):
+        transit = float(np.median(known))
+        yield "transit_s", round(transit, 6)
+        first = way[np.array([k is Kind.SOURCE for k in kinds]) & np.isfinite(way)]
+        if len(first):
+            yield "fetch_s", round(max(0.0, float(np.median(first)) - transit), 6)
+    if (stall := _stall_s(series)) is not None:
+        yield "stall_s", round(max(0.0, stall - _per_task_s(window)), 4)
+    load = window.machines.load
+    if len(load) and np.isfinite(load).any():
+        busy = np.nansum(window.instances.cpu_s) / window.span_s
+        yield "constant_load", round(max(0.0, float(np.nansum(load) - busy)), 3)
+
+
+def _per_task_s(window: Window) -> float:
+    tasks = [job.tasks for job in window.jobs.values()]
+    return SPARK_RTM.stall_per_task_s * float(np.mean(tasks or [0]))
+
+
+def _stall_s(series: Series) -> float | None:
+    """How long a boundary holds records up: a record that came at its beginning waits for all of it. So
+    the longest latency in the windows with a boundary is longer by that than in the others. Windows
+    with a backlog tell nothing of it.
+    """
+    longest: dict[str, list[float]] = {}
+    for window in series.windows():
+        for name, found_s in _longest_s(window):
+            longest.setdefault(name, []).append(found_s)
+    stalls: list[float] = []
+    for name, found in longest.items():
+        usual = float(np.median(found))
+        spikes = [value - usual for value in found if value - usual > LEAST_STALL_S]
+        expected = (series.last.time_s - series.snapshots[0].time_s) / series.last.jobs[
+            name
+        ].batch_s
+        # More spikes than boundaries, each of which may lie in two windows, have another cause.
+        if spikes and len(spikes) <= 2 * max(1.0, expected):
+            stalls.append(float(np.median(spikes)))
+    return float(np.mean(stalls)) if stalls else None
+
+
+def _longest_s(window: Window) -> Iterator[tuple[str, float]]:
+    """The longest latency of each job in a window that it began and ended without a backlog."""
+    layout, sources = window.layout, window.sources
+    for (job, _), row in layout.source_row.items():
+        rate = sources.arrived[row] / window.span_s
+        if not (rate > 0 and window.lag[row] < rate):
+            continue
+        buckets = [
+            bucket
+            for (name, _), sink in layout.sink_row.items()
+            if name == job
+            for bucket in (window.latencies.row(sink) or {})
+        ]
+        if buckets:
+            yield job, float(value_of(max(buckets))) / 1000
+
+
+def save(path: Path, found: Calibration) -> None:
+    """As YAML: for a scenario's `calibration`, and for people."""
+    yaml = YAML()
+    yaml.width = 100
+    numbers = {name: getattr(found.character, name) for name in _NUMBERS}
+    data = {
+        "format": FORMAT,
+        "source": found.source,
+        "measured": list(found.measured),
+        "engine": numbers,
+        "profiles": {
+            job: {
+                name: {k: _plain(v) for k, v in asdict(profile).items() if v is not None}
+                for name, profile in profiles.items()
+            }
+            for job, profiles in found.profiles.items()
+        },
+    }
+    with path.open("w", encoding="utf-8") as stream:
+        yaml.dump(data, stream)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if hasattr(value, "value") else value
+
+
+def load(path: Path) -> Calibration:
+    document = read_file(path)
+    data = document.data
+    try:
+        if data["format"] != FORMAT:
+            raise KeyError(FORMAT)  # noqa: TRY301 - told like everything else that is missing
+        numbers = {name: data["engine"][name] for name in _NUMBERS}
+        profiles = {
+            job: {name: Profile(**told) for name, told in operators.items()}
+            for job, operators in data["profiles"].items()
+        }
+        character = replace(SPARK_RTM, **numbers)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        problem = Problem("NOT_A_CALIBRATION", "", f"This is not a calibration: {error}.", "")
+        raise InvalidScenario([document.locate(problem)], str(path)) from error
+    return Calibration(profiles, character, tuple(data.get("measured", ())), str(data["source"]))
+
+
+def with_profiles(job: Job, found: Calibration) -> Job:
+    """A job with the profiles that were learned of it."""
+    learned = found.profiles.get(job.id, {})
+    return replace(
+        job,
+        operators=tuple(
+            replace(operator, profile=learned.get(operator.name, operator.profile))
+            for operator in job.operators
+        ),
+    )

@@ -1,0 +1,178 @@
+"""Owns running a scenario: engine, load, faults and rounds, and the folder that is left of it."""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trilithon.contract.engine import Reallocate, Status
+from trilithon.contract.wire import action_to_json, outcome_to_json
+from trilithon.control.rules import Limits
+from trilithon.engines.simulated.engine import SimulatedEngine
+from trilithon.errors import FileExists, FileUnwritable, InvalidScenario, Problem
+from trilithon.model.allocation import initial
+from trilithon.policies.policy import Policy
+from trilithon.recording.parquet import Recorder
+from trilithon.scenarios import report
+from trilithon.scenarios.figures import Figures
+from trilithon.scenarios.loop import Acted, Controlled, Looking, Rounds
+from trilithon.scenarios.scenario import Fed, Scenario
+from trilithon.workloads.shapes import Shape
+
+Tell = Callable[[float, float], None]
+PARTS = ("recording.parquet", "decisions.jsonl", "report.html", "summary.json", "journal.sqlite")
+
+
+@dataclass(frozen=True)
+class Later:
+    """A load whose own time begins when its job comes."""
+
+    shape: Shape
+    start_s: float
+
+    def total(self, at_s: float) -> float:
+        return self.shape.total(max(0.0, at_s - self.start_s))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    scenario: Scenario
+    figures: Figures
+    engine: SimulatedEngine
+
+
+def engine_for(scenario: Scenario) -> SimulatedEngine:
+    """A cluster for a scenario, with its faults and everything that is to be done at a time."""
+    engine = SimulatedEngine(
+        scenario.machines,
+        scenario.character,
+        scenario.assumed,
+        way=scenario.way,
+        seed=scenario.seed,
+        even=scenario.even,
+        step_s=scenario.step_s,
+        slots=scenario.slots,
+    )
+    for fed in scenario.jobs:
+        if fed.start_s > 0:
+            engine.at(fed.start_s, lambda fed=fed: _submit(engine, fed))  # type: ignore[misc]
+        else:
+            _submit(engine, fed)
+    for fault in scenario.faults:
+        engine.inject(fault)
+    for at_s, job, parallelism in scenario.rescales:
+        engine.at(at_s, lambda j=job, p=parallelism: _rescale(engine, j, p))  # type: ignore[misc]
+    return engine
+
+
+def _submit(engine: SimulatedEngine, fed: Fed) -> None:
+    outcome = engine.submit(fed.job, initial(fed.job))
+    if outcome.status is not Status.DONE:
+        problem = Problem(outcome.code, "jobs", f"{fed.job.id}: {outcome.message}", "")
+        raise InvalidScenario([problem], "the scenario")
+    for source, shape in fed.loads.items():
+        engine.feed(fed.job.id, source, Later(shape, fed.start_s))
+
+
+def _rescale(engine: SimulatedEngine, job: str, parallelism: dict[str, int]) -> None:
+    if (found := engine.jobs().get(job)) is not None:
+        outcome = engine.apply(Reallocate(found.allocation.rescaled(parallelism)))
+        if outcome.status is Status.REFUSED:
+            problem = Problem(outcome.code, "rescales", outcome.message, "")
+            raise InvalidScenario([problem], "the scenario")
+
+
+def simulate(
+    scenario: Scenario, folder: Path | None = None, *, tell: Tell = lambda _now_s, _length_s: None
+) -> Result:
+    """Runs a scenario to its end. With a folder, everything that happened is written there."""
+    engine = engine_for(scenario)
+    figures = Figures()
+    with ExitStack() as stack:
+        recorder = decisions = None
+        if folder is not None:
+            _make(folder)
+            recorder = stack.enter_context(Recorder(folder / "recording.parquet"))
+            decisions = stack.enter_context(
+                (folder / "decisions.jsonl").open("w", encoding="utf-8")
+            )
+        looking: Rounds = Looking(engine)
+        while engine.now_s < scenario.length_s - 1e-9:
+            engine.advance(min(scenario.round_s, scenario.length_s - engine.now_s))
+            warm = engine.now_s >= scenario.warm_up_s
+            if warm and scenario.policy is not None and isinstance(looking, Looking):
+                looking = stack.enter_context(
+                    _controlled(engine, scenario, scenario.policy, folder)
+                )
+            acted = looking.round()
+            window = looking.series.window(scenario.round_s)
+            if window is not None:
+                figures.add(window, acted)
+            if recorder is not None and decisions is not None:
+                recorder.write(looking.series.last)
+                decisions.writelines(
+                    json.dumps(_decision(one), ensure_ascii=False) + "\n" for one in acted
+                )
+            tell(engine.now_s, scenario.length_s)
+    if folder is not None:
+        _finish(folder, scenario, figures)
+    return Result(scenario, figures, engine)
+
+
+def _controlled(
+    engine: SimulatedEngine, scenario: Scenario, policy: Policy, folder: Path | None
+) -> Controlled:
+    limits = Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
+    return Controlled(engine, policy, limits, scenario.seed, folder)
+
+
+def _finish(folder: Path, scenario: Scenario, figures: Figures) -> None:
+    (folder / "report.html").write_text(report.html(scenario, figures), encoding="utf-8")
+    summary = {
+        "scenario": scenario.name,
+        "satisfaction": figures.overall,
+        "jobs": figures.summary(),
+    }
+    (folder / "summary.json").write_text(
+        json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+def clear(folder: Path) -> None:
+    """Removes the files of a run, and nothing else that lies beside them."""
+    for part in PARTS:
+        for path in folder.glob(f"{part}*"):
+            path.unlink()
+
+
+def _make(folder: Path) -> None:
+    """A folder of this run's own: what is there already is not mixed with it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileUnwritable(
+            f"{folder} cannot be written: {error.strerror}.", "Choose another place."
+        ) from error
+    if any((folder / part).exists() for part in PARTS):
+        raise FileExists(f"{folder} holds a run already.", "Choose another folder, or --force.")
+
+
+def _decision(acted: Acted) -> dict[str, Any]:
+    decision = acted.decision
+    return {
+        "time_s": acted.time_s,
+        "id": decision.id,
+        "job": decision.job,
+        "reason": decision.reason,
+        "sentence": decision.sentence,
+        "numbers": dict(decision.numbers),
+        "causes": list(decision.causes),
+        "expects": None if decision.expects is None else asdict(decision.expects),
+        "clips": list(acted.clips),
+        "actions": [action_to_json(action) for action in decision.actions],
+        "outcomes": [outcome_to_json(outcome) for outcome in acted.outcomes],
+    }

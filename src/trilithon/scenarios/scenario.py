@@ -1,0 +1,319 @@
+"""Owns reading a scenario: files become machines, jobs, loads and faults, every problem with its line."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from trilithon.engines.simulated.character import SPARK_RTM, Character, storm
+from trilithon.engines.simulated.cost import Assumed
+from trilithon.engines.simulated.engine import Way
+from trilithon.engines.simulated.faults import (
+    AnyFault,
+    ForeignLoad,
+    MachineCrash,
+    MetricsStop,
+    SlowInstance,
+    SlowMachine,
+)
+from trilithon.engines.simulated.machines import Machine
+from trilithon.errors import InvalidScenario, Problem, TrilithonError
+from trilithon.model.job import Job, Operator, Parallelism
+from trilithon.model.profile import Distribution
+from trilithon.policies.policy import Policy
+from trilithon.policies.registry import policy
+from trilithon.scenarios import calibration
+from trilithon.scenarios.forms import (
+    ChosenForm,
+    FaultForm,
+    JobForm,
+    LoadForm,
+    ScenarioForm,
+)
+from trilithon.spec.build import intent_of, profile_of
+from trilithon.spec.durations import seconds
+from trilithon.spec.fields import ProfileForm
+from trilithon.spec.load import load as load_job
+from trilithon.spec.reader import Document, read, read_file
+from trilithon.workloads import shapes, trace
+
+CHOSEN: Final = resources.files("trilithon.scenarios") / "chosen.yaml"
+PEAK: Final = 3.0
+PERIOD_S: Final = 60.0
+ROW_S: Final = 600.0
+# What a fault does that does not say how much.
+SLOW_FACTOR: Final = 2.0
+SLOW_SPEED: Final = 0.5
+FOREIGN_THREADS: Final = 1.0
+F = TypeVar("F", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A job, when it comes, and what comes to it."""
+
+    job: Job
+    start_s: float
+    loads: dict[str, shapes.Shape]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A run, ready to begin."""
+
+    name: str
+    about: str
+    machines: tuple[Machine, ...]
+    character: Character
+    assumed: Assumed
+    way: Way
+    even: bool
+    length_s: float
+    step_s: float
+    round_s: float
+    cool_down_s: float
+    warm_up_s: float
+    seed: int
+    slots: int | None
+    policy: Policy | None
+    jobs: tuple[Fed, ...]
+    faults: tuple[AnyFault, ...]
+    rescales: tuple[tuple[float, str, dict[str, int]], ...]
+
+
+def load(path: Path) -> Scenario:
+    """The scenario of a file. What it names is looked for beside it."""
+    document = read_file(path)
+    form = _form(ScenarioForm, document)
+    reader = _Reader(path, document, form)
+    return reader.scenario()
+
+
+def _form(kind: type[F], document: Document) -> F:
+    try:
+        return kind.model_validate(document.data)
+    except ValidationError as error:
+        problems = []
+        for one in error.errors():
+            path = _path(one["loc"])
+            code = "UNKNOWN_FIELD" if one["type"] == "extra_forbidden" else "BAD_VALUE"
+            message = one["msg"].removeprefix("Value error, ")
+            problems.append(document.locate(Problem(code, path, f"{message}.", "")))
+        problems.sort(key=lambda problem: problem.line or 0)
+        raise InvalidScenario(problems, document.file or "the scenario") from None
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not str(part).startswith("#"):
+            path += f".{part}" if path else str(part)
+    return path
+
+
+def chosen(path: Path | None = None) -> ChosenForm:
+    """The numbers that had to be chosen: one file for all experiments."""
+    document = read_file(path) if path else read(CHOSEN.read_bytes(), "chosen.yaml")
+    return _form(ChosenForm, document)
+
+
+def assumed_of(form: ChosenForm) -> Assumed:
+    told = form.assumed.model_dump()
+    return Assumed(**{**told, "distribution": Distribution(told["distribution"])})
+
+
+def storm_of(form: ChosenForm) -> Character:
+    told = form.storm
+    return storm(
+        transit_s=seconds(told.transit),
+        outage_s=seconds(told.outage),
+        restart_s=seconds(told.restart),
+    )
+
+
+class _Reader:
+    """Puts a scenario together; problems are told with the line of what they are about."""
+
+    def __init__(self, path: Path, document: Document, form: ScenarioForm) -> None:
+        self.folder, self.document, self.form = path.parent, document, form
+        self.chosen = chosen(self.folder / form.chosen if form.chosen else None)
+        learned = form.calibration
+        self.learned = calibration.load(self.folder / learned) if learned else None
+
+    def refuse(self, code: str, path: str, message: str, hint: str = "") -> InvalidScenario:
+        found = self.document.locate(Problem(code, path, message, hint))
+        return InvalidScenario([found], self.document.file or "the scenario")
+
+    def scenario(self) -> Scenario:
+        form = self.form
+        fed: list[Fed] = []
+        for i, one in enumerate(form.jobs):
+            fed += self._jobs(one, f"jobs[{i}]")
+        names = [each.job.id for each in fed]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise self.refuse(
+                "DUPLICATE_JOB", "jobs", f"{min(twice)} is there twice.", "Name one of them anew."
+            )
+        machines = self._machines()
+        for i, rescale in enumerate(form.rescales):
+            if rescale.job not in names:
+                path = f"rescales[{i}].job"
+                raise self.refuse("NOT_FOUND", path, f"There is no job {rescale.job!r}.")
+        return Scenario(
+            name=form.name,
+            about=form.about,
+            machines=machines,
+            character=self._character(),
+            assumed=assumed_of(self.chosen),
+            way=Way(form.way),
+            even=form.arrivals == "even",
+            length_s=seconds(form.length),
+            step_s=seconds(form.step),
+            round_s=seconds(form.round),
+            cool_down_s=seconds(form.cool_down),
+            warm_up_s=seconds(form.warm_up),
+            seed=form.seed,
+            slots=form.slots,
+            policy=self._policy(),
+            jobs=tuple(fed),
+            faults=tuple(
+                self._fault(one, f"faults[{i}]", names, {m.name for m in machines})
+                for i, one in enumerate(form.faults)
+            ),
+            rescales=tuple(
+                (seconds(one.at), one.job, dict(one.parallelism)) for one in form.rescales
+            ),
+        )
+
+    def _policy(self) -> Policy | None:
+        if self.form.policy is None:
+            return None
+        try:
+            return policy(self.form.policy.name, self.form.policy.parameters)
+        except TrilithonError as error:
+            raise self.refuse(error.code, "policy", error.message, error.hint) from error
+
+    def _character(self) -> Character:
+        if self.form.engine == "storm":
+            return storm_of(self.chosen)
+        return SPARK_RTM if self.learned is None else self.learned.character
+
+    def _machines(self) -> tuple[Machine, ...]:
+        told = self.form.machines
+        kind = self.chosen.machine
+        if told.kind is not None:
+            if told.kind not in self.chosen.machines:
+                known = ", ".join(self.chosen.machines) or "none"
+                raise self.refuse(
+                    "NOT_FOUND", "machines.kind", f"There is no kind {told.kind!r}.",
+                    f"There are: {known}.",
+                )  # fmt: skip
+            kind = self.chosen.machines[told.kind]
+        cores, memory = told.cores or kind.cores, told.memory_gb or kind.memory_gb
+        return tuple(Machine(f"m{i}", cores, memory * 1e9) for i in range(told.count))
+
+    def _jobs(self, form: JobForm, path: str) -> list[Fed]:
+        job = load_job(self.folder / form.file)
+        if self.learned is not None:
+            job = calibration.with_profiles(job, self.learned)
+        profiles = self.chosen.profiles.get(job.name, {})
+        if strange := [n for n in form.parallelism if n != "all" and n not in _operators(job)]:
+            raise self.refuse(
+                "NOT_FOUND", f"{path}.parallelism", f"{job.name} has no operator {strange[0]!r}."
+            )
+        operators = tuple(
+            _operator(operator, profiles, form.parallelism) for operator in job.operators
+        )
+        intent = job.intent if form.intent is None else intent_of(form.intent)
+        rate = self.chosen.rates.get(job.name)
+        found: list[Fed] = []
+        for i in range(form.count):
+            name = (form.name or job.name) + (f"-{i}" if form.count > 1 else "")
+            copy = replace(
+                job, name=name, tenant=form.tenant or job.tenant, operators=operators, intent=intent
+            )
+            loads = {
+                source.name: self._load(
+                    form.loads.get(source.name, form.load), f"{path}.load", rate, len(found)
+                )
+                for source in job.sources
+            }
+            found.append(Fed(copy, seconds(form.start), loads))
+        return found
+
+    def _load(self, form: LoadForm, path: str, usual: float | None, copy: int) -> shapes.Shape:
+        rate = form.rate if form.rate is not None else usual
+        if rate is None:
+            raise self.refuse(
+                "RATE_MISSING", path, "It is not said how many records come.",
+                "Give `rate`, or a rate for this job in the file of chosen numbers.",
+            )  # fmt: skip
+        low = rate * form.times
+        high = PEAK * low if form.peak is None else form.peak * form.times
+        period_s = seconds(form.period) if form.period else PERIOD_S
+        if (form.trace is not None) != (form.shape == "trace"):
+            raise self.refuse("BAD_LOAD", path, "`shape: trace` and `trace` belong together.")
+        if form.trace is not None:
+            beside = self.folder / form.trace
+            values = trace.load(str(beside) if beside.is_file() else form.trace)
+            return shapes.Trace(low, values, seconds(form.period) if form.period else ROW_S)
+        if form.shape == "mmpp":
+            calm_s = seconds(form.calm) if form.calm else PERIOD_S
+            burst_s = seconds(form.burst) if form.burst else PERIOD_S / 6
+            # Copies of a job have bursts of their own.
+            return shapes.Mmpp(low, high, calm_s, burst_s, self.form.seed * 1000 + copy)
+        if form.shape == "phases":
+            return shapes.Phases.prime_tester(low, high, form.steps, period_s)
+        if form.shape == "constant":
+            return shapes.Constant(low)
+        kind: Callable[[float, float, float], shapes.Shape] = {
+            "step": shapes.Step,
+            "spike": shapes.Spike,
+            "ramp": shapes.Ramp,
+            "sine": shapes.Sine,
+        }[form.shape]
+        return kind(low, high, period_s)
+
+    def _fault(self, form: FaultForm, path: str, jobs: list[str], machines: set[str]) -> AnyFault:
+        at_s = seconds(form.at)
+        for_s = seconds(form.for_) if form.for_ else None
+        named = [*form.machines, *([form.machine] if form.machine else [])]
+        if strange := [name for name in named if name not in machines]:
+            raise self.refuse("NOT_FOUND", path, f"There is no machine {strange[0]!r}.")
+        if form.kind == "metrics_stop":
+            return MetricsStop(at_s, for_s, tuple(named))
+        if form.kind == "slow_instance":
+            if form.job is None or form.job not in jobs or form.operator is None:
+                raise self.refuse("NOT_FOUND", path, "It names no job of this scenario.")
+            return SlowInstance(
+                at_s, for_s, form.job, form.operator, form.index, form.factor or SLOW_FACTOR
+            )
+        if form.machine is None:
+            raise self.refuse("MACHINE_MISSING", path, "It names no machine.", "Give `machine`.")
+        if form.kind == "machine_crash":
+            return MachineCrash(at_s, for_s, form.machine)
+        if form.kind == "slow_machine":
+            return SlowMachine(at_s, for_s, form.machine, form.speed or SLOW_SPEED)
+        return ForeignLoad(at_s, for_s, form.machine, form.threads or FOREIGN_THREADS)
+
+
+def _operators(job: Job) -> set[str]:
+    return {operator.name for operator in job.operators}
+
+
+def _operator(
+    operator: Operator, profiles: dict[str, ProfileForm], given: dict[str, int]
+) -> Operator:
+    """An operator with the chosen profile, where its file has none, and the instances asked for."""
+    profile = operator.profile
+    if profile is None and operator.name in profiles:
+        profile = profile_of(profiles[operator.name])
+    bounds = operator.parallelism
+    count = given.get(operator.name, given.get("all", bounds.initial))
+    bounds = Parallelism(count, min(bounds.min, count), max(bounds.max, count))
+    return replace(operator, profile=profile, parallelism=bounds)

@@ -1,0 +1,417 @@
+"""A simulated cluster from the outside: what is seen of it in snapshots, and what becomes of actions."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, graph, line, operator
+from trilithon.contract.assembler import Assembler
+from trilithon.contract.engine import (
+    AddMachines,
+    Reallocate,
+    RemoveMachines,
+    RestartInstance,
+    RestartJob,
+    Status,
+)
+from trilithon.engines.simulated.character import SPARK_RTM, Character
+from trilithon.engines.simulated.engine import SimulatedEngine, Way
+from trilithon.engines.simulated.faults import (
+    ForeignLoad,
+    MachineCrash,
+    MetricsStop,
+    SlowInstance,
+    SlowMachine,
+)
+from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.spark.engine import HOW
+from trilithon.measures.assess import Assessment, assess
+from trilithon.model.allocation import Allocation, initial
+from trilithon.model.intent import EdgeName
+from trilithon.model.job import Job
+from trilithon.model.profile import Distribution
+from trilithon.model.series import Series
+from trilithon.model.snapshot import Snapshot
+from trilithon.workloads.shapes import Constant, Step
+
+JOB = line(
+    operator("first", 1, service_ms=0.5),
+    operator("second", 1, service_ms=5.0, distribution=Distribution.EXPONENTIAL),
+)
+CPU = line(operator("only", 2, service_ms=4.0, cpu_share=1.0))
+
+
+class Watched:
+    """An engine, and the snapshots that a controller would have."""
+
+    def __init__(self, engine: SimulatedEngine) -> None:
+        self.engine = engine
+        self.assembler = Assembler()
+        self.series = Series((), 600.0)
+
+    def look(self, span_s: float) -> Snapshot:
+        for _ in range(round(span_s)):
+            self.engine.advance(1.0)
+            for one in self.engine.jobs().values():
+                self.assembler.expect(one.job, one.allocation)
+            for report in self.engine.reports():
+                self.assembler.take(report)
+            snapshot = self.assembler.snapshot(self.engine.now_s)
+            self.series = self.series.extended([snapshot])
+        return self.series.last
+
+    def assess(self, span_s: float = 10.0) -> Assessment:
+        window = self.series.window(span_s)
+        assert window is not None
+        return assess(window)
+
+
+def watched(
+    way: Way,
+    character: Character = SPARK_RTM,
+    job: Job = JOB,
+    rate: float = 100.0,
+    machines: int = 2,
+    cores: float = 4.0,
+) -> Watched:
+    engine = SimulatedEngine(
+        [Machine(f"m{i}", cores, 8e9) for i in range(machines)], character, ASSUMED, way=way, seed=5
+    )
+    assert engine.submit(job, initial(job)).changed
+    for source in job.sources:
+        engine.feed(job.id, source.name, Constant(rate))
+    return Watched(engine)
+
+
+both = pytest.mark.parametrize("way", list(Way))
+
+
+@both
+def test_a_job_that_keeps_up_has_its_rate_and_no_backlog(way: Way) -> None:
+    found = watched(way)
+    snapshot = found.look(30)
+    assessed = found.assess(20)
+    job = snapshot.job(JOB.id)
+    assert assessed.outcome.values["throughput"][0] == pytest.approx(100, rel=0.15)
+    assert assessed.outcome.values["juice"][0] == pytest.approx(1.0, abs=0.1)
+    lag = job.lag("in")
+    assert lag is not None
+    assert lag < 20
+    row = snapshot.layout.node_names.index("second")
+    assert assessed.capacity[row] == pytest.approx(0.5, abs=0.15)
+    assert not assessed.back_pressure_origin.any()
+
+
+@both
+def test_an_overload_is_seen_at_its_origin_and_a_rescale_cures_it(way: Way) -> None:
+    found = watched(way, rate=400.0)
+    found.look(40)
+    assessed = found.assess()
+    names = found.series.last.layout.node_names
+    assert [n for n, at in zip(names, assessed.back_pressure_origin, strict=True) if at] == [
+        "second"
+    ]
+    assert assessed.outcome.values["throughput"][0] == pytest.approx(200, rel=0.1)
+    lag = found.series.last.job(JOB.id).lag("in")
+    assert lag is not None
+    assert lag > 4000
+    wider = Allocation(JOB.id, 2, {"first": 1, "second": 4})
+    assert found.engine.apply(Reallocate(wider)).changed
+    found.look(60)
+    assert found.series.last.job(JOB.id).lag("in") == pytest.approx(0, abs=30)
+    assert found.assess().outcome.values["throughput"][0] == pytest.approx(400, rel=0.1)
+    assert found.series.last.job(JOB.id).parallelism == {"first": 1, "second": 4}
+
+
+@both
+def test_without_credits_the_backlog_lies_in_the_queue(way: Way) -> None:
+    job = line(operator("first", 2, service_ms=0.5), operator("second", 1, service_ms=5.0))
+    found = watched(way, TEXTBOOK, job, rate=300.0)
+    snapshot = found.look(30)
+    row = snapshot.job(job.id).instance("second", 0)
+    assert row["sent"] is not None
+    assert row["taken"] is not None
+    assert row["sent"] - row["taken"] == pytest.approx(3000, rel=0.15)
+    assert snapshot.job(job.id).lag("in") == pytest.approx(0, abs=10)
+
+
+@both
+def test_more_threads_than_cores_share_them(way: Way) -> None:
+    alone = watched(way, replace(TEXTBOOK, pulls=False), CPU, rate=240.0, machines=1, cores=2.0)
+    crowded = watched(way, replace(TEXTBOOK, pulls=False), CPU, rate=240.0, machines=1, cores=1.0)
+    alone.look(60)
+    crowded.look(60)
+    name = ("latency.mean",)
+    fast, slow = (w.assess(40).outcome.values[name[0]][0] for w in (alone, crowded))
+    assert slow > 1.5 * fast
+    snapshot = crowded.series.last
+    assert snapshot.machines.load[0] == pytest.approx(2 * 0.96, rel=0.5)
+    assert snapshot.machines.memory_used_bytes[0] >= 0
+
+
+@both
+def test_a_slow_instance_shows_equal_rates_and_unequal_queues(way: Way) -> None:
+    job = line(operator("first", 1, service_ms=0.2), operator("second", 4, service_ms=5.0))
+    found = watched(way, replace(TEXTBOOK, pulls=False), job, rate=400.0)
+    found.engine.inject(SlowInstance(5.0, None, job.id, "second", 2, 2.5))
+    found.look(40)
+    window = found.series.window(20)
+    assert window is not None
+    rows = [window.layout.instance_row[job.id, "second", i] for i in range(4)]
+    sent = window.instances.sent[rows]
+    assert sent == pytest.approx(sent.mean(), rel=0.1)
+    queue = window.queue[rows]
+    assert queue[2] > 20 * max(queue[0], queue[1], queue[3])
+    assert found.engine.apply(RestartInstance("r", job.id, "second", 2)).changed
+    found.look(60)
+    assert found.series.window(5).queue[rows[2]] < queue[2]  # type: ignore[union-attr]
+
+
+@both
+def test_a_crash_is_replayed_and_nothing_is_lost(way: Way) -> None:
+    job = replace(JOB, batch_s=20.0)
+    found = watched(way, SPARK_RTM, job, rate=50.0)
+    found.look(10)
+    found.engine.inject(MachineCrash(30.0, None, "m1"))
+    before = found.look(19)
+    assert before.instances.incarnation[0] == 1
+    found.look(1)
+    assert found.engine.jobs()[job.id].health == "degraded"
+    after = found.look(30)
+    assert found.engine.jobs()[job.id].health == "running"
+    assert set(after.instances.incarnation) == {2}
+    assert set(after.instances.machine) == {float(after.layout.machine_row["m0"])}
+    # Read again since the last boundary, so more is written than comes in.
+    window = found.series.window(25)
+    assert window is not None
+    assert window.sinks.written[0] > 25 * 50 + 100
+    assert after.job(job.id).lag("in") == pytest.approx(0, abs=10)
+
+
+@both
+def test_machines_that_are_not_heard_leave_their_rows_missing(way: Way) -> None:
+    found = watched(way)
+    found.engine.inject(MetricsStop(10.0, 10.0))
+    assert not np.isnan(found.look(8).instances.taken).any()
+    assert np.isnan(found.look(8).instances.taken).all()
+    assert not np.isnan(found.look(8).instances.taken).any()
+
+
+@both
+def test_a_slow_machine_and_foreign_load_stretch_computing(way: Way) -> None:
+    for fault in (SlowMachine(20.0, None, "m0", 0.4), ForeignLoad(20.0, None, "m0", 6.0)):
+        found = watched(way, replace(TEXTBOOK, pulls=False), CPU, rate=200.0, machines=1)
+        found.engine.inject(fault)
+        found.look(20)
+        calm = found.assess().service_s
+        found.look(40)
+        stretched = found.assess().service_s
+        node = found.series.last.layout.node_names.index("only")
+        assert stretched[node] > 1.5 * calm[node]
+
+
+@both
+def test_an_outage_of_storm_stands_still_and_catches_up(way: Way) -> None:
+    character = replace(TEXTBOOK, outage_s=10.0)
+    found = watched(way, character, rate=100.0)
+    found.look(20)
+    assert found.engine.apply(Reallocate(initial(JOB).rescaled({"second": 3}))).changed
+    found.look(9)
+    assert found.assess(6).outcome.values["throughput"][0] == 0
+    found.look(20)
+    window = found.series.window(19)
+    assert window is not None
+    assert window.sinks.written[0] > 19 * 100 + 500
+
+
+@both
+def test_machines_join_and_leave(way: Way) -> None:
+    found = watched(way, replace(TEXTBOOK, outage_s=0.0))
+    assert found.engine.apply(AddMachines("a", 2)).changed
+    assert found.engine.apply(AddMachines("a", 2)).status is Status.UNCHANGED
+    assert found.engine.apply(Reallocate(Allocation(JOB.id, 2, {"first": 3, "second": 3}))).changed
+    snapshot = found.look(5)
+    assert snapshot.layout.machines == ("m0", "m1", "m2", "m3")
+    assert len(set(snapshot.instances.machine)) == 4
+    assert found.engine.apply(RemoveMachines("b", ("m0", "m2", "m3"))).changed
+    found.look(5)
+    kept = {found.series.last.layout.machines[int(m)] for m in found.series.last.instances.machine}
+    assert kept == {"m1"}
+    refused = found.engine.apply(RemoveMachines("c", ("m1",)))
+    assert refused.status is Status.REFUSED
+
+
+@both
+def test_batching_delays_records_at_the_sender(way: Way) -> None:
+    job = graph("batched", [operator("a", 1, service_ms=0.2), operator("b", 1, service_ms=0.2)],
+                "in>a", "a>b", "b>out")  # fmt: skip
+    found = watched(way, TEXTBOOK, job, rate=200.0)
+    found.look(20)
+    before = found.assess().outcome.values["latency.mean"][0]
+    wanted = replace(initial(job), generation=2, batching_ms={EdgeName("a", "b"): 40.0})
+    assert found.engine.apply(Reallocate(wanted)).changed
+    found.look(30)
+    after = found.assess().outcome.values["latency.mean"][0]
+    # With eight more in each batch: (40 + 8 · 20) / 9.
+    assert after - before == pytest.approx(22.2, rel=0.15)
+
+
+@both
+def test_placement_and_weights_are_obeyed(way: Way) -> None:
+    found = watched(way)
+    wanted = replace(
+        Allocation(JOB.id, 2, {"first": 2, "second": 2}),
+        weights={"second": (3.0, 1.0)},
+        placement={"first": ("m1", "m1")},
+    )
+    assert found.engine.apply(Reallocate(wanted)).changed
+    found.look(30)
+    window = found.series.window(20)
+    assert window is not None
+    row = window.layout.instance_row
+    sent = window.instances.sent
+    share = sent[row[JOB.id, "second", 0]] / sent[row[JOB.id, "second", 1]]
+    assert share == pytest.approx(3.0, rel=0.05)
+    assert {window.instances.machine[row[JOB.id, "first", i]] for i in range(2)} == {
+        float(window.layout.machine_row["m1"])
+    }
+    strange = replace(wanted, generation=3, placement={"first": ("nowhere", None)})
+    assert found.engine.apply(Reallocate(strange)).code == "NOT_FOUND"
+
+
+@both
+def test_a_step_of_load_goes_through(way: Way) -> None:
+    found = watched(way, rate=1.0)
+    found.engine.feed(JOB.id, "in", Step(50.0, 150.0, 30.0))
+    found.look(30)
+    assert found.assess(20).input_rate[0] == pytest.approx(50, rel=0.2)
+    found.look(30)
+    assert found.assess(20).input_rate[0] == pytest.approx(150, rel=0.2)
+
+
+@both
+def test_spark_reports_no_more_than_spark(way: Way) -> None:
+    """What the probe inside Spark cannot tell is missing here, too."""
+    found = watched(way)
+    snapshot = found.look(5)
+    assert np.isnan(snapshot.machines.memory_used_bytes).all()
+    assert np.isnan(snapshot.instances.weight).all()
+    assert dict(SPARK_RTM.how) == HOW
+    for name in ("sent", "taken", "emitted", "busy_s", "cpu_s", "gaps", "gap_s"):
+        assert not np.isnan(snapshot.instances.column(name)).any()
+
+
+@both
+def test_a_restart_with_another_file_goes_on_with_the_log(way: Way) -> None:
+    found = watched(way, rate=400.0)
+    found.look(20)
+    lag = found.series.last.job(JOB.id).lag("in")
+    assert lag is not None
+    wider = replace(JOB, operators=(JOB.operators[0], operator("second", 4, service_ms=1.0)))
+    action = RestartJob("again", JOB.id, wider)
+    assert found.engine.apply(action).changed
+    assert found.engine.apply(action).status is Status.UNCHANGED
+    assert found.engine.jobs()[JOB.id].job == wider
+    found.look(1)
+    first = found.series.last
+    assert first.instances.incarnation[0] == 2
+    assert first.job(JOB.id).lag("in") == pytest.approx(lag + 400, rel=0.1)
+    found.look(40)
+    assert found.series.last.job(JOB.id).lag("in") == pytest.approx(0, abs=40)
+
+
+@both
+def test_a_job_that_was_ended_for_a_while_reads_what_came_meanwhile(way: Way) -> None:
+    found = watched(way, rate=100.0)
+    found.look(10)
+    assert found.engine.cancel(JOB.id, keep=True).changed
+    found.engine.advance(20.0)
+    assert found.engine.submit(JOB, initial(JOB)).changed
+    found.engine.advance(0.0)
+    [first] = [r for r in found.engine.reports() if r.sender == "host"]
+    assert first.sources.arrived[0] == pytest.approx(2000, rel=0.1)
+    assert first.sources.incarnation[0] == 2
+
+
+@both
+def test_a_source_that_is_written_straight_to_a_sink_passes_everything_on(way: Way) -> None:
+    """A sink was once taken for an operator that reads the log by itself."""
+    job = graph("straight", [operator("a", 2)], "in>a", "a>out", "other>copy")
+    found = watched(way, TEXTBOOK, job, rate=50.0)
+    snapshot = found.look(10)
+    row = snapshot.layout.sink_row[job.id, "copy"]
+    assert snapshot.sinks.written[row] == pytest.approx(500, rel=0.15)
+    assert snapshot.job(job.id).lag("other") == pytest.approx(0, abs=2)
+
+
+@both
+def test_key_groups_move_as_little_as_possible_and_as_they_are_told(way: Way) -> None:
+    job = graph("keyed", [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
+                "in>a", "a=b", "b>out")  # fmt: skip
+    found = watched(way, job=job, rate=200.0)
+    found.look(2)
+    before = found.engine.held[job.id].groups["b"]
+    assert found.engine.apply(Reallocate(initial(job).rescaled({"b": 3}))).changed
+    found.look(2)
+    after = found.engine.held[job.id].groups["b"]
+    moved = [a for a, b in zip(after, before, strict=True) if a != b]
+    assert set(moved) == {2}
+    all_to_one = replace(
+        initial(job), generation=3, parallelism={"a": 1, "b": 3}, groups={"b": (1,) * 1024}
+    )
+    assert found.engine.apply(Reallocate(all_to_one)).changed
+    found.look(20)
+    window = found.series.window(10)
+    assert window is not None
+    rows = [window.layout.instance_row[job.id, "b", i] for i in range(3)]
+    assert window.instances.sent[rows].tolist()[::2] == [0, 0]
+    assert window.instances.sent[rows[1]] == pytest.approx(2000, rel=0.1)
+
+
+PRINT = """
+import hashlib
+from tests.engines.simulated.test_engine import *
+from trilithon.recording.reports import to_json
+import json
+digest = hashlib.sha256()
+for way in Way:
+    found = watched(way, rate=300.0)
+    found.engine.inject(MachineCrash(10.0, 5.0, "m1"))
+    for _ in range(20):
+        found.engine.advance(1.0)
+        for report in found.engine.reports():
+            digest.update(json.dumps(to_json(report)).encode())
+print(digest.hexdigest())
+"""
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder", encoding="utf-8")
+    code = "from trilithon.engines.simulated import compiled; print(compiled._KEPT)"
+    done = subprocess.run(  # noqa: S603 - this interpreter, on the line above
+        [sys.executable, "-c", code],
+        env={**os.environ, "TRILITHON_CACHE": str(blocked)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "None\n"
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
+    def run(seed: str) -> str:
+        return subprocess.run(  # noqa: S603 - this interpreter, on the text above
+            [sys.executable, "-c", PRINT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    assert run("1") == run("2") != ""

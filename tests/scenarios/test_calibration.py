@@ -1,0 +1,127 @@
+"""Learning from a recording, and the comparison with it: tried on recordings whose truth is known."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.engines.simulated.worlds import ASSUMED, line, operator
+from trilithon.cli.main import app
+from trilithon.contract.engine import Reallocate
+from trilithon.engines.simulated.character import SPARK_RTM, Character
+from trilithon.engines.simulated.engine import SimulatedEngine, Way
+from trilithon.engines.simulated.machines import Machine
+from trilithon.errors import InvalidRecording, InvalidScenario
+from trilithon.model.allocation import initial
+from trilithon.model.layout import Layout
+from trilithon.model.profile import Distribution
+from trilithon.model.series import Series
+from trilithon.model.snapshot import Snapshot
+from trilithon.recording import parquet
+from trilithon.scenarios import calibration
+from trilithon.scenarios.compare import compare
+from trilithon.scenarios.loop import Looking
+from trilithon.workloads.shapes import Step
+
+TRUTH = replace(
+    line(
+        operator("first", 1, service_ms=0.5, cpu_share=1.0, selectivity=0.5),
+        operator("second", 1, service_ms=6.0, service_cv=0.7, distribution=Distribution.GAMMA,
+                 cpu_share=0.25),
+    ),
+    batch_s=30.0,
+)  # fmt: skip
+
+
+def recorded(character: Character, *, rescale: bool) -> Series:
+    """A run with a step of load, and one rescale, of which nothing is known but its reports."""
+    engine = SimulatedEngine(
+        [Machine("m0", 8.0, 8e9)], character, ASSUMED, way=Way.EVENTS, seed=77, even=True
+    )
+    bare = replace(TRUTH, operators=tuple(replace(o, profile=None) for o in TRUTH.operators))
+    assert engine.submit(TRUTH, initial(TRUTH)).changed
+    engine.feed(TRUTH.id, "in", Step(150.0, 480.0, 40.0))
+    looking = Looking(engine)
+    looking.series = Series(())
+    for second in range(1, 161):
+        engine.advance(1.0)
+        if rescale and second == 80:
+            wanted = initial(TRUTH).rescaled({"second": 2})
+            assert engine.apply(Reallocate(wanted)).changed
+        looking.round()
+    return Series(tuple(replace(s, jobs={TRUTH.id: bare}) for s in looking.series.snapshots))
+
+
+@pytest.fixture(scope="module")
+def series() -> Series:
+    return recorded(replace(SPARK_RTM, transit_s=0.007, fetch_s=0.003), rescale=True)
+
+
+def test_profiles_and_transport_are_found_again(series: Series) -> None:
+    found = calibration.calibrate(series, "a run")
+    first, second = (found.profiles[TRUTH.id][name] for name in ("first", "second"))
+    assert first.service_ms == pytest.approx(0.5, rel=0.05)
+    assert first.selectivity == pytest.approx(0.5, rel=0.05)
+    assert first.cpu_share == pytest.approx(1.0, abs=0.02)
+    assert second.service_ms == pytest.approx(6.0, rel=0.05)
+    assert second.service_cv == pytest.approx(0.7, rel=0.1)
+    assert second.cpu_share == pytest.approx(0.25, abs=0.02)
+    assert second.learned
+    assert found.character.transit_s == pytest.approx(0.007, rel=0.05)
+    assert found.character.fetch_s == pytest.approx(0.003, rel=0.1)
+    assert found.character.stall_s == pytest.approx(SPARK_RTM.stall_s, rel=0.5)
+
+
+def test_a_calibration_is_kept_and_read_again(series: Series, tmp_path: Path) -> None:
+    found = calibration.calibrate(series, "a run")
+    path = tmp_path / "calibration.yaml"
+    calibration.save(path, found)
+    assert calibration.load(path) == found
+    path.write_text("format: something\n", encoding="utf-8")
+    with pytest.raises(InvalidScenario):
+        calibration.load(path)
+
+
+def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> None:
+    rows = compare(series, ASSUMED, seed=5)
+    assert [row.metric for row in rows] == [
+        "throughput (records/s)", "mean latency (ms)", "busiest operator", "recovery 1 (s)",
+    ]  # fmt: skip
+    assert all(row.holds for row in rows), [(r.metric, r.real, r.simulated) for r in rows]
+
+
+def test_a_run_is_compared_from_when_its_jobs_are_there(series: Series) -> None:
+    nothing = Snapshot.empty(series.snapshots[0].time_s - 5, Layout.build([]))
+    rows = compare(Series((nothing, *series.snapshots)), ASSUMED, seed=5)
+    assert rows == compare(series, ASSUMED, seed=5)
+    with pytest.raises(InvalidRecording):
+        compare(Series(series.snapshots[:2]), ASSUMED)
+
+
+def test_a_run_that_is_not_the_same_is_found_out(series: Series) -> None:
+    wrong = calibration.calibrate(series, "a run")
+    slower = {
+        TRUTH.id: {
+            name: replace(profile, service_ms=2 * (profile.service_ms or 0.0))
+            for name, profile in wrong.profiles[TRUTH.id].items()
+        }
+    }
+    rows = compare(series, ASSUMED, replace(wrong, profiles=slower))
+    assert False in {row.holds for row in rows}
+
+
+def test_the_commands_learn_and_compare(series: Series, tmp_path: Path) -> None:
+    recording, learned = tmp_path / "run.parquet", tmp_path / "learned.yaml"
+    parquet.write(recording, series.snapshots)
+    run = CliRunner()
+    done = run.invoke(app, ["calibrate", str(recording), "--into", str(learned), "-o", "json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["engine"]["transit_s"] == pytest.approx(0.007, rel=0.05)
+    shown = run.invoke(
+        app, ["bench", "sim-vs-spark", str(recording), "--calibration", str(learned)]
+    )
+    assert shown.exit_code == 0
+    assert "recovery 1" in shown.stdout
+    assert "NO" not in shown.stdout

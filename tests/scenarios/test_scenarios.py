@@ -1,0 +1,165 @@
+"""Scenarios: what is read, what is refused and where, what a run leaves behind."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trilithon.cli.main import app
+from trilithon.engines.simulated.character import SPARK_RTM
+from trilithon.engines.simulated.faults import MachineCrash
+from trilithon.errors import FileExists, InvalidLoad, InvalidScenario
+from trilithon.recording.files import load as load_recording
+from trilithon.scenarios.run import simulate
+from trilithon.scenarios.scenario import chosen, load
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
+SMALL = """
+name: small
+machines: {count: 3, cores: 4}
+length: 5 minutes
+warm_up: 30 s
+cool_down: 30 s
+seed: 3
+policy: {name: threshold}
+jobs:
+  - file: JOBS/pageload.yaml
+    load: {shape: step, rate: 200, peak: 600, period: 60 s}
+  - {file: JOBS/linear.yaml, count: 2, parallelism: {all: 1, third: 3}, load: {rate: 50}}
+faults:
+  - {kind: machine_crash, machine: m2, at: 3 minutes, for: 60 s}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "scenario.yaml"
+    path.write_text(text.replace("JOBS", str(ROOT / "scenarios" / "jobs")), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Path) -> None:
+    found = load(path)
+    for fed in found.jobs:
+        names = set(chosen().profiles[fed.job.name])
+        assert names == {operator.name for operator in fed.job.operators}
+        for operator in fed.job.operators:
+            assert operator.profile is not None
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"service|\brate:", text)
+    short = found.__class__(**{**vars(found), "length_s": 60.0, "faults": ()})
+    result = simulate(short)
+    for row in result.figures.summary():
+        assert row["throughput"] > 0
+
+
+def test_every_job_of_the_papers_has_a_scenario() -> None:
+    names = {path.stem for path in SHIPPED}
+    assert names >= {"linear", "diamond", "star", "network", "pageload", "processing", "wordcount",
+                     "primetester", "twittersentiment"}  # fmt: skip
+
+
+def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path) -> None:
+    scenario = load(written(tmp_path, SMALL))
+    folder = tmp_path / "run"
+    result = simulate(scenario, folder)
+    series = load_recording(folder / "recording.parquet")
+    assert len(series) == 30
+    assert series.last.time_s == 300
+    told = (folder / "decisions.jsonl").read_text(encoding="utf-8").splitlines()
+    decisions = [json.loads(one) for one in told]
+    assert decisions
+    assert {"reason", "sentence", "numbers", "actions", "outcomes"} <= set(decisions[0])
+    assert any(one["outcomes"] for one in decisions)
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert [job["job"] for job in summary["jobs"]] == [
+        "papers/pageload", "papers/linear-0", "papers/linear-1",
+    ]  # fmt: skip
+    assert summary["jobs"] == result.figures.summary()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "uPlot" in page
+    assert not re.search(r"(src|href)=|@[A-Z]+@|fetch\(", page)
+    with pytest.raises(FileExists):
+        simulate(scenario, folder)
+
+
+def test_the_same_scenario_gives_the_same_bytes(tmp_path: Path) -> None:
+    scenario = load(written(tmp_path, SMALL))
+    for name in ("one", "two"):
+        simulate(scenario, tmp_path / name)
+    for part in ("decisions.jsonl", "report.html", "summary.json", "recording.parquet"):
+        one, two = ((tmp_path / name / part).read_bytes() for name in ("one", "two"))
+        assert one == two
+
+
+def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:
+    text = SMALL + "engine: spark-rtm\nway: events\narrivals: even\n"
+    found = load(written(tmp_path, text))
+    assert found.character is SPARK_RTM
+    assert found.way == "events"
+    assert found.even
+    assert [m.cores for m in found.machines] == [4, 4, 4]
+    assert found.faults == (MachineCrash(180, 60, "m2"),)
+    assert found.policy is not None
+    linear = found.jobs[1].job
+    assert {o.name: o.parallelism.initial for o in linear.operators} == {
+        "first": 1, "second": 1, "third": 3, "fourth": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "code"),
+    [
+        (("cores: 4", "cores: -4"), 3, "BAD_VALUE"),
+        (("seed: 3", "sede: 3"), 7, "UNKNOWN_FIELD"),
+        (("5 minutes", "five"), 4, "BAD_VALUE"),
+        (("rate: 200", "rate: -1"), 11, "BAD_VALUE"),
+        (("rate: 200", "rate: many"), 11, "BAD_VALUE"),
+        (("machine: m2", "machine: m9"), 14, "NOT_FOUND"),
+        (("name: threshold", "name: wisdom"), 8, "NOT_FOUND"),
+        (("third: 3", "thrid: 3"), 12, "NOT_FOUND"),
+        (("shape: step", "shape: trace"), 11, "BAD_LOAD"),
+        (("count: 3,", "count: 3, kind: tiny,"), 3, "NOT_FOUND"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else str(value),
+)
+def test_what_is_wrong_is_told_with_its_line(
+    tmp_path: Path, change: tuple[str, str], line: int, code: str
+) -> None:
+    with pytest.raises(InvalidScenario) as refused:
+        load(written(tmp_path, SMALL.replace(*change)))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.line) == (code, line)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [("0,5\n1,6\n3,7\n", 4), ("0,5\n1,-6\n", 3), ("0,5\n1,6\n2,lots\n", 4)],
+    ids=["gap", "negative", "text"],
+)
+def test_a_load_file_that_is_wrong_is_refused_with_its_line(
+    tmp_path: Path, rows: str, line: int
+) -> None:
+    (tmp_path / "load.csv").write_text(f"hour,requests\n{rows}", encoding="utf-8")
+    text = SMALL.replace("{shape: step, rate: 200, peak: 600, period: 60 s}",
+                         "{shape: trace, trace: load.csv}")  # fmt: skip
+    with pytest.raises(InvalidLoad, match=rf"load.csv:{line}: "):
+        load(written(tmp_path, text))
+
+
+def test_the_command_prints_a_summary_and_names_the_folder(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL)
+    into = tmp_path / "run"
+    done = CliRunner().invoke(app, ["simulate", str(path), "--into", str(into), "-o", "json"])
+    assert done.exit_code == 0
+    data = json.loads(done.stdout)
+    assert data["folder"] == str(into)
+    assert 0 <= data["satisfaction"] <= 1
+    again = CliRunner().invoke(app, ["simulate", str(path), "--into", str(into), "--force"])
+    assert again.exit_code == 0
+    assert "papers/pageload" in again.stdout
+    strange = CliRunner().invoke(app, ["simulate", str(path), "--way", "magic"])
+    assert strange.exit_code == 2

@@ -68,7 +68,8 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
     rules = Rules.of(
         {
             "policy": "threshold",
-            "mode": "off" if options.off else "auto",
+            # While the JVM compiles what it runs, figures say nothing: until then nobody acts.
+            "mode": "off",
             "limits": {"round_s": ROUND_S, "cool_down_s": 10.0, "fresh_s": 10.0},
             "parameters": {"window_s": 10.0},
         }
@@ -83,7 +84,7 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
         with started as system:
             tell("")
             with loads(system.kafka, options.seconds):
-                phases = watch(console, system, options.seconds)
+                phases = watch(console, system, options.seconds, acts=not options.off)
     summarise(console, phases, options.off)
 
 
@@ -131,9 +132,10 @@ def start(command: list[Any]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def watch(console: Console, system: Any, seconds: int) -> dict[str, dict[str, Any]]:
+def watch(console: Console, system: Any, seconds: int, *, acts: bool) -> dict[str, dict[str, Any]]:
     """The live view with what was decided; the figures of each phase at its end."""
     from trilithon.cli import live  # noqa: PLC0415
+    from trilithon.policies.scene import Mode  # noqa: PLC0415
 
     doubles_s, began, told_s = doubles_at(seconds), time.monotonic(), time.time()
     phases: dict[str, dict[str, Any]] = {}
@@ -142,6 +144,11 @@ def watch(console: Console, system: Any, seconds: int) -> dict[str, dict[str, An
     with Live(console=console, auto_refresh=False, transient=True) as shown:
         while (passed := time.monotonic() - began) < WARM_S + seconds:
             figures = system.look()
+            if acts and passed > WARM_S:
+                acts = False
+                for job in figures:
+                    system.daemon.desk.mode(job["job"], Mode.AUTO)
+                shown.console.print(f"{passed:3.0f} s  the controller looks after the jobs now")
             phase = "before" if passed < doubles_s else "with twice the load"
             jobs = {job["job"]: job for job in figures}
             worst = phases.get(phase)
@@ -176,13 +183,13 @@ def total(jobs: Mapping[str, Mapping[str, Any]]) -> float:
 def summarise(console: Console, phases: Mapping[str, dict[str, Any]], off: bool) -> None:
     from trilithon.cli.output import table  # noqa: PLC0415
 
-    columns = ("", "in/s", "p50 ms", "p95 ms", "lag", "join", "utility", "of", "all jobs", "of")
+    columns = ("", "in/s", "p95 ms", "lag", "join", "utility", "of", "all", "of")
     rows = []
     for name, jobs in phases.items():
         job = jobs.get("ads/pageload", {})
         instances = {one["operator"]: one["parallelism"] for one in job.get("operators", ())}
         most = sum(one.get("max_utility") or 0.0 for one in jobs.values())
-        found = [job.get(key) for key in ("input_per_s", "p50_ms", "p95_ms", "lag")]
+        found = [job.get(key) for key in ("input_per_s", "p95_ms", "lag")]
         worth = [job.get("utility"), job.get("max_utility"), total(jobs), most]
         rows.append((name, *found, instances.get("join"), *worth))
     console.print()

@@ -81,7 +81,7 @@ def cluster(
     engine = SparkEngine(
         spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, limits=limits
     )
-    found = Cluster(engine, broker, request.node.name.rpartition("_")[2])
+    found = Cluster(engine, broker, f"two-{request.node.name.rpartition('_')[2]}")
     yield found
     found.flow.end()
     engine.cancel(found.job.id)

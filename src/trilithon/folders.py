@@ -56,3 +56,13 @@ def alone(
             except BlockingIOError:
                 raise refusal from None
         yield
+
+
+def make(folder: Path) -> None:
+    """A folder for what a caller writes, with those above it; there already is as good."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileUnwritable(
+            f"{folder} cannot be written: {error.strerror}.", "Choose another place."
+        ) from error

@@ -1,7 +1,6 @@
 """Owns running jobs from the command line: the host in this process, a live view on top of it."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,22 +108,17 @@ def running(setup: "Setup", jobs: list[Job], tell: Callable[[str], None]) -> Ite
     """
     from trilithon.engines.spark.application import application  # noqa: PLC0415
 
-    with application(setup, jobs, tell) as engine:
+    with application(setup, jobs, tell) as engine, contextlib.ExitStack() as ending:
         host = Host(engine, socket_path())
-        serving = threading.Thread(target=host.serve, daemon=True)
-        serving.start()
+        ending.enter_context(host.in_background())
         remote = RemoteEngine(host.path, patience_s=300)
-        try:
-            for job in jobs:
-                tell(f"starting {job.id}")
-                _accepted(job, remote.submit(job, initial(job)))
-            tell(f"{len(jobs)} jobs run; Ctrl-C ends them")
-            yield remote
-        finally:
-            tell("stopping")
-            remote.close()
-            host.close()
-            serving.join(timeout=5)
+        ending.callback(remote.close)
+        ending.callback(tell, "stopping")
+        for job in jobs:
+            tell(f"starting {job.id}")
+            _accepted(job, remote.submit(job, initial(job)))
+        tell(f"{len(jobs)} jobs run; Ctrl-C ends them")
+        yield remote
 
 
 def _accepted(job: Job, outcome: Outcome) -> None:

@@ -6,8 +6,8 @@ A file holds an hour of rounds and can be read once it is closed; one is begun a
 from pathlib import Path
 from typing import Any, Final, Self
 
+from trilithon import folders
 from trilithon.control.forms import cluster_to_json, decision_to_json, standing_to_json, text
-from trilithon.errors import FileUnwritable
 from trilithon.policies.policy import Policy, State, Verdict
 from trilithon.policies.scene import Scene
 from trilithon.recording import parquet
@@ -38,12 +38,7 @@ class RecordingFolder:
         self._folder, self._rounds_per_file = folder, rounds_per_file
         self._open: parquet.Recorder | None = None
         self._rounds = 0
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileUnwritable(
-                f"{folder} cannot be written: {error.strerror}.", "Choose another place."
-            ) from error
+        folders.make(folder)
 
     def write(self, scene: Scene, policy: Policy, state: State, verdict: Verdict) -> None:
         if self._open is not None and self._rounds >= self._rounds_per_file:

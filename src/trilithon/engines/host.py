@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ KEPT_REPORTS: Final = 2000
 LONGEST_REQUEST: Final = 4 * 2**20
 LOOK_S: Final = 1.0
 _CHANGING: Final = ("submit", "cancel", "apply")
+ENDING_S: Final = 10.0
 END_AFTER_S: Final = 0.2
 
 
@@ -56,6 +57,17 @@ class Host:
             except OSError:
                 break
             threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Answers callers from a thread of this process, and ends with whoever asked for it."""
+        serving = threading.Thread(target=self.serve, daemon=True)
+        serving.start()
+        try:
+            yield
+        finally:
+            self.close()
+            serving.join(timeout=ENDING_S)
 
     def close(self) -> None:
         """Ends the host and its engine. A second call does nothing."""

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trilithon import folders
 from trilithon.contract.engine import Reallocate, Status
 from trilithon.contract.wire import action_to_json, outcome_to_json
 from trilithon.control.rules import Limits
 from trilithon.engines.simulated.engine import SimulatedEngine
-from trilithon.errors import FileExists, FileUnwritable, InvalidScenario, Problem
+from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
 from trilithon.policies.policy import Policy
 from trilithon.recording.parquet import Recorder
@@ -151,12 +152,7 @@ def clear(folder: Path) -> None:
 
 def _make(folder: Path) -> None:
     """A folder of this run's own: what is there already is not mixed with it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileUnwritable(
-            f"{folder} cannot be written: {error.strerror}.", "Choose another place."
-        ) from error
+    folders.make(folder)
     if any((folder / part).exists() for part in PARTS):
         raise FileExists(f"{folder} holds a run already.", "Choose another folder, or --force.")
 

@@ -3,7 +3,6 @@
 Everything talks as it does when it is apart: over the host's socket. It ends with the process.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -51,10 +50,7 @@ def whole(
     with ExitStack() as ending:
         spark = ending.enter_context(application(setup, jobs, tell))
         host = Host(spark, folder / "host.sock")
-        serving = threading.Thread(target=host.serve, daemon=True)
-        serving.start()
-        ending.callback(serving.join, 10)
-        ending.callback(host.close)
+        ending.enter_context(host.in_background())
         engine, other = (RemoteEngine(host.path, PATIENCE_S) for _ in range(2))
         for one in (engine, other):
             ending.callback(one.close)

@@ -19,6 +19,7 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
+from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.engine import SimulatedEngine, Way
 from trilithon.engines.simulated.faults import (
@@ -29,7 +30,6 @@ from trilithon.engines.simulated.faults import (
     SlowMachine,
 )
 from trilithon.engines.simulated.machines import Machine
-from trilithon.engines.spark.engine import HOW
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.intent import EdgeName
@@ -301,7 +301,7 @@ def test_spark_reports_no_more_than_spark(way: Way) -> None:
     snapshot = found.look(5)
     assert np.isnan(snapshot.machines.memory_used_bytes).all()
     assert np.isnan(snapshot.instances.weight).all()
-    assert dict(SPARK_RTM.how) == HOW
+    assert dict(SPARK_RTM.how) == REAL_TIME
     for name in ("sent", "taken", "emitted", "busy_s", "cpu_s", "gaps", "gap_s"):
         assert not np.isnan(snapshot.instances.column(name)).any()
 

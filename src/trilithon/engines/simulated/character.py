@@ -10,17 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trilithon.contract.engine import Ability, How
+from trilithon.engines.abilities import REAL_TIME
 
-_LIVE: Final = {
-    Ability.PARALLELISM: How.LIVE,
-    Ability.WEIGHTS: How.LIVE,
-    Ability.PLACEMENT: How.LIVE,
-    Ability.BATCHING: How.NOT_AT_ALL,
-    Ability.RESTART_INSTANCE: How.NOT_AT_ALL,
-    Ability.RESTART_JOB: How.WITH_OUTAGE,
-    Ability.ADD_MACHINES: How.NOT_AT_ALL,
-    Ability.REMOVE_MACHINES: How.NOT_AT_ALL,
-}
 _WITH_OUTAGE: Final = {
     **dict.fromkeys(Ability, How.WITH_OUTAGE),
     Ability.BATCHING: How.LIVE,
@@ -60,7 +51,7 @@ class Character:
     constant_load: float = 0.0
     # Whether machines tell their memory, which Spark's probes do not.
     tells_memory: bool = False
-    how: Mapping[Ability, How] = field(default_factory=lambda: _LIVE)
+    how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
 
     @property
     def has_batches(self) -> bool:

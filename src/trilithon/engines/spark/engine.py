@@ -18,16 +18,15 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from trilithon.contract.engine import (
-    Ability,
     Accepted,
     Action,
     Capabilities,
-    How,
     Outcome,
     Reallocate,
     RestartJob,
     Status,
 )
+from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.spark import tables
 from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.checkpoint import last_committed, read_until
@@ -36,7 +35,7 @@ from trilithon.engines.spark.control import Control
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.ledger import Entry, Ledger
-from trilithon.engines.spark.start import Running, mismatch, planned, start_frame
+from trilithon.engines.spark.start import Running, first_line, mismatch, planned, start_frame
 from trilithon.engines.spark.supervisor import Limits, Supervision
 from trilithon.engines.spark.telemetry import Standing, host_report, report_of, sender_of
 from trilithon.errors import InvalidJob, KafkaUnreachable, NewCheckpointNeeded, TrilithonError
@@ -44,16 +43,6 @@ from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
-HOW: Final = {
-    Ability.PARALLELISM: How.LIVE,
-    Ability.WEIGHTS: How.LIVE,
-    Ability.PLACEMENT: How.LIVE,
-    Ability.BATCHING: How.NOT_AT_ALL,
-    Ability.RESTART_INSTANCE: How.NOT_AT_ALL,
-    Ability.RESTART_JOB: How.WITH_OUTAGE,
-    Ability.ADD_MACHINES: How.NOT_AT_ALL,
-    Ability.REMOVE_MACHINES: How.NOT_AT_ALL,
-}
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
 
 
@@ -186,7 +175,9 @@ class SparkEngine:
             if held.job.bounds.fixed
         }
         self.ledger.tasks = self._tasks()
-        return Capabilities(HOW, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed)
+        return Capabilities(
+            REAL_TIME, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
+        )
 
     def close(self) -> None:
         """Ends the queries at once; their checkpoints stay, and the open batches are replayed if the jobs
@@ -471,5 +462,4 @@ def _told(error: Exception) -> str:
 
 def _reason(running: Running) -> str:
     failure = running.query.exception()
-    lines = str(failure).strip().splitlines() if failure else ["it ended by itself"]
-    return lines[0][:500]
+    return "it ended by itself" if failure is None else first_line(failure)[:500]

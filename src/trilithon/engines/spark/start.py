@@ -43,20 +43,14 @@ def start(
 
     Raises `InvalidJob` with every problem of what is wrong before anything is started.
     """
-    return start_chain(spark, planned(spark, job, kafka), kafka, checkpoint, timeout_s)
+    chain = planned(spark, job, kafka)
+    return start_frame(spark, chain, build_frame(spark, chain, kafka), kafka, checkpoint, timeout_s)
 
 
 def planned(spark: SparkSession, job: Job, kafka: Kafka) -> Chain:
     """The chain of a job with the partitions that its topics have now."""
     plan_chain(job)  # what can be refused without Kafka is refused without asking it
     return plan_chain(job, partitions(spark, kafka, job))
-
-
-def start_chain(
-    spark: SparkSession, chain: Chain, kafka: Kafka, checkpoint: Path, timeout_s: float = START_S
-) -> Running:
-    """Starts a job that is planned already."""
-    return start_frame(spark, chain, build_frame(spark, chain, kafka), kafka, checkpoint, timeout_s)
 
 
 def start_frame(
@@ -89,7 +83,7 @@ def start_frame(
         query = writer.start()
     except PySparkException as error:
         control.end_job(job.id)
-        raise QueryNotStarted(f"Spark does not start {job.id}: {_first_line(error)}") from error
+        raise QueryNotStarted(f"Spark does not start {job.id}: {first_line(error)}") from error
     finally:
         for name in properties:
             context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
@@ -106,7 +100,7 @@ def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout
     def wait_for(condition: Callable[[], bool]) -> None:
         while not condition():
             if (failure := query.exception()) is not None:
-                raise QueryNotStarted(f"{chain.job.id} ended: {_first_line(failure)}") from failure
+                raise QueryNotStarted(f"{chain.job.id} ended: {first_line(failure)}") from failure
             if time.monotonic() > deadline:
                 raise QueryNotStarted(f"{chain.job.id} runs no batch after {timeout_s:g} s.")
             time.sleep(_POLL_S)
@@ -140,6 +134,7 @@ def _listed(tasks: tuple[int, ...]) -> str:
     return ", ".join(map(str, tasks)) or "no"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says first, or what it is if it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

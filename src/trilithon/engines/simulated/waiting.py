@@ -109,4 +109,5 @@ def stretch(threads: float, runnable: float, other: float, cores: float) -> floa
     for running in range(peers + 1):
         mean += chance * max(1.0, (1.0 + running + other) / cores)
         chance *= (peers - running) / (running + 1.0) * share / (1.0 - share)
-    return float(mean)
+    # The chances add up to 1 but for rounding.
+    return float(max(1.0, mean))

@@ -253,3 +253,12 @@ def test_columns_that_are_not_those_of_a_recording_are_named(tmp_path: Path) -> 
     pq.write_table(table.set_column(2, "kind", kinds), path)
     with pytest.raises(InvalidRecording, match="'thing'"):
         load(path)
+
+
+def test_a_recording_from_before_a_column_was_there_can_be_read(tmp_path: Path) -> None:
+    path, small = tmp_path / "old.parquet", from_json(SMALL)
+    parquet.write(path, [small])
+    pq.write_table(pq.read_table(path).drop_columns(["clock_error_s"]), path)
+    found = parquet.read(path).last.edges
+    assert np.isnan(found.clock_error_s).all()
+    assert found.taken.tolist() == small.edges.taken.tolist()

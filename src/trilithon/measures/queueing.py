@@ -70,8 +70,12 @@ def _squared_variation(mean: Floats, mean_of_squares: Floats) -> Floats:
 
 
 def channel_latency(window: Window) -> Floats:
-    """Mean time from leaving the sender to being taken, per edge."""
-    return ratio(window.edges.channel_s, window.edges.transfers)
+    """Mean time from leaving the sender to being taken, per edge. What is shorter than the clocks of the
+    two ends may be apart is missing.
+    """
+    edges = window.edges
+    found = ratio(edges.channel_s, edges.transfers)
+    return np.where(found < edges.clock_error_s, np.nan, found)
 
 
 def waiting(window: Window) -> Floats:
@@ -79,7 +83,8 @@ def waiting(window: Window) -> Floats:
     layout, edges = window.layout, window.edges
     nodes = len(layout.node_names)
     waited = edges.channel_s - edges.batching_s - edges.idle_transport_s * edges.transfers
-    total = sum_by(layout.edge_target, waited, nodes)
+    unsure = edges.channel_s < edges.clock_error_s * edges.transfers
+    total = sum_by(layout.edge_target, np.where(unsure, np.nan, waited), nodes)
     return np.maximum(0.0, ratio(total, sum_by(layout.edge_target, edges.transfers, nodes)))
 
 

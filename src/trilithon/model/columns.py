@@ -159,6 +159,9 @@ class Edges(Columns):
     incarnation: Floats = gauge("1", "grows when the edge began anew; its counters began at 0")
     senders: Floats = gauge("1", "instances that send over it", adds=True)
     idle_transport_s: Floats = gauge("s", "how long a record travels when nothing waits")
+    clock_error_s: Floats = gauge(
+        "s", "how far times in the channel may be off, by the clocks of both ends", adds=True
+    )
     emitted: Floats = counter("records", "sent over it")
     taken: Floats = counter("records", "of those, taken by the receivers")
     parked_s: Floats = counter("s", "time that senders were held back, over all senders")

@@ -36,9 +36,11 @@ def into(count: int) -> dict[str, Any]:
     return {"channel": moments(count, 8000), "interarrival": moments(count, 10_000)}
 
 
-def sent(executor: str, second: int, instances: list[dict[str, Any]]) -> dict[str, Any]:
+def sent(
+    executor: str, second: int, instances: list[dict[str, Any]], error_us: float = 300
+) -> dict[str, Any]:
     return {"version": 1, "executor": executor, "host": "h", "sequence": second, "time_us": second * 1e6,
-            "machine": {"cores": 2, "load": 1.5}, "clock": {"offset_us": 0, "error_us": 300},
+            "machine": {"cores": 2, "load": 1.5}, "clock": {"offset_us": 0, "error_us": error_us},
             "instances": instances}  # fmt: skip
 
 
@@ -114,6 +116,26 @@ def test_two_executors_make_one_picture() -> None:
     assert found.queue[row[JOB.id, "a"]] == 4
     assert found.outcome.values["throughput"].tolist() == [100]
     assert found.outcome.values["latency.mean"].tolist() == [25]
+
+
+@pytest.mark.parametrize(("error_us", "known"), [(300, True), (3999, True), (4001, False)])
+def test_a_way_shorter_than_the_clocks_may_be_apart_is_missing(
+    error_us: float, known: bool
+) -> None:
+    """Records are 8 ms in each channel; the errors of the two executors' clocks add up."""
+    assembler = Assembler()
+    assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
+    snapshots = []
+    for n in (1, 2):
+        for executor, instances in (("0", first(n)), ("1", second(n))):
+            assembler.take(report_of(sent(executor, n, instances, error_us), {JOB.id: JOB}))
+        assembler.take(host_report(n, n, [standing(100.0 * n)]))
+        snapshots.append(assembler.snapshot(n))
+    window = Series.of(snapshots).window()
+    assert window is not None
+    edge = window.layout.edge_row[JOB.id, "a", "b"]
+    assert window.edges.clock_error_s[edge] == pytest.approx(2 * error_us / 1e6)
+    assert np.isfinite(assess(window).channel_s[edge]) == known
 
 
 def test_a_load_that_the_machine_does_not_tell_is_missing() -> None:

@@ -51,7 +51,8 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
     """
     if sent.get("version") != VERSION:
         raise ValueError(f"a probe of version {sent.get('version')}, expected is {VERSION}")
-    translator = _Translator(jobs)
+    clock_error_s = float(sent["clock"]["error_us"]) / 1e6
+    translator = _Translator(jobs, clock_error_s)
     latest: dict[str, int] = {}
     for instance in sent["instances"]:
         latest[instance["job"]] = max(instance["incarnation"], latest.get(instance["job"], 0))
@@ -67,7 +68,7 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
         sender=sender_of(application, str(sent["executor"])),
         sequence=int(sent["sequence"]),
         time_s=float(sent["time_us"]) / 1e6,
-        clock_error_s=float(sent["clock"]["error_us"]) / 1e6,
+        clock_error_s=clock_error_s,
         instance_keys=tuple(translator.instances.rows),
         instances=translator.instances.columns(),
         edge_keys=tuple(translator.edges.rows),
@@ -83,8 +84,9 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
 
 
 class _Translator:
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, jobs: Mapping[str, Job], clock_error_s: float) -> None:
         self.jobs = jobs
+        self.clock_error_s = clock_error_s
         self.instances = _Rows(Instances)
         self.edges = _Rows(Edges)
         self.sources = _Rows(Sources)
@@ -140,6 +142,8 @@ class _Translator:
                 transfers=float(channel["count"]),
                 channel_s=channel["sum_us"] / 1e6,
             )
+            # A stamp is of the sender's clock and is read by the receiver's: each adds its error.
+            self.edges.put((job.id, source, operator), clock_error_s=self.clock_error_s)
             if "least_us" in edge:
                 self._way((job.id, source, operator), edge)
 
@@ -155,6 +159,7 @@ class _Translator:
     def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
         job, _, target = key
         self.edges.add(key, emitted=float(edge["emitted"]), parked_s=edge["parked_ns"] / 1e9)
+        self.edges.put(key, clock_error_s=self.clock_error_s)
         for index, count in edge["sent_to"].items():
             self.instances.add((job, target, int(index)), sent=float(count))
 

@@ -1,7 +1,7 @@
 """Counters, placement and the stall over batch boundaries, all to all; and rescaling inside a batch.
 
     python -m bench.proof_boundaries [--parts boundaries rescale] [--masters cluster local]
-        [--pmax 8 16] [--boundaries 20] [--warm-up 30] [--forced 0]
+        [--pmax 8 16] [--boundaries 20] [--warm-up 60] [--forced 0]
 
 The first `WARM` boundaries are the JIT's and are left out of the stalls. `--warm-up` and `--forced` are
 of the rescaling: seconds of load before it, and how many batches are ended early after it. The short
@@ -193,8 +193,10 @@ def rescaling(kind: str, warm_up_s: float, forced: int) -> dict[str, Any]:
         on.load.rate_per_s = 400.0
         time.sleep(warm_up_s)
         on.load.rate_per_s = 40.0
-        time.sleep(1)
+        # Cold executors let a backlog grow, which one instance would work at for minutes.
+        on.outlet.await_calm()
         use(on, 1)
+        time.sleep(1)
         on.outlet.await_calm()
         on.load.rate_per_s = STEPS[0][1]
         time.sleep(3)
@@ -276,7 +278,7 @@ def main() -> None:
         "--pmax", nargs="+", type=int, default=[8, 16], help="tasks per operator"
     )
     arguments.add_argument("--boundaries", type=int, default=20)
-    arguments.add_argument("--warm-up", type=float, default=30.0)
+    arguments.add_argument("--warm-up", type=float, default=60.0)
     arguments.add_argument("--forced", type=int, default=0)
     options = arguments.parse_args()
     if options.boundaries <= WARM:

@@ -12,6 +12,7 @@ from trilithon.engines.simulated.character import SPARK_RTM
 from trilithon.engines.simulated.faults import MachineCrash
 from trilithon.errors import FileExists, InvalidLoad, InvalidScenario
 from trilithon.recording.files import load as load_recording
+from trilithon.scenarios import shipped
 from trilithon.scenarios.run import simulate
 from trilithon.scenarios.scenario import chosen, load
 
@@ -26,9 +27,9 @@ cool_down: 30 s
 seed: 3
 policy: {name: threshold}
 jobs:
-  - file: JOBS/pageload.yaml
+  - file: pageload
     load: {shape: step, rate: 200, peak: 600, period: 60 s}
-  - {file: JOBS/linear.yaml, count: 2, parallelism: {all: 1, third: 3}, load: {rate: 50}}
+  - {file: linear, count: 2, parallelism: {all: 1, third: 3}, load: {rate: 50}}
 faults:
   - {kind: machine_crash, machine: m2, at: 3 minutes, for: 60 s}
 """
@@ -36,7 +37,7 @@ faults:
 
 def written(folder: Path, text: str) -> Path:
     path = folder / "scenario.yaml"
-    path.write_text(text.replace("JOBS", str(ROOT / "scenarios" / "jobs")), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
@@ -93,6 +94,18 @@ def test_the_same_scenario_gives_the_same_bytes(tmp_path: Path) -> None:
     for part in ("decisions.jsonl", "report.html", "summary.json", "recording.parquet"):
         one, two = ((tmp_path / name / part).read_bytes() for name in ("one", "two"))
         assert one == two
+
+
+def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Path) -> None:
+    own = (shipped.FOLDER / "pageload.yaml").read_text(encoding="utf-8")
+    (tmp_path / "pageload").write_text(
+        own.replace("tenant: papers", "tenant: mine"), encoding="utf-8"
+    )
+    assert [fed.job.tenant for fed in load(written(tmp_path, SMALL)).jobs] == [
+        "mine",
+        "papers",
+        "papers",
+    ]
 
 
 def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:

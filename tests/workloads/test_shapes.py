@@ -1,5 +1,7 @@
 """The shapes of load: rates over time, and schedules that add up to them."""
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from trilithon.workloads.shapes import (
     Constant,
     Mmpp,
     Phases,
+    Pieces,
     Ramp,
     Shape,
     Sine,
@@ -18,7 +21,13 @@ from trilithon.workloads.shapes import (
 
 rates = st.floats(0.1, 1e5)
 periods = st.floats(0.5, 100)
+pieces = st.lists(st.tuples(rates, st.floats(0.1, 50)), min_size=1, max_size=9).map(
+    lambda found: Pieces(
+        [rate for rate, _ in found], [0.0, *accumulate(span for _, span in found[1:])]
+    )
+)
 SHAPES = st.one_of(
+    pieces,
     st.builds(Constant, rates),
     *(st.builds(kind, rates, rates, periods) for kind in (Step, Spike, Ramp, Sine)),
     st.builds(Trace, rates, st.lists(st.floats(1, 1e4), min_size=1, max_size=24), periods),
@@ -32,7 +41,7 @@ def test_the_schedule_is_the_integral_of_the_rate(shape: Shape, end_s: float) ->
     width = end_s / steps
     numeric = sum(shape.rate_per_s((i + 0.5) * width) for i in range(steps)) * width
     # Each jump of the rate costs the sum at most one step at the peak.
-    jumps = 2 * end_s / getattr(shape, "period_s", end_s) + 2
+    jumps = 2 * end_s / getattr(shape, "period_s", end_s) + 10
     assert shape.total(end_s) == pytest.approx(
         numeric, abs=shape.peak_per_s * width * jumps, rel=1e-3
     )
@@ -58,6 +67,7 @@ def test_a_schedule_starts_at_nothing_and_never_runs_back(
         (Ramp(1, 9, 10), [1, 8.6, 9, 9]),
         (Sine(1, 9, 20), [1, 8.951, 9, 5]),
         (Trace(10, [1, 3], 10), [5, 5, 15, 15]),
+        (Pieces([2, 7, 1], [0, 9, 12]), [2, 7, 7, 1]),
         (Phases([1, 9], 10), [1, 1, 9, 9]),
     ],
     ids=lambda value: type(value).__name__,

@@ -13,8 +13,18 @@ from rich.text import Text
 from trilithon import folders
 from trilithon.cli import live
 from trilithon.cli.jobs import jobs_in
+from trilithon.cli.options import (
+    MASTER,
+    SLOTS,
+    Executors,
+    Kafka,
+    KafkaSettings,
+    Master,
+    Slots,
+    SparkSettings,
+    setup_of,
+)
 from trilithon.cli.output import Format, Output, answer, message_console, progress
-from trilithon.cli.settings import given_numbers, given_settings, read_settings
 from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
 from trilithon.contract.watch import Watcher
 from trilithon.engines.host import Host
@@ -34,52 +44,23 @@ def socket_path() -> Path:
 
 def run_command(
     files: Annotated[list[Path], typer.Argument(help="Job files.", show_default=False)],
-    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[64]",
-    kafka: Annotated[
-        str | None,
-        typer.Option("--kafka", help="host:port of a Kafka; without it, the embedded one."),
-    ] = None,
-    kafka_settings: Annotated[
-        Path | None,
-        typer.Option(
-            "--kafka-settings",
-            help="A file of key=value lines for Kafka's Java client, as for security.",
-        ),
-    ] = None,
+    master: Master = MASTER,
+    kafka: Kafka = None,
+    kafka_settings: KafkaSettings = None,
     span: Annotated[str | None, typer.Option("--for", help="How long to run, as in 60s.")] = None,
-    slots: Annotated[int, typer.Option("--slots", help="Instances that may run at once.")] = 32,
+    slots: Slots = SLOTS,
     quota: Annotated[
         list[str] | None,
         typer.Option("--quota", help="TENANT=SLOTS: how many of them a tenant may use."),
     ] = None,
-    executors: Annotated[
-        int | None,
-        typer.Option("--executors", help="How many to wait for before jobs start.", min=1),
-    ] = None,
-    spark_setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="NAME=VALUE: a setting of Spark's, as spark.executor.memory=2g."
-        ),
-    ] = None,
+    executors: Executors = None,
+    spark_settings: SparkSettings = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Run jobs on Spark and show live what they do, until Ctrl-C or the time is over."""
     jobs = [job for file in files for job in jobs_in(file)]
     length_s = None if span is None else seconds(span)
-    # Spark is slow to import, and most commands do without.
-    from trilithon.engines.spark.application import Setup  # noqa: PLC0415
-
-    setup = Setup(
-        master,
-        folders.state() / "spark",
-        slots,
-        kafka=kafka,
-        kafka_settings={} if kafka_settings is None else read_settings(kafka_settings),
-        spark_settings=given_settings(spark_setting or ()),
-        quotas=given_numbers(quota or ()),
-        executors=executors,
-    )
+    setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
     with progress() as tell, running(setup, jobs, tell) as engine:
         figures = _watch(Watcher(engine), length_s)
     answer(output, figures, lambda console: console.print(live.draw(figures)))

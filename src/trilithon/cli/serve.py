@@ -1,49 +1,55 @@
 """Owns the daemon's command: it finds the engine's host or starts one, serves the API, and ends cleanly."""
 
 import contextlib
-import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from trilithon import folders
-from trilithon.cli.output import message_console, progress
+from trilithon.cli.options import (
+    MASTER,
+    SLOTS,
+    Executors,
+    Kafka,
+    KafkaSettings,
+    Master,
+    Slots,
+    SparkSettings,
+    setup_of,
+)
+from trilithon.cli.output import progress
 from trilithon.cli.run import socket_path
+from trilithon.cli.settings import given_settings, read_settings
 from trilithon.control import failpoints
 from trilithon.control.rules import Rules
 from trilithon.engines.host import Host
-from trilithon.engines.remote import RemoteEngine
 from trilithon.errors import HostUnreachable
 from trilithon.service.daemon import calm_collector, daemon, publish, withdraw
+from trilithon.service.keeper import HostKeeper
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.spec.reader import read_file
 
-# Spark and a broker take their time.
-HOST_STARTS_S: Final = 180.0
-# A job's start may take a minute, and the host answers one caller at a time.
-PATIENCE_S: Final = 300.0
-Master = Annotated[str, typer.Option("--master", help="Spark's master, if a host is started.")]
-Kafka = Annotated[
-    str | None, typer.Option("--kafka", help="host:port of a Kafka; without it, the embedded one.")
-]
-Slots = Annotated[int, typer.Option("--slots", help="Instances that may run at once.")]
 
-
-def host_command(master: Master = "local[64]", kafka: Kafka = None, slots: Slots = 32) -> None:
+def host_command(
+    master: Master = MASTER,
+    kafka: Kafka = None,
+    kafka_settings: KafkaSettings = None,
+    slots: Slots = SLOTS,
+    executors: Executors = None,
+    spark_settings: SparkSettings = None,
+) -> None:
     """Run Spark and its jobs for a daemon, which may come and go; ends on SIGTERM or Ctrl-C."""
     # Spark is slow to import, and most commands do without.
-    from trilithon.engines.spark.application import Setup, TopicsFirst, application  # noqa: PLC0415
+    from trilithon.engines.spark.application import TopicsFirst, application  # noqa: PLC0415
 
-    setup = Setup(master, folders.state() / "spark", slots, kafka=kafka)
+    setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
     with progress() as tell, application(setup, (), tell) as engine:
         host = Host(engine if kafka is not None else TopicsFirst(engine), socket_path())
         _on_signals(host.close)
@@ -54,9 +60,12 @@ def host_command(master: Master = "local[64]", kafka: Kafka = None, slots: Slots
 
 
 def serve_command(
-    master: Master = "local[64]",
+    master: Master = MASTER,
     kafka: Kafka = None,
-    slots: Slots = 32,
+    kafka_settings: KafkaSettings = None,
+    slots: Slots = SLOTS,
+    executors: Executors = None,
+    spark_settings: SparkSettings = None,
     rules_file: Annotated[
         Path | None,
         typer.Option("--rules", help="A YAML file: limits, quotas, quiet hours, policy."),
@@ -78,10 +87,13 @@ def serve_command(
     rules = Rules() if rules_file is None else Rules.of(read_file(rules_file).data)
     failpoints.arm_from_environment()
     folder = folders.state() / "daemon"
-    engine = ReattachingEngine(lambda: RemoteEngine(socket_path(), PATIENCE_S))
+    command = _host(master, slots, kafka, kafka_settings, executors, spark_settings)
+    host = HostKeeper(socket_path(), command, folders.state() / "host.log")
+    engine = ReattachingEngine(host.reach)
     calm_collector()
     with daemon(engine, rules, folder, record) as running, progress() as tell:
-        _reach_host(tell, master, kafka, slots)
+        host.tell = tell
+        host.ensure()
         running.wake()
         listening = _listen(port)
         publish(folder, listening.getsockname()[1], running.token)
@@ -101,8 +113,38 @@ def serve_command(
         running.stop()
         if with_jobs:
             tell("ending the host and its jobs; their checkpoints stay")
-            _end_host()
+            try:
+                host.end()
+            except HostUnreachable:
+                tell("there is no host any more")
     engine.close()
+
+
+def _host(
+    master: str,
+    slots: int,
+    kafka: str | None,
+    kafka_settings: Path | None,
+    executors: int | None,
+    spark_settings: Sequence[str] | None,
+) -> list[str]:
+    """The command of a host with the options that this one was given. What cannot be read is told now,
+    not when the host is needed.
+    """
+    given_settings(spark_settings or ())
+    if kafka_settings is not None:
+        read_settings(kafka_settings)
+    given = {
+        "--kafka": kafka,
+        "--kafka-settings": kafka_settings and kafka_settings.resolve(),
+        "--executors": executors,
+    }
+    command = [sys.executable, "-m", "trilithon", "host", "--master", master, "--slots", str(slots)]
+    for name, value in given.items():
+        command += [] if value is None else [name, str(value)]
+    for setting in spark_settings or ():
+        command += ["--set", setting]
+    return command
 
 
 def _on_signals(end: Callable[[], None]) -> None:
@@ -120,53 +162,3 @@ def _listen(port: int) -> socket.socket:
     # Whoever reads the address may come before the server is ready: they wait, and are not refused.
     listening.listen(128)
     return listening
-
-
-def _answers() -> bool:
-    try:
-        RemoteEngine(socket_path(), patience_s=5).close()
-    except HostUnreachable:
-        return False
-    return True
-
-
-def _reach_host(tell: Callable[[str], None], master: str, kafka: str | None, slots: int) -> None:
-    """Finds the host that runs, or starts one that goes on when this process ends."""
-    if _answers():
-        tell("attached to the host that runs")
-        return
-    log = folders.state() / "host.log"
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    command = [sys.executable, "-m", "trilithon", "host", "--master", master, "--slots", str(slots)]
-    if kafka is not None:
-        command += ["--kafka", kafka]
-    with log.open("ab") as stream:
-        process = subprocess.Popen(  # noqa: S603 - ourselves
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-            env=os.environ.copy(),
-        )
-    tell(f"starting a host; its log is {log}")
-    deadline = time.monotonic() + HOST_STARTS_S
-    while not _answers():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise HostUnreachable("The host did not start.", f"Its log is {log}.")
-        time.sleep(0.2)
-
-
-def _end_host() -> None:
-    try:
-        remote = RemoteEngine(socket_path(), patience_s=PATIENCE_S)
-    except HostUnreachable:
-        message_console().print("There is no host any more.")
-        return
-    try:
-        remote.end()
-    finally:
-        remote.close()
-    deadline = time.monotonic() + 60.0
-    while socket_path().exists() and time.monotonic() < deadline:
-        time.sleep(0.1)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from trilithon.cli.output import Format, Output, answer, message_console, table
+from trilithon.cli.output import Format, Output, answer, message_console, progress, table
 from trilithon.errors import FileExists
 from trilithon.recording.files import load as load_recording
 
@@ -80,25 +80,41 @@ bench = typer.Typer(help="Compare the simulated cluster with a real one.", no_ar
 @bench.command("sim-vs-spark")
 def sim_vs_spark(
     recordings: Annotated[
-        list[Path], typer.Argument(help="Recorded runs on Spark.", show_default=False)
-    ],
+        list[Path] | None,
+        typer.Argument(
+            help="Recorded runs on Spark; without any, three jobs are run.", show_default=False
+        ),
+    ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option("--calibration", help="Learned before; else each run is learned from itself."),
     ] = None,
+    into: Annotated[
+        Path, typer.Option("--into", help="Where the runs are recorded, if there are none yet.")
+    ] = Path("runs/sim-vs-spark"),
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated runs.")] = 0,
     output: Output = Format.TABLE,
 ) -> None:
-    """Simulate recorded runs again and print both side by side."""
+    """Run three jobs on Spark, simulate them again and print both side by side."""
+    from trilithon.experiments import sim_vs_spark as runs  # noqa: PLC0415
     from trilithon.scenarios.calibration import load  # noqa: PLC0415
     from trilithon.scenarios.compare import compare  # noqa: PLC0415
     from trilithon.scenarios.scenario import assumed_of, chosen  # noqa: PLC0415
 
     learned = None if calibration is None else load(calibration)
+    parts: tuple[Any, ...] = ()
+    if recordings:
+        sources = [(path, learned) for path in recordings]
+    else:
+        with progress() as tell:
+            recorded = runs.record(into, tell)
+        sources = [(one.recording, learned or load(one.calibration)) for one in recorded]
+        parts = runs.PARTS
+    assumed = assumed_of(chosen())
     rows = [
         (str(path), row)
-        for path in recordings
-        for row in compare(load_recording(path), assumed_of(chosen()), learned, seed=seed)
+        for path, found in sources
+        for row in compare(load_recording(path), assumed, found, seed=seed, parts=parts)
     ]
     data = [
         {"recording": path, "job": row.job, "metric": row.metric, "real": row.real,

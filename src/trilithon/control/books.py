@@ -36,9 +36,8 @@ class Version:
 
     @cached_property
     def fixed(self) -> frozenset[str]:
-        """Operators that must not be changed: by the owner's wish, or since they keep state."""
-        stateful = {o.name for o in self.job.operators if o.work.stateful}
-        return frozenset(stateful | set(self.job.bounds.fixed))
+        """Operators that must not be changed, by the owner's wish; an engine may tell of others."""
+        return frozenset(self.job.bounds.fixed)
 
     @classmethod
     def of(cls, row: SpecRow) -> "Version":

@@ -55,10 +55,12 @@ class Jobs:
     priorities: tuple[float, ...]
     load: Load = field(default_factory=Load)
     arrive_s: float = 0.0
-    instances: int | None = None  # of each operator at the start
+    # At the start, of some operators; of the others as many as was chosen for their shape.
+    instances: tuple[tuple[str, int], ...] = ()
     workers: int | None = None
     tasks: int | None = None
-    state: bool = False
+    # The operator that keeps state, if one does.
+    state: str | None = None
 
     @property
     def intents(self) -> tuple[Intent, ...]:

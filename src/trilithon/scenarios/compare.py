@@ -2,7 +2,7 @@
 rescaled is rescaled at the same time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,10 +68,26 @@ class Arrived:
         return float(np.interp(at_s, self.times_s, self.records))
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of a run that is compared by itself, in seconds since its beginning."""
+
+    name: str
+    from_s: float
+    to_s: float
+
+
 def compare(
-    real: Series, assumed: Assumed, found: Calibration | None = None, *, seed: int = 0
+    real: Series,
+    assumed: Assumed,
+    found: Calibration | None = None,
+    *,
+    seed: int = 0,
+    parts: Sequence[Part] = (),
 ) -> list[Row]:
-    """Both runs side by side. Without a calibration the recording itself is learned from."""
+    """Both runs side by side, whole and in parts. Without a calibration the recording itself is learned
+    from.
+    """
     real = _from_all_there(real)
     if len(real) < 3:
         raise InvalidRecording("A run of fewer than three snapshots cannot be compared.", "")
@@ -80,6 +96,8 @@ def compare(
     rows: list[Row] = []
     for name in real.last.layout.jobs:
         rows += _rows(name, real, simulated)
+        for part in parts:
+            rows += _rows_of_part(name, part, real, simulated)
     return rows
 
 
@@ -152,6 +170,18 @@ def _rows(job: str, real: Series, simulated: Series) -> Iterator[Row]:
     for i, at in enumerate(recoveries[0]):
         other = recoveries[1][i] if i < len(recoveries[1]) else None
         yield Row(job, f"recovery {i + 1} (s)", at, other, RECOVERY)
+
+
+def _rows_of_part(job: str, part: Part, real: Series, simulated: Series) -> Iterator[Row]:
+    a, b = (_values(_between(series, part), job) for series in (real, simulated))
+    yield Row(job, f"throughput (records/s), {part.name}", a[0], b[0], THROUGHPUT)
+    yield Row(job, f"mean latency (ms), {part.name}", a[1], b[1], LATENCY)
+
+
+def _between(series: Series, part: Part) -> Window | None:
+    start_s = series.snapshots[0].time_s
+    within = [s for s in series.snapshots if part.from_s <= s.time_s - start_s <= part.to_s]
+    return Series(tuple(within)).window() if len(within) > 1 else None
 
 
 def _values(window: Window | None, job: str) -> tuple[float | None, float | None, str | None]:

@@ -42,6 +42,8 @@ class Figures:
     jobs: dict[str, JobLines] = field(default_factory=dict)
     load: dict[str, list[float | None]] = field(default_factory=dict)
     cluster: list[float | None] = field(default_factory=list)
+    # The share of all machines' memory that is in use.
+    memory: list[float | None] = field(default_factory=list)
     acted: list[Acted] = field(default_factory=list)
     _rows: tuple[Layout, dict[str, Any]] | None = None
 
@@ -53,6 +55,10 @@ class Figures:
         self.times_s.append(window.end_s)
         self.spans_s.append(window.span_s)
         self.cluster.append(_plain(outcome.cluster_satisfaction))
+        machines = window.machines
+        with np.errstate(invalid="ignore"):
+            used = machines.memory_used_bytes.sum() / machines.memory_bytes.sum()
+        self.memory.append(_plain(used))
         self.acted += acted
         rates = input_rate(window)
         nodes = self._nodes(layout)

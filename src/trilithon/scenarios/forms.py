@@ -27,6 +27,10 @@ class StormForm(Form):
     transit: Span = Field(description="How long a record travels between two instances.")
     outage: Span = Field(description="How long a job stands when it is reconfigured.")
     restart: Span = Field(description="From a crash until a job runs again.")
+    state: Span = Field("0 s", description="How much longer a job stands that has state.")
+    waiting: Literal["kept", "dealt", "lost"] = Field(
+        "lost", description="What becomes of records in queues when a job is reconfigured."
+    )
 
 
 class AssumedForm(Form):
@@ -43,6 +47,19 @@ class AssumedForm(Form):
     state_bytes_per_key: Least0
 
 
+class HengeForm(Form):
+    """What Henge's two texts leave open of their experiments."""
+
+    machine: MachineForm
+    rates: dict[Name, Above0] = {}
+    instances: dict[Name, Annotated[int, Field(ge=1)]] = {}
+    tasks: Annotated[int, Field(ge=1)]
+    per_worker: Above0
+    workers_per_instance: Above0
+    foreign_threads: Above0
+    own_cores: Above0
+
+
 class ChosenForm(Form):
     """Every number of the simulated experiments that neither a paper nor a measurement gives."""
 
@@ -54,6 +71,7 @@ class ChosenForm(Form):
     profiles: dict[Name, dict[Name, ProfileForm]] = Field(
         {}, description="What the operators of a job cost, by the name in its file."
     )
+    henge: HengeForm | None = Field(None, description="Of Henge's experiments alone.")
 
 
 class MachinesForm(Form):
@@ -86,7 +104,7 @@ class LoadForm(Form):
 
 
 class JobForm(Form):
-    file: str = Field(description="A job file, beside this one.")
+    file: str = Field(description="A job file beside this one, or the name of a shipped job.")
     name: Name | None = Field(None, description="Another name than in the file.")
     tenant: Name | None = None
     count: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="So many copies of it.")

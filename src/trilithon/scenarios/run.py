@@ -14,7 +14,6 @@ from trilithon.control.rules import Limits
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
-from trilithon.policies.policy import Policy
 from trilithon.recording.parquet import Recorder
 from trilithon.scenarios import report
 from trilithon.scenarios.figures import Figures
@@ -88,9 +87,15 @@ def _rescale(engine: SimulatedEngine, job: str, parallelism: dict[str, int]) -> 
 
 
 def simulate(
-    scenario: Scenario, folder: Path | None = None, *, tell: Tell = lambda _now_s, _length_s: None
+    scenario: Scenario,
+    folder: Path | None = None,
+    *,
+    limits: Limits | None = None,
+    tell: Tell = lambda _now_s, _length_s: None,
 ) -> Result:
-    """Runs a scenario to its end. With a folder, everything that happened is written there."""
+    """Runs a scenario to its end. With a folder, everything that happened is written there. Without
+    limits the guard has those of the scenario.
+    """
     engine = engine_for(scenario)
     figures = Figures()
     with ExitStack() as stack:
@@ -106,8 +111,9 @@ def simulate(
             engine.advance(min(scenario.round_s, scenario.length_s - engine.now_s))
             warm = engine.now_s >= scenario.warm_up_s
             if warm and scenario.policy is not None and isinstance(looking, Looking):
+                found = limits or Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
                 looking = stack.enter_context(
-                    _controlled(engine, scenario, scenario.policy, folder)
+                    Controlled(engine, scenario.policy, found, scenario.seed, folder)
                 )
             acted = looking.round()
             window = looking.series.window(scenario.round_s)
@@ -122,13 +128,6 @@ def simulate(
     if folder is not None:
         _finish(folder, scenario, figures)
     return Result(scenario, figures, engine)
-
-
-def _controlled(
-    engine: SimulatedEngine, scenario: Scenario, policy: Policy, folder: Path | None
-) -> Controlled:
-    limits = Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
-    return Controlled(engine, policy, limits, scenario.seed, folder)
 
 
 def _finish(folder: Path, scenario: Scenario, figures: Figures) -> None:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from trilithon.engines.simulated.character import SPARK_RTM, Character, storm
+from trilithon.engines.simulated.character import SPARK_RTM, Character, Waiting, storm
 from trilithon.engines.simulated.cost import Assumed
 from trilithon.engines.simulated.engine import Way
 from trilithon.engines.simulated.faults import (
@@ -25,7 +25,7 @@ from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.model.profile import Distribution
 from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
-from trilithon.scenarios import calibration
+from trilithon.scenarios import calibration, shipped
 from trilithon.scenarios.forms import (
     ChosenForm,
     FaultForm,
@@ -133,6 +133,8 @@ def storm_of(form: ChosenForm) -> Character:
         transit_s=seconds(told.transit),
         outage_s=seconds(told.outage),
         restart_s=seconds(told.restart),
+        state_s=seconds(told.state),
+        waiting=Waiting(told.waiting),
     )
 
 
@@ -218,7 +220,9 @@ class _Reader:
         return tuple(Machine(f"m{i}", cores, memory * 1e9) for i in range(told.count))
 
     def _jobs(self, form: JobForm, path: str) -> list[Fed]:
-        job = load_job(self.folder / form.file)
+        beside = self.folder / form.file
+        known = form.file in shipped.names() and not beside.is_file()
+        job = shipped.job(form.file) if known else load_job(beside)
         if self.learned is not None:
             job = calibration.with_profiles(job, self.learned)
         profiles = self.chosen.profiles.get(job.name, {})

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from random import Random
 
 SPIKE_SHARE = 0.1
@@ -178,6 +178,33 @@ class Phases(Shape):
         full = min(int(at_s // self.period_s), len(self.rates_per_s) - 1)
         before = sum(self.rates_per_s[:full]) * self.period_s
         return before + self.rates_per_s[full] * (at_s - full * self.period_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces(Shape):
+    """One rate from each of some moments on; the first holds from the start, the last for ever."""
+
+    rates_per_s: Sequence[float]
+    from_s: Sequence[float]
+    _totals: tuple[float, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.from_s) != len(self.rates_per_s) or self.from_s[0] != 0:
+            raise ValueError("a rate for each moment, the first of which is 0")
+        spans = (b - a for a, b in pairwise(self.from_s))
+        parts = (rate * span for rate, span in zip(self.rates_per_s, spans, strict=False))
+        object.__setattr__(self, "_totals", tuple(accumulate(parts, initial=0.0)))
+
+    @property
+    def peak_per_s(self) -> float:
+        return max(self.rates_per_s)
+
+    def rate_per_s(self, at_s: float) -> float:
+        return self.rates_per_s[bisect_right(self.from_s, at_s) - 1]
+
+    def total(self, at_s: float) -> float:
+        piece = bisect_right(self.from_s, at_s) - 1
+        return self._totals[piece] + self.rates_per_s[piece] * (at_s - self.from_s[piece])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.engines.abilities import REAL_TIME
-from trilithon.engines.simulated.character import SPARK_RTM, Character
+from trilithon.engines.simulated.character import SPARK_RTM, Character, Waiting, storm
 from trilithon.engines.simulated.engine import SimulatedEngine, Way
 from trilithon.engines.simulated.faults import (
     ForeignLoad,
@@ -33,7 +33,7 @@ from trilithon.engines.simulated.machines import Machine
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.intent import EdgeName
-from trilithon.model.job import Job
+from trilithon.model.job import Job, Work
 from trilithon.model.profile import Distribution
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
@@ -227,6 +227,59 @@ def test_an_outage_of_storm_stands_still_and_catches_up(way: Way) -> None:
     window = found.series.window(19)
     assert window is not None
     assert window.sinks.written[0] > 19 * 100 + 500
+
+
+@both
+@pytest.mark.parametrize("waiting", list(Waiting))
+def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
+    way: Way, waiting: Waiting
+) -> None:
+    """Of 400 records/s one instance of `second` does 200: 4,000 wait for it after twenty seconds."""
+    character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0, waiting=waiting)
+    found = watched(way, character, rate=400.0)
+    found.look(20)
+    wanted = initial(JOB).rescaled({"second": 4})
+    assert found.engine.apply(Reallocate(wanted)).changed
+    snapshot = found.look(1)
+    window = found.series.window(1)
+    assert window is not None
+    rows = [snapshot.layout.instance_row[JOB.id, "second", index] for index in range(4)]
+    queues = window.queue[rows]
+    if waiting is Waiting.KEPT:
+        assert queues[0] > 3000
+        assert queues[1:].max() < 100
+    elif waiting is Waiting.DEALT:
+        assert queues == pytest.approx([queues.mean()] * 4, rel=0.1)
+        assert 2500 < queues.sum() < 4500
+    else:
+        assert queues.sum() < 100
+    found.look(19)
+    wrote = snapshot_of(found, "out")
+    lost = 20 * 400 + 20 * 400 - wrote
+    if waiting is Waiting.LOST:
+        assert lost == pytest.approx(4000, rel=0.2)
+        # What was lost was not processed: juice tells.
+        assert found.assess(40).outcome.values["juice"][0] == pytest.approx(0.75, abs=0.05)
+    elif waiting is Waiting.DEALT:
+        assert lost < 400
+
+
+def snapshot_of(found: Watched, sink: str) -> float:
+    last = found.series.last
+    return float(last.sinks.written[last.layout.sink_row[JOB.id, sink]])
+
+
+@both
+def test_a_job_with_state_stands_longer_and_may_be_changed_only_where_state_moves(way: Way) -> None:
+    counts = replace(JOB.operators[1], work=Work(aggregate=(("n", "count(*)"),)))
+    job = replace(JOB, operators=(JOB.operators[0], counts))
+    character = storm(transit_s=0.0, outage_s=10.0, restart_s=30.0, state_s=5.0)
+    for one, stands_s in ((JOB, 10.0), (job, 15.0)):
+        found = watched(way, character, one)
+        outcome = found.engine.apply(Reallocate(initial(one).rescaled({"second": 2})))
+        assert outcome.took_s == stands_s
+        assert not found.engine.capabilities().fixed
+    assert watched(way, SPARK_RTM, job).engine.capabilities().fixed == {job.id: ("second",)}
 
 
 @both

@@ -7,10 +7,12 @@ elsewhere and given here.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from trilithon.contract.engine import Ability, How
 from trilithon.engines.abilities import REAL_TIME
+from trilithon.engines.spark.stall import BASE_S, PER_TASK_S
 
 _WITH_OUTAGE: Final = {
     **dict.fromkeys(Ability, How.WITH_OUTAGE),
@@ -20,6 +22,14 @@ _WITH_OUTAGE: Final = {
 
 
 MOST_CREDITS: Final = 1e6
+
+
+class Waiting(StrEnum):
+    """What becomes of records in queues when the instances of a job are changed."""
+
+    KEPT = "kept"  # each where it is
+    DEALT = "dealt"  # among the instances that there are now
+    LOST = "lost"  # with the processes that held them: at most once
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,12 @@ class Character:
     outage_s: float
     # From a crash or a wanted restart until the job runs again.
     restart_s: float
+    # How much longer it stands if it has state to read back.
+    state_s: float = 0.0
+    # What becomes of the records that wait for a job's instances when it is changed.
+    waiting: Waiting = Waiting.KEPT
+    # Whether operators that keep state can have more or fewer instances.
+    state_moves: bool = False
     # At the end of each batch, after it was drained: a constant and a part per task. 0: no batches.
     stall_s: float = 0.0
     stall_per_task_s: float = 0.0
@@ -66,7 +82,7 @@ class Character:
         return max(self.credits, int(min(worth, MOST_CREDITS)))
 
 
-# Measured: decision 7 (credits, stall by tasks, time to act), and for a chain of four stages on an idle
+# Measured: decision 7 (credits, time to act), the stall as of the Spark engine, and for a chain of four stages on an idle
 # machine a median of 17 ms, which is four hops; a reader alone reads some 110,000 records per second.
 SPARK_RTM: Final = Character(
     name="spark-rtm",
@@ -79,14 +95,22 @@ SPARK_RTM: Final = Character(
     act_s=0.1,
     outage_s=0.0,
     restart_s=2.0,
-    stall_s=0.27,
-    stall_per_task_s=0.0105,
+    stall_s=BASE_S,
+    stall_per_task_s=PER_TASK_S,
     replays=True,
     constant_load=0.3,
 )
 
 
-def storm(*, transit_s: float, outage_s: float, restart_s: float, act_s: float = 0.0) -> Character:
+def storm(
+    *,
+    transit_s: float,
+    outage_s: float,
+    restart_s: float,
+    state_s: float = 0.0,
+    waiting: Waiting = Waiting.LOST,
+    act_s: float = 0.0,
+) -> Character:
     """The engine of the papers: unbounded queues, sources that scale, an outage per change."""
     return Character(
         name="storm",
@@ -99,6 +123,9 @@ def storm(*, transit_s: float, outage_s: float, restart_s: float, act_s: float =
         act_s=act_s,
         outage_s=outage_s,
         restart_s=restart_s,
+        state_s=state_s,
+        waiting=waiting,
+        state_moves=True,
         tells_memory=True,
         how=_WITH_OUTAGE,
     )

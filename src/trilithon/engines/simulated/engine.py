@@ -26,8 +26,9 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
+from trilithon.engines.abilities import fixed_operators
 from trilithon.engines.simulated import tables
-from trilithon.engines.simulated.character import Character
+from trilithon.engines.simulated.character import Character, Waiting
 from trilithon.engines.simulated.cost import Assumed
 from trilithon.engines.simulated.exact import Exact
 from trilithon.engines.simulated.faults import AnyFault
@@ -242,7 +243,8 @@ class SimulatedEngine:
         return found
 
     def capabilities(self) -> Capabilities:
-        fixed = {name: h.job.bounds.fixed for name, h in self.held.items() if h.job.bounds.fixed}
+        jobs = [held.job for held in self.held.values()]
+        fixed = fixed_operators(jobs, state_moves=self.character.state_moves)
         return Capabilities(
             dict(self.character.how), slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
         )
@@ -332,14 +334,19 @@ class SimulatedEngine:
             alive = self.held.get(wanted.job) is held
             if alive and held.allocation.generation == generation:
                 self._bring_about(held)
+                if self.character.waiting is Waiting.DEALT:
+                    self.run.deal_anew(held.rows.row)
+                elif self.character.waiting is Waiting.LOST:
+                    self.run.lose_waiting(held.rows.row)
 
-        if self.character.outage_s > 0:
-            self.stand(held, self.character.outage_s, "it is being reconfigured")
+        outage_s = self._outage_s(held)
+        if outage_s > 0:
+            self.stand(held, outage_s, "it is being reconfigured")
         if self.character.act_s > 0:
             self.at(self.now_s + self.character.act_s, take_effect)
         else:
             take_effect()
-        return Outcome(Status.DONE, took_s=self.character.act_s + self.character.outage_s)
+        return Outcome(Status.DONE, took_s=self.character.act_s + outage_s)
 
     def _bring_about(self, held: Held) -> None:
         """Routes and places of what is wanted, from now on."""
@@ -460,8 +467,8 @@ class SimulatedEngine:
         found = [held for held in self.held.values() if held.rows.row in hit]
         for held in found:
             self._bring_about(held)
-            if self.character.outage_s > 0:
-                self.stand(held, self.character.outage_s, "its instances are being moved")
+            if (outage_s := self._outage_s(held)) > 0:
+                self.stand(held, outage_s, "its instances are being moved")
         self._reporter = None
         return found
 
@@ -479,6 +486,11 @@ class SimulatedEngine:
                 self.mode(held, RUNS)
 
         self.at(until_s, go_on)
+
+    def _outage_s(self, held: Held) -> float:
+        """How long a job stands when it is changed; longer if it has state."""
+        stateful = any(operator.work.stateful for operator in held.job.operators)
+        return self.character.outage_s + (self.character.state_s if stateful else 0.0)
 
     def mode(self, held: Held, mode: int) -> None:
         if self.held.get(held.job.id) is held and not held.reason:

@@ -33,6 +33,7 @@ from trilithon.engines.simulated.tables import (
     NOBODY,
     PARKED,
     SENDING,
+    SHUFFLE,
     SINK,
     SOURCE,
     STANDS,
@@ -383,6 +384,87 @@ def wake(world: World, job: int) -> None:
         actor = world.actors[number]
         if world.nodes[actor.node].job == job and actor.state in (IDLE, SENDING):
             make_ready(world, number)
+
+
+@part
+def _receiver(world: World, rng: Random, edge: Rows, turn: int) -> int:
+    """Who gets a record of an edge that is dealt anew: each its part, in turn or by chance."""
+    target = world.nodes[edge.target]
+    if edge.grouping == SHUFFLE and edge.even == 1:
+        return int(target.first + turn % target.active)
+    left = rng.random()
+    for task in range(target.active):
+        left -= world.share[edge.share + task]
+        if left < 0.0:
+            return int(target.first + task)
+    return int(target.first + target.active - 1)
+
+
+@part
+def _all_waiting(world: World, node: Rows) -> int:
+    """Takes everything out of the queues of an operator, one queue after the other, as one list."""
+    first = NOBODY
+    last = NOBODY
+    for number in range(node.first, node.first + node.tasks):
+        actor = world.actors[number]
+        if actor.queue_length == 0:
+            continue
+        if last == NOBODY:
+            first = actor.queue_first
+        else:
+            world.records[last].next = actor.queue_first
+        last = actor.queue_last
+        actor.queue_first = NOBODY
+        actor.queue_last = NOBODY
+        actor.queue_length = 0
+    return int(first)
+
+
+@compiled
+def deal_anew(world: World, rng: Random, job: int) -> None:
+    """What waits for the instances of a job's operators is dealt among them anew. A record that moves
+    counts as taken where it was and as sent where it goes. What is broadcast stays: each has its own.
+    """
+    for n in range(len(world.nodes)):
+        node = world.nodes[n]
+        if node.job != job or node.kind in (SOURCE, SINK) or node.pulled == 1:
+            continue
+        waiting = _all_waiting(world, node)
+        turn = 0
+        while waiting != NOBODY:
+            record = world.records[waiting]
+            following = record.next
+            edge = world.edges[record.edge]
+            to = record.to if edge.grouping == BROADCAST else _receiver(world, rng, edge, turn)
+            turn += 1
+            if to != record.to:
+                before, after = world.actors[record.to], world.actors[to]
+                before.in_flight -= 1
+                before.taken += 1
+                after.in_flight += 1
+                after.sent += 1
+            record.to = to
+            record.next = NOBODY
+            put_in_queue(world, to, waiting)
+            waiting = following
+    for number in range(len(world.actors)):
+        actor = world.actors[number]
+        if world.nodes[actor.node].job == job and actor.state in (IDLE, SENDING):
+            make_ready(world, number)
+
+
+@compiled
+def lose_waiting(world: World, job: int) -> None:
+    """What waits for the instances of a job's operators is gone: taken from them, by nobody."""
+    for number in range(len(world.actors)):
+        actor = world.actors[number]
+        node = world.nodes[actor.node]
+        if node.job != job or node.kind == SOURCE or node.pulled == 1:
+            continue
+        while actor.queue_length > 0:
+            free_record(world, take_from_queue(world, number))
+            actor.taken += 1
+            _give_back_credit(world, number)
 
 
 @compiled

@@ -70,6 +70,14 @@ class Exact:
     def move(self, actor: int, machine: int) -> None:
         events.move(self.world, actor, machine)
 
+    def deal_anew(self, job: int) -> None:
+        """What waits in the queues of a job goes to its instances as the routing is now."""
+        events.deal_anew(self.world, self.rng, job)
+
+    def lose_waiting(self, job: int) -> None:
+        """What waits in the queues of a job is gone; its logs stay, and what is being worked on."""
+        events.lose_waiting(self.world, job)
+
     def clear(self, job: int) -> None:
         """Whatever a job has under way is gone; its logs stay."""
         events.clear(self.world, job)

@@ -7,7 +7,8 @@ import numpy as np
 from scipy import special
 
 from trilithon.engines.simulated import fluid
-from trilithon.engines.simulated.tables import SOURCE, Floats, World
+from trilithon.engines.simulated.fluid import LEAST
+from trilithon.engines.simulated.tables import BROADCAST, OPERATOR, SOURCE, Floats, World
 
 # Steps that a source's log remembers; a record that is older counts as that old.
 REMEMBERED: Final = 1 << 14
@@ -71,6 +72,50 @@ class Flow:
 
     def move(self, actor: int, machine: int) -> None:
         self.world.actors["machine"][actor] = machine
+
+    def deal_anew(self, job: int) -> None:
+        """What waits for the instances of a job's operators is dealt among them by what each gets now. What
+        moves counts as taken where it was and as sent where it goes.
+        """
+        world = self.world
+        nodes, actors, edges = world.nodes, world.actors, world.edges
+        moves = (nodes["job"] == job) & (nodes["kind"] == OPERATOR) & (nodes["pulled"] == 0)
+        for number in np.flatnonzero(moves):
+            node = nodes[number]
+            mine = slice(int(node["first"]), int(node["first"] + node["tasks"]))
+            into = world.into[node["in_first"] : node["in_first"] + node["in_count"]]
+            part = np.zeros(int(node["tasks"]))
+            for edge in into:
+                start = int(edges["share"][edge])
+                # Before anything flowed, each edge counts the same.
+                part += (edges["flow"][edge] + LEAST) * world.share[start : start + len(part)]
+            part /= part.sum()
+            before = actors["held"][mine].copy()
+            total = before.sum()
+            if total <= LEAST or (edges["grouping"][into] == BROADCAST).any():
+                continue
+            after = total * part
+            actors["taken"][mine] += np.maximum(0.0, before - after)
+            actors["sent"][mine] += np.maximum(0.0, after - before)
+            actors["spent_s"][mine] = float((before * actors["spent_s"][mine]).sum() / total)
+            actors["rate"][mine] = actors["rate"][mine].sum() * part
+            actors["held"][mine] = after
+            actors["level"][mine] = actors["level"][mine].sum() * part
+
+    def lose_waiting(self, job: int) -> None:
+        """What waits for the instances of a job's operators is gone: taken from them, by nobody."""
+        world = self.world
+        of = world.actors["node"]
+        nodes, actors = world.nodes, world.actors
+        moves = (nodes["job"] == job) & (nodes["kind"] == OPERATOR) & (nodes["pulled"] == 0)
+        mine = moves[of]
+        waiting = np.where(mine, np.maximum(0.0, actors["held"] - actors["busy"]), 0.0)
+        actors["taken"] += waiting
+        actors["held"] -= waiting
+        by_node = np.bincount(of, weights=waiting, minlength=len(nodes))
+        world.edges["lost"] += by_node[world.edges["target"]] * world.edges["own"]
+        for name in ("level", "spent_s"):
+            actors[name][mine] = 0.0
 
     def clear(self, job: int) -> None:
         """Whatever a job has under way is gone; its logs stay."""

@@ -444,7 +444,7 @@ def _settle(world: World, number: int, span_s: float) -> None:
         edge = world.edges[world.into[k]]
         edge.own = edge.flow / node.inflow if node.inflow > 0.0 else edge.own
         edge.emitted += edge.flow
-        edge.taken = max(edge.taken, edge.emitted - waiting * edge.own)
+        edge.taken = max(edge.taken, edge.emitted - edge.lost - waiting * edge.own)
 
 
 @part

@@ -15,7 +15,6 @@ from trilithon.engines.simulated.tables import (
     DETERMINISTIC,
     SHUFFLE,
     UNLIMITED,
-    Floats,
     Ints,
     Rows,
     World,
@@ -196,13 +195,3 @@ def route(
             world.edges["even"][row] = int(np.all(weights == weights[0]))
     for name, wait_ms in wanted.batching_ms.items():
         world.edges["batch_s"][rows.edges[name.source, name.target]] = wait_ms / 1000
-
-
-def _groups(weights: Floats, before: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Key groups by weight. Equal weights over as many instances as before leave them as they are."""
-    same = before is not None and len(set(before)) == len(weights) and max(before) < len(weights)
-    if before is not None and same and np.all(weights == weights[0]):
-        counts = np.bincount(before, minlength=len(weights))
-        if counts.max() - counts.min() <= 1:
-            return before
-    return spread(weights.tolist(), before)

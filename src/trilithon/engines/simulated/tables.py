@@ -51,7 +51,7 @@ NODE: Final = _fields(
 # Counted: emitted, taken, parked_s, channel_s, batching_s.
 EDGE: Final = _fields(
     "source target grouping even share",
-    "transit_s batch_s emitted taken parked_s channel_s batching_s flow own",
+    "transit_s batch_s emitted taken parked_s channel_s batching_s flow own lost",
 )
 # Counted: sent to gap_sq_s2. The state is that of single records, from `held` on that of flows.
 ACTOR: Final = _fields(
@@ -159,4 +159,5 @@ def forget(world: World, job: int) -> None:
     for table, names in COUNTED.items():
         for name in names:
             getattr(world, table)[name][mine[table]] = 0.0
+    world.edges["lost"][mine["edges"]] = 0.0
     world.histogram[nodes] = 0.0

@@ -26,7 +26,7 @@ from trilithon.contract.engine import (
     RestartJob,
     Status,
 )
-from trilithon.engines.abilities import REAL_TIME
+from trilithon.engines.abilities import REAL_TIME, fixed_operators
 from trilithon.engines.spark import tables
 from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.checkpoint import last_committed, read_until
@@ -169,11 +169,8 @@ class SparkEngine:
             self._heard.append(found)
 
     def capabilities(self) -> Capabilities:
-        fixed = {
-            name: held.job.bounds.fixed
-            for name, held in list(self.held.items())
-            if held.job.bounds.fixed
-        }
+        jobs = [held.job for held in list(self.held.values())]
+        fixed = fixed_operators(jobs, state_moves=False)
         self.ledger.tasks = self._tasks()
         return Capabilities(
             REAL_TIME, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed

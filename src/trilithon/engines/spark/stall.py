@@ -10,15 +10,15 @@ from typing import Final
 from trilithon.model.intent import Metric
 from trilithon.model.job import Job
 
-# Measured with warm JVMs (`python -m bench.proof_boundaries --parts boundaries`): about 0.4 s, and 6 ms
-# for each task of the job. With more than one executor it is about twice as long.
-_BASE_S: Final = 0.4
-_PER_TASK_S: Final = 0.006
+# Measured with a warm JVM on a quiet machine (`python -m bench.proof_boundaries --parts boundaries`): 0.33 s
+# with 17 tasks, 0.55 s with 33. On two executors it is about half a second longer.
+BASE_S: Final = 0.1
+PER_TASK_S: Final = 0.014
 
 
 def stall_s(tasks: int) -> float:
     """How long nothing comes out when a batch of so many tasks ends and the next begins."""
-    return _BASE_S + _PER_TASK_S * tasks
+    return BASE_S + PER_TASK_S * tasks
 
 
 def floor_ms(job: Job, quantile: float | None) -> float:

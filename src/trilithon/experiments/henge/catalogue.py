@@ -46,7 +46,10 @@ JUICE: Final = Experiment(
 
 def _initial(ms: int, executors: int, factor: int) -> Variant:
     load = Load(float(factor))
-    jobs = Jobs("linear", 1, Shape.LINEAR, latency(ms), (35,), load, instances=executors)
+    # One operator in the middle, the slowest.
+    jobs = Jobs(
+        "linear", 1, Shape.LINEAR, latency(ms), (35,), load, instances=(("third", executors),)
+    )
     return Variant(f"{ms}ms-{executors}-{factor}x", (jobs,))
 
 
@@ -253,7 +256,7 @@ STATEFUL: Final = Experiment(
         Variant(
             "four",
             (
-                Jobs("stateful", 2, Shape.WORDCOUNT, latency(240), (35,), workers=31, tasks=459, state=True),
+                Jobs("stateful", 2, Shape.WORDCOUNT, latency(240), (35,), workers=31, tasks=459, state="count"),
                 Jobs("stateless", 2, Shape.WORDCOUNT, latency(60), (35,), workers=31, tasks=459),
             ),
         ),
@@ -351,7 +354,7 @@ MEMORY: Final = Experiment(
     about="eight jobs with joins that keep records for 30 s",
     source="SoCC'18, section 8.5, figure 18",
     duration_s=5400,
-    variants=(Variant("eight", (Jobs("t", 8, Shape.JOIN, latency(100), (50,), state=True),)),),
+    variants=(Variant("eight", (Jobs("t", 8, Shape.JOIN, latency(100), (50,), state="join"),)),),
     figures=(
         Figure("total utility at the end", 400, "utility", "SoCC'18 8.5", at_least=True),
         Figure("reached by", 2444, "s", "SoCC'18 8.5", at_least=False),

@@ -150,7 +150,7 @@ class _Round(Steps):
         self.record()
         if job in now and job in step.before:
             self.maybe_blacklist(job, step, now[job])
-        if after >= before * (1 - self.parameters.noise):
+        if not self.fell(before, after, self.parameters.noise):
             return
         said = f"utility fell from {tell.share(before)} to {tell.share(after)} of its maximum"
         numbers = {"before": before, "after": after}
@@ -162,6 +162,12 @@ class _Round(Steps):
         )
         self.revert(why, numbers, [*step.ids, self.memory.reduced])
         self.converge_stuck()
+
+    def fell(self, before: float, after: float, by: float) -> bool:
+        """Whether utility fell by more than a share of what it was. While all of it is next to nothing, as
+        of jobs whose backlogs grow, a share of that is nothing either.
+        """
+        return before - after > max(by * before, self.parameters.least_fall)
 
     def maybe_blacklist(self, job: str, step: Step, now: float) -> None:
         before, delta = step.before[job], self.parameters.improvement
@@ -191,7 +197,7 @@ class _Round(Steps):
         before = self.view.goal({name: memory.baseline[name] for name in common}, self.parameters)
         after = self.view.goal({name: now[name] for name in common}, self.parameters)
         numbers = {"before": before, "after": after}
-        if after < before * (1 - self.parameters.drop):
+        if self.fell(before, after, self.parameters.drop):
             memory.forget()
             memory.blacklist.clear()
             self.leave(

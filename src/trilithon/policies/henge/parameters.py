@@ -57,6 +57,9 @@ class HengeParameters(Parameters):
     settle_most_s: float = parameter(300.0, "s", "chosen: the longest wait for steady utility")
     steady: float = parameter(0.05, "ratio", "chosen: spread of utility that is steady", most=1)
     noise: float = parameter(0.01, "ratio", "chosen: a fall by less is none", most=1)
+    least_fall: float = parameter(
+        0.001, "ratio", "chosen: of the maximum; a fall by less is none, however little there is", most=1
+    )  # fmt: skip
     missed: float = parameter(
         0.005,
         "ratio",

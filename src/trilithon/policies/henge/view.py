@@ -160,22 +160,48 @@ def unseen(scene: Scene) -> frozenset[str]:
 
 
 def steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParameters) -> bool:
-    """Whether the last parts since a moment show the same utility: of a job, or of all."""
+    """Whether the last parts since a moment show the same utility: of a job, or of all. A job that works
+    off a backlog is not at rest, though its utility hardly moves until that is gone.
+    """
     series = Series(tuple(s for s in scene.series.snapshots if s.time_s >= since_s))
     if len(series) < 2 or (window := series.window()) is None:
         return False
-    found = []
+    found: list[float] = []
+    waiting: list[float] = []
     for part in _parts(series, window, parameters.part_s)[-STEADY_PARTS:]:
         shares = slo.outcome(part).satisfaction
+        if job is not None:
+            waiting.append(_backlog_s(part, job))
         if job is not None:
             shares = shares[[name == job for name in part.layout.jobs]]
         known = shares[~np.isnan(shares)]
         found.append(math.fsum(known) / len(known) if len(known) else math.nan)
-    if len(found) < STEADY_PARTS:
+    if len(found) < STEADY_PARTS or _worked_off(waiting, parameters):
         return False
     if all(math.isnan(share) for share in found):
         return True  # nothing flows, and nothing moves
     return max(found) - min(found) <= parameters.steady * max(found)
+
+
+def _backlog_s(part: Window, job: str) -> float:
+    """What waits for a job, in its logs and in its queues, in seconds of what comes in."""
+    layout = part.layout
+    if job not in layout.jobs:
+        return math.nan
+    nodes = layout.job_nodes(job)
+    sources = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
+    instances = slice(*np.searchsorted(layout.instance_node, [nodes.start, nodes.stop]))
+    waits = float(part.lag[sources].sum()) + float(part.queue[instances].sum())
+    arrived = float(part.sources.arrived[sources].sum())
+    return waits * part.span_s / arrived if arrived > 0 else math.nan
+
+
+def _worked_off(waiting: Sequence[float], parameters: HengeParameters) -> bool:
+    """Whether a backlog of more than a part becomes less, by more than utility may move at rest."""
+    if not waiting or math.isnan(waiting[0]) or math.isnan(waiting[-1]):
+        return False
+    less = waiting[-1] < waiting[0] * (1 - parameters.steady)
+    return less and waiting[-1] > parameters.part_s
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,311 @@
+"""Owns our numbers for the figures that Henge's texts print: one function per experiment, from its runs."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from trilithon.experiments.runs import Bools, Floats, Run, Steering
+
+# By variant, then by who steered.
+Results = Mapping[str, Mapping[Steering, Run]]
+Values = dict[str, float | None]
+RECONFIGURATION: Final = "RECONFIGURATION"
+REDUCTION: Final = "REDUCTION"
+# An intent counts as met from here on, as for the policy itself.
+MET: Final = 0.995
+END_S: Final = 600.0
+HOUR_S: Final = 3600.0
+
+
+def _henge(results: Results, variant: str) -> Run:
+    return results[variant][Steering.HENGE]
+
+
+def _only(results: Results) -> Mapping[Steering, Run]:
+    (found,) = results.values()
+    return found
+
+
+def stays_from(times_s: Floats, holds: Bools) -> float | None:
+    """The time from which on something holds to the end; None if it does not hold there."""
+    if not len(holds) or not holds[-1]:
+        return None
+    broken = np.flatnonzero(~holds)
+    first = int(broken[-1]) + 1 if len(broken) else 0
+    return float(times_s[first])
+
+
+def _met(run: Run, job: str) -> Bools:
+    found: Bools = run.line(job, "share") >= MET
+    return found
+
+
+def all_met_from(run: Run) -> float | None:
+    return stays_from(run.times_s, np.all([_met(run, job) for job in run.jobs], axis=0))
+
+
+def _at_end(run: Run, job: str) -> float:
+    late = run.times_s > run.times_s[-1] - END_S
+    return float(run.line(job, "share")[late].mean())
+
+
+def _end_share(run: Run) -> float:
+    late = run.times_s > run.times_s[-1] - END_S
+    return float(run.satisfaction[late].mean())
+
+
+def _steps(run: Run, *reasons: str) -> Counter[str]:
+    return Counter(one.job or "" for one in run.acted(*(reasons or (RECONFIGURATION,))))
+
+
+def _between(run: Run, start_s: float, end_s: float) -> Bools:
+    found: Bools = (run.times_s > start_s) & (run.times_s <= end_s)
+    return found
+
+
+def juice(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    least = np.nanmin(run.lines["juice"], axis=0)
+    before, after = _between(run, run.from_s, 4000), run.times_s > 4000
+    fallen = run.times_s[after & (least < MET)]
+    return {
+        "juice when it has fallen": float(least[after].min()),
+        "juice has fallen": float(fallen[0]) if len(fallen) else None,
+        "stable again by": stays_from(run.times_s[after], least[after] >= MET),
+        "stable after the first action by": stays_from(run.times_s[before], least[before] >= MET),
+    }
+
+
+def initial_configuration(results: Results) -> Values:
+    def instances(variant: str) -> float:
+        (counts,) = _henge(results, variant).last.values()
+        return float(counts["third"])
+
+    def rounds(variant: str) -> float:
+        return float(sum(_steps(_henge(results, variant)).values()))
+
+    def most(ms: int, factor: int) -> float:
+        names = [
+            name for name in results if name.startswith(f"{ms}ms-") and name.endswith(f"-{factor}x")
+        ]
+        return max(map(rounds, names))
+
+    found: Values = {}
+    for told, factor in (("", 1), (", twice the load", 2)):
+        for ms in (70, 60):
+            variant = f"{ms}ms-10-{factor}x"
+            found[f"instances from 10, {ms} ms{told}"] = instances(variant)
+            found[f"rounds from 10, {ms} ms{told}"] = rounds(variant)
+    found["rounds at 50 ms, twice the load"] = most(50, 2)
+    found["rounds at 60 ms, twice the load"] = most(60, 2)
+    return found
+
+
+def priorities(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    met_s = all_met_from(run)
+    return {
+        "all intents met after": None if met_s is None else met_s - run.from_s,
+        "Reconfigurations": float(sum(_steps(run).values())),
+    }
+
+
+def hybrid(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    steps, acted = _steps(run), run.acted(RECONFIGURATION)
+    return {
+        "all intents met by": all_met_from(run),
+        "first action at": acted[0].time_s if acted else None,
+        "jobs that needed one Reconfiguration": float(sum(n == 1 for n in steps.values())),
+        "Reconfigurations of the tenth": float(max(steps.values(), default=0)),
+    }
+
+
+def spikes(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    return {"total utility during the spikes": float(run.utility[run.times_s > 3600].mean())}
+
+
+def diurnal(results: Results) -> Values:
+    ways = _only(results)
+    run = ways[Steering.HENGE]
+    found: Values = {}
+    for name, steering in (
+        ("Henge", Steering.HENGE),
+        ("manual", Steering.MANUAL),
+        ("uncontrolled", Steering.NOBODY),
+    ):
+        one = ways[steering]
+        found[f"average satisfaction, {name}"] = one.average
+        found[f"15th percentile, {name}"] = one.percentile(15)
+        found[f"median, {name}"] = one.percentile(50)
+        found[f"90th percentile, {name}"] = one.percentile(90)
+    stood_h = sum(one.stood_s for one in run.acted()) / HOUR_S
+    hour_15 = _between(run, 15 * 600 - 60, 15 * 600)
+    found["share of the maximum by hour 15"] = float(run.satisfaction[hour_15].mean())
+    found["time of actions over all jobs"] = stood_h
+    found["the same, of all job time"] = stood_h / (len(run.jobs) * run.times_s[-1] / HOUR_S)
+    found["longest convergence"] = _longest_convergence(run)
+    return found
+
+
+def _longest_convergence(run: Run) -> float | None:
+    """From the first Reconfiguration of a job that misses its intent until it meets it."""
+    longest = None
+    for job in run.jobs:
+        met = _met(run, job)
+        acted = [one.time_s for one in run.acted(RECONFIGURATION) if one.job == job]
+        done_s = -np.inf
+        for at_s in acted:
+            if at_s <= done_s:
+                continue  # of the same search
+            later = np.flatnonzero(met & (run.times_s > at_s))
+            done_s = float(run.times_s[later[0]]) if len(later) else np.inf
+            if np.isfinite(done_s):
+                longest = max(longest or 0.0, done_s - at_s)
+    return longest
+
+
+def cost(results: Results) -> Values:
+    scarce = results["40%"]
+    share = _end_share(scarce[Steering.HENGE])
+    other = _end_share(scarce[Steering.NOBODY])
+    return {
+        "satisfaction at 60 %": _end_share(_henge(results, "60%")),
+        "satisfaction at 40 %": share,
+        "against uncontrolled at 40 %": share / other if other > 0 else None,
+    }
+
+
+def production(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+
+    def median(job: str) -> float:
+        return float(np.median(np.nan_to_num(run.line(f"papers/{job}", "utility"))))
+
+    medians = [median(job) for job in ("t1", "t2", "t3")]
+    fifth = run.line("papers/t5", "share")
+    return {
+        "total utility at the end": float(
+            run.utility[run.times_s > run.times_s[-1] - END_S].mean()
+        ),
+        "median of t4": median("t4"),
+        "lowest median of t1 to t3": min(medians),
+        "highest median of t1 to t3": max(medians),
+        "5th percentile of t5": float(np.percentile(fifth, 5)),
+    }
+
+
+def cpu_spike(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    before = _between(run, 20_000, 21_800)
+    usual = float(run.utility[before].mean())
+    first, after = _between(run, run.from_s, 21_800), run.times_s > 21_800
+    return {
+        "first converged by": stays_from(run.times_s[first], run.utility[first] >= 0.98 * usual),
+        "recovered by": stays_from(run.times_s[after], run.utility[after] >= 0.98 * usual),
+        "jobs reduced": float(len(_steps(run, REDUCTION))),
+    }
+
+
+def stateful(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    steps = _steps(run)
+    found: Values = {}
+    for kind in ("stateful", "stateless"):
+        jobs = [job for job in run.jobs if job.startswith(f"papers/{kind}")]
+        met = [stays_from(run.times_s, _met(run, job)) for job in jobs]
+        found[f"rounds, {kind}"] = float(np.mean([steps[job] for job in jobs]))
+        known = [at_s - run.from_s for at_s in met if at_s is not None]
+        found[f"convergence, {kind}"] = float(np.mean(known)) if len(known) == len(jobs) else None
+    return found
+
+
+def more_jobs(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    found = []
+    for hour in (4, 6, 8):
+        settled = _between(run, hour * HOUR_S - END_S, hour * HOUR_S)
+        there = int((run.starts_s < hour * HOUR_S - END_S).sum())
+        found.append(float(run.utility[settled].mean()) / there)
+    return {"average utility after the arrivals at 2, 4 and 6 h": float(np.mean(found))}
+
+
+def more_machines(results: Results) -> Values:
+    found: Values = {}
+    for machines in (10, 20, 30, 40):
+        run = _henge(results, f"{machines}x8")
+        shares = [_at_end(run, job) for job in run.jobs]
+        found[f"5th percentile of satisfaction, {machines} machines"] = float(
+            np.percentile(shares, 5)
+        )
+    run = _henge(results, "10x8")
+    meets = [_at_end(run, job) >= MET for job in run.jobs]
+    found["jobs that meet their intents, 10 machines"] = float(np.mean(meets))
+    found["median convergence, 10 machines"] = float(
+        np.median([_highest_after(run, job) for job in run.jobs])
+    )
+    return found
+
+
+def _highest_after(run: Run, job: str) -> float:
+    """How long it takes a job to come to its highest utility."""
+    late = run.late
+    utility = np.nan_to_num(run.line(job, "utility"))[late]
+    first = int(np.argmax(utility >= utility.max() * MET))
+    return float(run.times_s[late][first] - run.from_s)
+
+
+def failure(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    acted = [one.time_s for one in run.acted()]
+    after = [at_s for at_s in acted if at_s > 1380]
+    return {
+        "actions while numbers are missing": float(sum(1030 < at_s <= 1380 for at_s in acted)),
+        "first action after it": after[0] if after else None,
+        "intents met at the end": float(sum(_at_end(run, job) >= MET for job in run.jobs)),
+    }
+
+
+def memory(results: Results) -> Values:
+    run = _only(results)[Steering.HENGE]
+    used = run.memory[-60:]
+    return {
+        "total utility at the end": _end_share(run) * float(run.maxima.sum()),
+        "reached by": stays_from(run.times_s, run.satisfaction >= MET),
+        "mean use of memory": float(np.mean(used)),
+    }
+
+
+def reduction(results: Results) -> Values:
+    """The share with which the most utility is kept after the spike; none if they do not differ."""
+    worth = {
+        float(name.rstrip("%")) / 100: float(
+            _henge(results, name).satisfaction[_henge(results, name).times_s > 21_800].mean()
+        )
+        for name in results
+    }
+    best = [share for share, value in worth.items() if value >= max(worth.values()) - 1e-3]
+    name = "the share that neither misses intents nor does too little"
+    return {name: best[0] if len(best) == 1 else None}
+
+
+MEASURED: Final[Mapping[str, Callable[[Results], Values]]] = {
+    "juice": juice,
+    "initial-configuration": initial_configuration,
+    "priorities": priorities,
+    "hybrid": hybrid,
+    "spikes": spikes,
+    "diurnal": diurnal,
+    "cost": cost,
+    "production": production,
+    "cpu-spike": cpu_spike,
+    "stateful": stateful,
+    "more-jobs": more_jobs,
+    "more-machines": more_machines,
+    "failure": failure,
+    "memory": memory,
+    "reduction": reduction,
+}

@@ -1,0 +1,152 @@
+"""Owns running Henge's experiments: every variant in four ways, on as many cores as there are, to numbers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+from trilithon.experiments.build import Builder
+from trilithon.experiments.definition import Experiment, Figure
+from trilithon.experiments.henge.catalogue import EXPERIMENTS
+from trilithon.experiments.henge.measured import END_S, MEASURED
+from trilithon.experiments.runs import Run, Runner, Steering
+from trilithon.scenarios.forms import ChosenForm
+from trilithon.scenarios.scenario import chosen
+
+Tell = Callable[[str], None]
+PERCENTILES: Final = (15, 50, 90)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run in a few numbers: the share of the maximum utility over the time in which a policy may act."""
+
+    average: float
+    percentiles: Mapping[int, float]
+    at_end: float
+    actions: int
+    instances: int
+
+    @classmethod
+    def of(cls, run: Run) -> "Summary":
+        late = run.times_s > run.times_s[-1] - END_S
+        return cls(
+            average=run.average,
+            percentiles={one: run.percentile(one) for one in PERCENTILES},
+            at_end=float(run.satisfaction[late].mean()),
+            actions=len(run.acted()),
+            instances=sum(sum(counts.values()) for counts in run.last.values()),
+        )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A figure of the paper, and ours. `worse` is None where the two cannot be compared."""
+
+    figure: Figure
+    ours: float | None
+
+    @property
+    def worse(self) -> bool | None:
+        if self.ours is None:
+            return None
+        theirs = self.figure.value
+        # What differs by less than a hundredth is the same.
+        slack = 0.01 * abs(theirs)
+        return self.ours < theirs - slack if self.figure.at_least else self.ours > theirs + slack
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an experiment."""
+
+    experiment: Experiment
+    figures: tuple[Beside, ...]
+    # By variant, by who steered.
+    ways: Mapping[str, Mapping[Steering, Summary]] = field(default_factory=dict)
+
+
+@cache
+def _chosen(path: Path | None) -> ChosenForm:
+    return chosen(path)
+
+
+def run_one(name: str, variant: str, steering: Steering, path: Path | None) -> Run:
+    """One run; in a process of its own, so everything is looked up by name."""
+    experiment = EXPERIMENTS[name]
+    runner = Runner(Builder(_chosen(path)))
+    return runner.run(experiment, experiment.variant(variant), steering)
+
+
+def outcome(experiment: Experiment, runs: Mapping[tuple[str, Steering], Run]) -> Outcome:
+    by_variant: dict[str, dict[Steering, Run]] = {}
+    for (variant, steering), run in runs.items():
+        by_variant.setdefault(variant, {})[steering] = run
+    values = MEASURED[experiment.name](by_variant)
+    return Outcome(
+        experiment,
+        tuple(Beside(figure, values[figure.what]) for figure in experiment.figures),
+        {
+            variant.name: {s: Summary.of(by_variant[variant.name][s]) for s in Steering}
+            for variant in experiment.variants
+        },
+    )
+
+
+def run_all(
+    names: Sequence[str], workers: int, tell: Tell, path: Path | None = None
+) -> Iterator[Outcome]:
+    """The experiments, each as soon as all of its runs are done."""
+    waiting: dict[str, dict[tuple[str, Steering], Run]] = {name: {} for name in names}
+    with pool(workers) as processes:
+        asked: dict[Future[Run], tuple[str, str, Steering]] = {}
+        for name in names:
+            for variant in EXPERIMENTS[name].variants:
+                for steering in Steering:
+                    future = processes.submit(run_one, name, variant.name, steering, path)
+                    asked[future] = (name, variant.name, steering)
+        for done, future in enumerate(as_completed(asked), start=1):
+            name, variant_name, steering = asked[future]
+            waiting[name][variant_name, steering] = future.result()
+            tell(f"{done} of {len(asked)} runs: {name} {variant_name} {steering}")
+            if len(waiting[name]) == len(Steering) * len(EXPERIMENTS[name].variants):
+                yield outcome(EXPERIMENTS[name], waiting.pop(name))
+
+
+def pool(workers: int) -> ProcessPoolExecutor:
+    """Processes that share nothing with this one but what they are given."""
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+
+
+def as_data(found: Outcome) -> dict[str, Any]:
+    """For `-o json`, and for who wants to draw it."""
+    return {
+        "experiment": found.experiment.name,
+        "figures": [
+            {
+                "what": one.figure.what,
+                "unit": one.figure.unit,
+                "paper": one.figure.value,
+                "ours": one.ours,
+                "worse": one.worse,
+                "source": one.figure.source,
+            }
+            for one in found.figures
+        ],
+        "ways": {
+            variant: {
+                str(steering): {
+                    "average": summary.average,
+                    **{f"p{share}": value for share, value in summary.percentiles.items()},
+                    "at_end": summary.at_end,
+                    "actions": summary.actions,
+                    "instances": summary.instances,
+                }
+                for steering, summary in ways.items()
+            }
+            for variant, ways in found.ways.items()
+        },
+    }

@@ -1,0 +1,22 @@
+"""Owns the papers' jobs that come with the package, for simulated runs: their shape, not their work."""
+
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from trilithon.model.job import Job
+from trilithon.spec.load import loads
+
+FOLDER: Final = resources.files("trilithon.scenarios") / "jobs"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    found = (entry.name for entry in FOLDER.iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+@cache
+def job(name: str) -> Job:
+    """One of them by its name."""
+    return loads((FOLDER / f"{name}.yaml").read_bytes())

@@ -1,0 +1,121 @@
+"""Owns the host as a process: the one that runs, one that is started, and another when it has died.
+
+A host that ends because somebody wants it to takes its socket away. One that leaves it behind has died, and
+so has one that ended before it ever answered: these are started again, later each time. The jobs come
+back by the loop, from their checkpoints.
+"""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from trilithon.engines.remote import RemoteEngine
+from trilithon.errors import HostUnreachable
+
+# Spark and a broker take their time.
+STARTS_S: Final = 180.0
+# A job's start may take a minute, and the host answers one caller at a time.
+PATIENCE_S: Final = 300.0
+ENDS_S: Final = 60.0
+FIRST_WAIT_S: Final = 1.0
+LONGEST_WAIT_S: Final = 60.0
+_POLL_S: Final = 0.2
+
+
+@dataclass
+class HostKeeper:
+    """Reaches the host of a socket. `command` starts one, whose words go into `log`."""
+
+    path: Path
+    command: Sequence[str]
+    log: Path
+    tell: Callable[[str], None] = lambda _: None
+    clock: Callable[[], float] = time.monotonic
+    # The loop and whoever waits for the host may both find that there is none.
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+    _tries: int = field(default=0, init=False)
+    _next_s: float = field(default=0.0, init=False)
+
+    def reach(self) -> RemoteEngine:
+        """The host. One that has died is started again meanwhile, and can be reached later."""
+        try:
+            found = RemoteEngine(self.path, PATIENCE_S)
+        except HostUnreachable:
+            with self._lock:
+                if self._starting():
+                    raise HostUnreachable(
+                        "The host is being started.", f"Its log is {self.log}."
+                    ) from None
+                if self._died():
+                    self._start_in_time()
+            raise
+        self._tries, self._next_s = 0, 0.0
+        return found
+
+    def ensure(self) -> None:
+        """Waits for the host that runs; without one, starts it and waits until it answers."""
+        if self.answers():
+            self.tell("attached to the host that runs")
+            return
+        with self._lock:
+            if not self._starting():
+                self._start()
+        self.tell(f"starting a host; its log is {self.log}")
+        deadline = time.monotonic() + STARTS_S
+        while not self.answers():
+            if not self._starting() or time.monotonic() > deadline:
+                raise HostUnreachable("The host did not start.", f"Its log is {self.log}.")
+            time.sleep(_POLL_S)
+
+    def answers(self) -> bool:
+        try:
+            RemoteEngine(self.path, patience_s=5).close()
+        except HostUnreachable:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Ends the host and its jobs, whoever started it, and waits until it is gone."""
+        remote = RemoteEngine(self.path, patience_s=PATIENCE_S)
+        try:
+            remote.end()
+        finally:
+            remote.close()
+        deadline = time.monotonic() + ENDS_S
+        while (self.path.exists() or self._starting()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _starting(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _died(self) -> bool:
+        failed = self._process is not None and self._process.poll() not in (None, 0)
+        return self.path.exists() or failed
+
+    def _start_in_time(self) -> None:
+        now_s = self.clock()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._tries)
+        self._tries += 1
+        self.tell(f"the host has died and is started again; its log is {self.log}")
+        self._start()
+
+    def _start(self) -> None:
+        """A process that goes on when this one ends."""
+        self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self.log.open("ab") as stream:
+            self._process = subprocess.Popen(  # noqa: S603 - ourselves
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+                env=os.environ.copy(),
+            )

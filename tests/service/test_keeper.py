@@ -1,0 +1,117 @@
+"""A host that dies is started again, later each time; one that somebody ended stays ended."""
+
+import os
+import signal
+import socket
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.test_api import until
+from trilithon.errors import HostUnreachable
+from trilithon.service.keeper import FIRST_WAIT_S, HostKeeper
+
+# A host as a process, with a cluster that costs nothing.
+HOST = textwrap.dedent("""
+    import signal, sys, threading
+    from pathlib import Path
+    from tests.fakes import FakeEngine
+    from trilithon.engines.host import Host
+
+    host = Host(FakeEngine(), Path(sys.argv[1]))
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=host.close).start())
+    print("up", flush=True)
+    host.serve()
+""")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def keeper(tmp_path: Path, clock: Clock) -> Iterator[HostKeeper]:
+    path = tmp_path / "host.sock"
+    command = [sys.executable, "-c", HOST, str(path)]
+    found = HostKeeper(path, command, tmp_path / "host.log", clock=clock)
+    yield found
+    if found._process is not None:
+        found._process.kill()
+        found._process.wait(10)
+
+
+def process_of(keeper: HostKeeper) -> int:
+    assert keeper._process is not None
+    return keeper._process.pid
+
+
+def starts(keeper: HostKeeper) -> int:
+    return keeper.log.read_text().count("up") if keeper.log.exists() else 0
+
+
+def reached(keeper: HostKeeper) -> bool:
+    try:
+        keeper.reach().close()
+    except HostUnreachable:
+        return False
+    return True
+
+
+def test_a_host_that_is_killed_is_started_again(keeper: HostKeeper) -> None:
+    keeper.ensure()
+    assert reached(keeper)
+    first = process_of(keeper)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: not keeper.answers())
+    until(lambda: reached(keeper))
+    assert process_of(keeper) != first
+    assert starts(keeper) == 2
+
+
+def test_a_host_that_somebody_ended_is_not_started_by_the_loop(keeper: HostKeeper) -> None:
+    keeper.ensure()
+    keeper.end()
+    for _ in range(3):
+        assert not reached(keeper)
+    assert starts(keeper) == 1
+    keeper.ensure()  # whoever wants one asks for it
+    assert reached(keeper)
+
+
+def test_one_that_never_comes_up_is_tried_later_each_time(tmp_path: Path, clock: Clock) -> None:
+    path, log = tmp_path / "host.sock", tmp_path / "host.log"
+    keeper = HostKeeper(path, [sys.executable, "-c", "print('up'); exit(3)"], log, clock=clock)
+    with pytest.raises(HostUnreachable, match="did not start"):
+        keeper.ensure()
+    waits = []
+    for _ in range(4):
+        began, before = clock.now_s, starts(keeper)
+        while starts(keeper) == before:
+            assert not reached(keeper)
+            time.sleep(0.02)
+            clock.now_s += FIRST_WAIT_S / 20
+        waits.append(clock.now_s - began)
+    assert waits[-1] > 3 * max(waits[0], FIRST_WAIT_S)
+    assert keeper._process is not None  # noqa: SLF001
+    keeper._process.wait(10)  # noqa: SLF001
+
+
+def test_the_loop_and_who_waits_do_not_start_two(keeper: HostKeeper) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left_behind:
+        left_behind.bind(str(keeper.path))  # by one that died
+    assert not reached(keeper)
+    keeper.ensure()
+    assert starts(keeper) == 1

@@ -105,8 +105,8 @@ def test_one_that_never_comes_up_is_tried_later_each_time(tmp_path: Path, clock:
             clock.now_s += FIRST_WAIT_S / 20
         waits.append(clock.now_s - began)
     assert waits[-1] > 3 * max(waits[0], FIRST_WAIT_S)
-    assert keeper._process is not None  # noqa: SLF001
-    keeper._process.wait(10)  # noqa: SLF001
+    assert keeper._process is not None
+    keeper._process.wait(10)
 
 
 def test_the_loop_and_who_waits_do_not_start_two(keeper: HostKeeper) -> None:

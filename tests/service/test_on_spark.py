@@ -27,6 +27,7 @@ from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.job import Job
 from trilithon.policies.scene import Mode
 from trilithon.service.daemon import daemon
+from trilithon.spec.dump import dump
 from trilithon.spec.load import loads
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -117,13 +118,13 @@ def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
     other.close()
 
 
-def serve(state: Path) -> "subprocess.Popen[bytes]":
-    """A daemon as a process of its own; it finds the host that runs."""
+def serve(state: Path, *options: str) -> "subprocess.Popen[bytes]":
+    """A daemon as a process of its own; it finds the host that runs, or starts one."""
     rules = state / "rules.yaml"
     rules.write_text(json.dumps(RULES))
     log = (state / "serve.log").open("ab")
     process = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "trilithon", "serve", "--rules", str(rules)],
+        [sys.executable, "-m", "trilithon", "serve", "--rules", str(rules), *options],
         stdout=subprocess.DEVNULL,
         stderr=log,
     )
@@ -155,8 +156,6 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
 ) -> None:
     job = job_named("orphaned")
     create_topics(broker, [job])
-    from trilithon.spec.dump import dump  # noqa: PLC0415
-
     (state / "job.json").write_text(json.dumps(dump(job)))
     first = serve(state)
     second = None
@@ -189,6 +188,43 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
                 process.wait(20)
     # The daemon's end is not the jobs' end.
     assert job.id in host.engine.jobs()
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for listed in found for child in listed.read_text().split()]
+
+
+def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
+    broker: Kafka,  # noqa: F811
+    state: Path,
+) -> None:
+    """The next life of the job goes on from its checkpoint: what was not committed comes again."""
+    job = job_named("bereft")
+    create_topics(broker, [job])
+    (state / "job.json").write_text(json.dumps(dump(job)))
+    daemon_ = serve(state, "--master", "local[16]", "--kafka", broker.servers, "--with-jobs")
+    try:
+        [host_] = children(daemon_.pid)
+        trilithon("job", "apply", str(state / "job.json"), "--wait")
+        flow = Flow(broker, job.name, 40.0)
+        try:
+            until(lambda: len(flow.got) > 200)
+            os.kill(host_, signal.SIGKILL)
+            until(lambda: children(daemon_.pid) not in ([], [host_]), 60)
+            before = len(flow.got)
+            until(lambda: len(flow.got) > before + 400, 120)
+            flow.stop_sending()
+            flow.await_all()
+        finally:
+            flow.end()
+        assert {one.number for one in flow.got} == set(range(flow.sent))
+        told = (state / "serve.log").read_text()
+        assert "the host has died and is started again" in told
+    finally:
+        daemon_.terminate()
+        assert daemon_.wait(60) == 0
+    assert not (state / "host.sock").exists()
 
 
 def rate(flow: Flow, for_s: float) -> float:

@@ -1,6 +1,6 @@
 """Owns the live view of running jobs: their figures as a table that stays in place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -31,6 +31,20 @@ def draw(jobs: list[dict[str, Any]]) -> RenderableType:
                 table(job["job"], OPERATOR_COLUMNS, map(_operator_row, job["operators"])),
             ]
     return Group(*parts)
+
+
+def draw_brief(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """One line per job, its operators as `name×instances`: for many jobs on a small screen."""
+    columns = ("job", "in/s", "lag", "p95 ms", "juice", "utility", "of", "", "instances")
+    keys = ("input_per_s", "lag", "p95_ms", "juice", "utility", "max_utility")
+    rows = [
+        (job["job"], *(job.get(key) for key in keys), _verdict(job), instances(job)) for job in jobs
+    ]
+    return table(None, columns, rows)
+
+
+def instances(job: Mapping[str, Any]) -> str:
+    return " ".join(f"{one['operator']}×{one['parallelism']}" for one in job["operators"])
 
 
 def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:

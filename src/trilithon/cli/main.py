@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 import trilithon
-from trilithon.cli import broker, cluster
+from trilithon.cli import broker, cluster, experiment
 from trilithon.cli import job as job_commands
 from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.cluster import top_command
@@ -48,6 +48,7 @@ app = typer.Typer(
 )
 app.add_typer(broker.app, name="broker")
 app.add_typer(bench, name="bench")
+app.add_typer(experiment.app, name="experiment")
 app.command("run")(run_command)
 app.command("rescale")(rescale_command)
 app.command("load")(load_command)

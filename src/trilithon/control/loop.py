@@ -83,6 +83,8 @@ class Controller:
         )
         self.cluster = Cluster(Capabilities({}))
         self.last: Round | None = None
+        # What the last round saw, for whoever asks in between.
+        self.scene: Scene | None = None
         self._assessed: tuple[float, Assessment | None] = (0.0, None)
         self._repeats: dict[str, tuple[str, str]] = {}
         self._alias: dict[str, str] = {}
@@ -109,7 +111,7 @@ class Controller:
         # Starting a job may have taken long: what was reported is of now.
         now_s = self.clock.now_s()
         self._observe(reports, now_s)
-        scene = self._scene(capabilities, now_s)
+        self.scene = scene = self._scene(capabilities, now_s)
         verdict = self._decide(scene)
         rulings = self._review(scene, verdict.decisions)
         steps = self._record(verdict, rulings, now_s)

@@ -93,6 +93,7 @@ class Run:
             starts_s=np.array([fed.start_s for fed in scenario.jobs]),
             lines={
                 "utility": _rows(found[name].utility for name in names),
+                "queue": _rows(found[name].queue for name in names),
                 **{
                     key: _rows(found[name].values[key] for name in names)
                     for key in ("latency.mean", "juice")

@@ -197,6 +197,7 @@ class Machines(Columns):
 
     cores: Floats = gauge("1", "cores")
     load: Floats = gauge("1", "threads that run or could run")
+    cores_busy: Floats = gauge("1", "cores that compute, for whomever")
     memory_bytes: Floats = gauge("bytes", "memory")
     memory_used_bytes: Floats = gauge("bytes", "memory in use")
 

@@ -6,25 +6,36 @@ idle transport of the edges, stalls from how long nothing was read at a boundary
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from ruamel.yaml import YAML
+from scipy import optimize
 
 from trilithon.engines.simulated.character import SPARK_RTM, Character
+from trilithon.engines.simulated.cost import key_shares
 from trilithon.errors import InvalidRecording, InvalidScenario, Problem
 from trilithon.measures.group import ratio, sum_by_node
-from trilithon.model.job import Job, Kind
+from trilithon.model.groups import spread
+from trilithon.model.job import Grouping, Job, Kind
 from trilithon.model.layout import KINDS
 from trilithon.model.profile import Profile
 from trilithon.model.series import Series, Window
 from trilithon.model.sketches import value_of
+from trilithon.model.snapshot import Snapshot
 from trilithon.spec.reader import read_file
 
 FORMAT: Final = "trilithon-calibration/1"
 # A boundary that holds records up for less than this cannot be told from chance.
 LEAST_STALL_S: Final = 0.1
+MOSTLY_CPU: Final = 0.5
+# Among how many keys the exponent of their distribution is sought: as many as a simulated run has.
+KEYS: Final = 10_000
+MOST_ZIPF: Final = 4.0
+# Snapshots to a part of a run by which the time to read is told.
+PART: Final = 5
 _NUMBERS: Final = tuple(
     f.name for f in fields(Character) if f.type in {"float", float} or f.name == "credits"
 )
@@ -46,27 +57,43 @@ def calibrate(series: Series, source: str, base: Character = SPARK_RTM) -> Calib
     if window is None:
         raise InvalidRecording(f"{source} has no window: it takes two snapshots at least.", "")
     found: dict[str, Any] = dict(_engine(series, window))
+    widest = _widest(series) or window
     return Calibration(
-        profiles={job.id: dict(_profiles(window, job)) for job in window.jobs.values()},
+        profiles={job.id: dict(_profiles(window, widest, job)) for job in window.jobs.values()},
         character=replace(base, **found),
         measured=tuple(found),
         source=source,
     )
 
 
-def _profiles(window: Window, job: Job) -> Iterator[tuple[str, Profile]]:
+def _widest(series: Series) -> Window | None:
+    """The part of a run in which there were the most instances, of several such parts the longest."""
+    parts: list[list[Snapshot]] = []
+    for snapshot in series.snapshots:
+        if parts and parts[-1][-1].layout.same_shape(snapshot.layout):
+            parts[-1].append(snapshot)
+        else:
+            parts.append([snapshot])
+    best = max(parts, key=lambda part: (len(part[0].layout.instance_row), len(part)))
+    return Series(tuple(best)).window() if len(best) > 1 else None
+
+
+def _profiles(window: Window, widest: Window, job: Job) -> Iterator[tuple[str, Profile]]:
     """Service time and its variation, the part of it that is CPU, and what comes out."""
     layout, instances = window.layout, window.instances
     taken = sum_by_node(layout, instances.taken)
-    service = ratio(sum_by_node(layout, instances.busy_s), taken)
+    taken_s = ratio(sum_by_node(layout, instances.busy_s), taken)
     square = ratio(sum_by_node(layout, instances.busy_sq_s2), taken)
     cpu = ratio(sum_by_node(layout, instances.cpu_s), sum_by_node(layout, instances.busy_s))
+    # Who mostly computes waits for the CPU with the rest of its time, and a simulated machine adds that.
+    service = np.where(cpu > MOSTLY_CPU, taken_s * np.minimum(cpu, 1.0), taken_s)
+    cpu = np.where(cpu > MOSTLY_CPU, 1.0, cpu)
     emitted = np.bincount(
         layout.edge_source, weights=window.edges.emitted, minlength=len(layout.node_names)
     )
     ways = np.bincount(layout.edge_source, minlength=len(layout.node_names))
     with np.errstate(invalid="ignore", divide="ignore"):
-        cv = np.sqrt(np.maximum(0.0, square / service**2 - 1))
+        cv = np.sqrt(np.maximum(0.0, square / taken_s**2 - 1))
         selectivity = emitted / ways / taken
     for operator in job.operators:
         node = layout.node_row[job.id, operator.name]
@@ -79,9 +106,35 @@ def _profiles(window: Window, job: Job) -> Iterator[tuple[str, Profile]]:
                 service_cv=_known(cv[node], before.service_cv),
                 cpu_share=_known(min(1.0, cpu[node]), before.cpu_share),
                 selectivity=_known(selectivity[node], before.selectivity),
+                zipf=_known(_zipf(widest, job, operator.name), before.zipf),
                 learned=True,
             ),
         )
+
+
+def _zipf(window: Window, job: Job, operator: str) -> float:
+    """How uneven keys are, so that the busiest of an operator's instances gets as much as it did: missing
+    where it has one instance only, or does not get its records by key.
+    """
+    layout = window.layout
+    rows = [
+        row
+        for (name, node, _), row in layout.instance_row.items()
+        if (name, node) == (job.id, operator)
+    ]
+    taken = window.instances.taken[rows]
+    by_key = any(edge.grouping is Grouping.BY_KEY for edge in job.parents[operator])
+    if not by_key or len(rows) < 2 or not taken.sum() > 0:
+        return np.nan
+    most = float(taken.max() / taken.sum())
+    groups = spread([1.0] * len(rows))
+
+    def apart(zipf: float) -> float:
+        return float(key_shares(KEYS, zipf, groups, len(rows)).max()) - most
+
+    if apart(0.0) >= 0:
+        return 0.0
+    return float(optimize.brentq(apart, 0.0, MOST_ZIPF)) if apart(MOST_ZIPF) > 0 else MOST_ZIPF
 
 
 def _known(value: float, otherwise: float | None) -> float | None:
@@ -101,14 +154,55 @@ def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
         transit = float(np.median(known))
         yield "transit_s", round(transit, 6)
         first = way[np.array([k is Kind.SOURCE for k in kinds]) & np.isfinite(way)]
-        if len(first):
-            yield "fetch_s", round(max(0.0, float(np.median(first)) - transit), 6)
+        read_s = _read_s(series)
+        if len(first) and read_s is not None:
+            more_s = max(0.0, float(np.median(first)) - transit)
+            yield "fetch_s", round(read_s + more_s, 6)
     if (stall := _stall_s(series)) is not None:
         yield "stall_s", round(max(0.0, stall - _per_task_s(window)), 4)
-    load = window.machines.load
-    if len(load) and np.isfinite(load).any():
+    computing = [float(np.nansum(s.machines.cores_busy)) for s in series.snapshots[1:]
+                 if np.isfinite(s.machines.cores_busy).any()]  # fmt: skip
+    if computing:
         busy = np.nansum(window.instances.cpu_s) / window.span_s
-        yield "constant_load", round(max(0.0, float(np.nansum(load) - busy)), 3)
+        yield "constant_load", round(max(0.0, float(np.mean(computing) - busy)), 3)
+
+
+def _read_s(series: Series) -> float | None:
+    """From a record's time in the log until it was read: what is left of its latency without the way
+    through the job. The median over parts of a few seconds, so that ends of batches do not count.
+    """
+    ends = series.snapshots[::PART]
+    parts = (Series(pair).window() for pair in pairwise(ends))
+    found = [left for part in parts if part is not None for left in _left_over_s(part)]
+    return max(0.0, float(np.median(found))) if found else None
+
+
+def _left_over_s(window: Window) -> Iterator[float]:
+    """Of each job, how much longer its records took than the channels and operators on their way."""
+    layout, edges = window.layout, window.edges
+    busy = sum_by_node(layout, window.instances.busy_s)
+    service = ratio(busy, sum_by_node(layout, window.instances.taken))
+    channel = ratio(edges.channel_s, edges.transfers)
+    for job in window.jobs.values():
+        if any(_behind(window, layout.source_row[job.id, one.name]) for one in job.sources):
+            continue  # what waits in the log waits for the job, not to be read
+        after: dict[str, float] = {source.name: 0.0 for source in job.sources}
+        for name in job.order:
+            if name in after:
+                continue
+            rows = [(layout.edge_row[job.id, e.source, name], e.source) for e in job.parents[name]]
+            flow = np.array([edges.emitted[row] for row, _ in rows])
+            sink = any(one.name == name for one in job.sinks)
+            way = [after[source] + (0.0 if sink else channel[row]) for row, source in rows]
+            total = flow.sum()
+            mean = float((flow * way).sum() / total) if total > 0 else np.nan
+            after[name] = mean if sink else mean + float(service[layout.node_row[job.id, name]])
+        sinks = [(layout.sink_row[job.id, one.name], after[one.name]) for one in job.sinks]
+        counted = sum(window.sinks.latencies[row] for row, _ in sinks)
+        latency_s = sum(window.sinks.latency_s[row] for row, _ in sinks)
+        on_the_way = sum(window.sinks.latencies[row] * way for row, way in sinks)
+        if counted > 0 and np.isfinite(latency_s + on_the_way):
+            yield float((latency_s - on_the_way) / counted)
 
 
 def _per_task_s(window: Window) -> float:
@@ -138,12 +232,17 @@ def _stall_s(series: Series) -> float | None:
     return float(np.mean(stalls)) if stalls else None
 
 
+def _behind(window: Window, row: int) -> bool:
+    """Whether a source has a backlog of a second or more, or nothing comes in by which that could be told."""
+    rate = window.sources.arrived[row] / window.span_s
+    return not (rate > 0 and window.lag[row] < rate)
+
+
 def _longest_s(window: Window) -> Iterator[tuple[str, float]]:
     """The longest latency of each job in a window that it began and ended without a backlog."""
-    layout, sources = window.layout, window.sources
+    layout = window.layout
     for (job, _), row in layout.source_row.items():
-        rate = sources.arrived[row] / window.span_s
-        if not (rate > 0 and window.lag[row] < rate):
+        if _behind(window, row):
             continue
         buckets = [
             bucket

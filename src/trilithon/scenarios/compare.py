@@ -4,6 +4,7 @@ rescaled is rescaled at the same time.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,8 @@ THROUGHPUT, LATENCY, RECOVERY = 0.10, 0.25, 0.25
 # A backlog of more than this many seconds of load is one; below it, it is worked off.
 BACKLOG_S: Final = 1.0
 MEMORY_BYTES: Final = 8e9
+# Snapshots by which the load at a moment is told.
+RECENT: Final = 5
 
 
 @dataclass(frozen=True)
@@ -132,14 +135,15 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
     looking.round()
     taken = [replace(looking.series.last, time_s=first.time_s)]
     generation = 1
-    for before, after in zip(real.snapshots, real.snapshots[1:], strict=False):
+    for before, after in pairwise(real.snapshots):
+        engine.advance(after.time_s - before.time_s)
         if not before.layout.same_shape(after.layout):
+            # Whoever looks sees another shape as soon as it is wanted, before it has its effect.
             generation += 1
             for name in after.layout.jobs:
                 if name in engine.jobs():
                     wanted = Allocation(name, generation, after.job(name).parallelism)
                     engine.apply(Reallocate(wanted))
-        engine.advance(after.time_s - before.time_s)
         looking.round()
         taken.append(replace(looking.series.last, time_s=after.time_s))
     return Series(tuple(taken))
@@ -208,12 +212,21 @@ def _recoveries(series: Series, job: str) -> Iterator[float | None]:
             continue
         if before.job(job).parallelism == after.job(job).parallelism:
             continue
-        limit = BACKLOG_S * _rate(series, job)
+        # By what came in just then: the counts of logs and readers are of moments half a second apart.
+        limit = BACKLOG_S * _rate(Series(snapshots[max(0, i - RECENT) : i + 1]), job)
         if _lag(before, job) <= limit:
             continue
-        done = (s.time_s for s in snapshots[i:] if job in s.layout.jobs and _lag(s, job) <= limit)
-        ended_s = next(done, None)
-        yield None if ended_s is None else ended_s - before.time_s
+        ended_s = _falls_below(snapshots[i - 1 :], job, limit)
+        yield None if ended_s is None else ended_s - after.time_s
+
+
+def _falls_below(snapshots: Sequence[Snapshot], job: str, limit: float) -> float | None:
+    """When a backlog is below a limit, between the two snapshots that it was above and below in."""
+    there = [(s.time_s, _lag(s, job)) for s in snapshots if job in s.layout.jobs]
+    for (before_s, more), (after_s, less) in pairwise(there):
+        if more > limit >= less:
+            return before_s + (after_s - before_s) * (more - limit) / (more - less)
+    return None
 
 
 def _lag(snapshot: Snapshot, job: str) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trilithon.measures import slo
+from trilithon.measures.group import sum_by
 from trilithon.measures.rates import input_rate
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
@@ -30,6 +31,8 @@ class JobLines:
     values: dict[str, list[float | None]] = field(default_factory=dict)
     input_per_s: list[float | None] = field(default_factory=list)
     lag: list[float | None] = field(default_factory=list)
+    # Records in the queues of all its instances.
+    queue: list[float | None] = field(default_factory=list)
     parallelism: dict[str, list[int]] = field(default_factory=dict)
 
 
@@ -62,6 +65,7 @@ class Figures:
         self.acted += acted
         rates = input_rate(window)
         nodes = self._nodes(layout)
+        queues = sum_by(layout.node_job[layout.instance_node], window.queue, len(layout.jobs))
         for row, name in enumerate(layout.jobs):
             lines = self.jobs.get(name)
             if lines is None:
@@ -74,6 +78,7 @@ class Figures:
             sources, first, operators = nodes[name]
             lines.input_per_s.append(_plain(rates[first].sum()))
             lines.lag.append(_plain(window.lag[sources].sum()))
+            lines.queue.append(_plain(queues[row]))
             for operator, node in operators:
                 lines.parallelism.setdefault(operator, [0] * before).append(
                     int(layout.parallelism[node])
@@ -99,7 +104,7 @@ class Figures:
         """What was not there in this round has a gap."""
         gaps: list[list[Any]] = [*self.load.values()]
         for lines in self.jobs.values():
-            gaps += [lines.utility, lines.satisfaction, lines.input_per_s, lines.lag]
+            gaps += [lines.utility, lines.satisfaction, lines.input_per_s, lines.lag, lines.queue]
             gaps += lines.values.values()
             for counts in lines.parallelism.values():
                 counts.extend([0] * (length - len(counts)))
@@ -144,7 +149,9 @@ class Figures:
 
 
 def _pad(lines: JobLines, length: int) -> None:
-    for line in (lines.utility, lines.satisfaction, lines.input_per_s, lines.lag):
+    for line in (
+        lines.utility, lines.satisfaction, lines.input_per_s, lines.lag, lines.queue
+    ):  # fmt: skip
         line.extend([None] * length)
 
 

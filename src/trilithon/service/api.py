@@ -44,6 +44,11 @@ STATUSES: Final[dict[type[TrilithonError], int]] = {
 ADDRESSES: Final = (
     ("GET", "/health", "whether the loop goes round and sees the engine; needs no token"),
     ("GET", "/cluster", "slots, machines, tenants with their quotas, what the engine can do"),
+    (
+        "GET",
+        "/cluster/crunch",
+        "whether it is large enough for all intents, and who needs how much",
+    ),
     ("GET", "/figures", "the live figures of all jobs"),
     ("GET", "/jobs", "all jobs in a line each"),
     ("POST", "/jobs", "accepts `spec`; `mode`, `anew`, and `dry_run` to be told only"),
@@ -222,6 +227,10 @@ def _cluster(app: FastAPI, daemon: Daemon) -> None:
     @app.get("/cluster")
     def cluster() -> dict[str, Any]:
         return views.cluster(daemon)
+
+    @app.get("/cluster/crunch")
+    def crunch() -> dict[str, Any]:
+        return views.crunch_of(daemon)
 
     @app.get("/figures")
     def figures() -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from trilithon.control.compact import CompactSeries
 from trilithon.control.explain import clock
 from trilithon.control.journal import Journal
 from trilithon.control.rows import EventRow, Wish
+from trilithon.errors import NotFound
+from trilithon.policies.henge.crunch import crunch
 from trilithon.recording.snapshots import job_to_json
 from trilithon.service.daemon import Daemon
 
@@ -84,6 +86,40 @@ def figures(daemon: Daemon, names: list[str] | None = None) -> list[dict[str, An
             if held.running and (names is None or name in names)
         }
         return summary(controller.assessment(), accepted)
+
+
+def crunch_of(daemon: Daemon) -> dict[str, Any]:
+    """Whether the cluster is large enough, by what the last round saw."""
+    controller = daemon.controller
+    scene, state = controller.scene, controller.books.state
+    found = None if scene is None else crunch(scene, state)
+    if found is None:
+        raise NotFound("Nothing was measured yet.", "Ask again after a few rounds.")
+    return {
+        "feasible": found.feasible,
+        "oversubscribed": found.oversubscribed,
+        "congested": found.congested,
+        "slots": found.slots,
+        "slots_needed": found.slots_needed,
+        "slots_missing": found.slots_missing,
+        "cores": found.cores,
+        "cores_needed": found.cores_needed,
+        "missed": list(found.missed),
+        "hungry": list(found.hungry),
+        "impossible": list(found.impossible),
+        "unknown": list(found.unknown),
+        "jobs": [
+            {
+                "job": need.job,
+                "has": need.has,
+                "needs": None if need.instances is None else need.slots,
+                "instances": None if need.instances is None else dict(need.instances),
+                "possible": need.possible,
+                "latency_ms": need.latency_ms,
+            }
+            for need in found.needs
+        ],
+    }
 
 
 def cluster(daemon: Daemon) -> dict[str, Any]:

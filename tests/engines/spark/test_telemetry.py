@@ -40,7 +40,7 @@ def sent(
     executor: str, second: int, instances: list[dict[str, Any]], error_us: float = 300
 ) -> dict[str, Any]:
     return {"version": 1, "executor": executor, "host": "h", "sequence": second, "time_us": second * 1e6,
-            "machine": {"cores": 2, "load": 1.5}, "clock": {"offset_us": 0, "error_us": error_us},
+            "machine": {"cores": 2, "load": 1.5, "cpu_machine": 0.4}, "clock": {"offset_us": 0, "error_us": error_us},
             "instances": instances}  # fmt: skip
 
 
@@ -139,8 +139,11 @@ def test_a_way_shorter_than_the_clocks_may_be_apart_is_missing(
 
 
 def test_a_load_that_the_machine_does_not_tell_is_missing() -> None:
-    report = report_of({**sent("0", 1, []), "machine": {"cores": 2, "load": -1}}, {})
+    report = report_of(
+        {**sent("0", 1, []), "machine": {"cores": 2, "load": -1, "cpu_machine": 0.4}}, {}
+    )
     assert report.machines.cores.tolist() == [2]
+    assert report.machines.cores_busy.tolist() == [0.8]
     assert str(report.machines.load[0]) == "nan"
 
 

@@ -21,9 +21,6 @@ _WITH_OUTAGE: Final = {
 }
 
 
-MOST_CREDITS: Final = 1e6
-
-
 class Waiting(StrEnum):
     """What becomes of records in queues when the instances of a job are changed."""
 
@@ -37,7 +34,7 @@ class Character:
     """An engine in numbers. A length of 0 is "at once"; `credits` of None is "no bound"."""
 
     name: str
-    # Records in flight to an instance: so many, or the work of so long, whichever is more.
+    # Records in flight to an instance: so many, or what it took in so long, whichever is more.
     credits: int | None
     credit_s: float
     # How long a record travels over an edge when nothing waits, and how long it is read for before.
@@ -72,14 +69,6 @@ class Character:
     @property
     def has_batches(self) -> bool:
         return self.stall_s > 0 or self.stall_per_task_s > 0
-
-    def limit(self, service_s: float) -> int | None:
-        """Records in flight to an instance with this service time."""
-        if self.credits is None:
-            return None
-        # Of records that cost nothing a million is as good as any number.
-        worth = self.credit_s / service_s if service_s > 0 else MOST_CREDITS
-        return max(self.credits, int(min(worth, MOST_CREDITS)))
 
 
 # Measured: decision 7 (credits, time to act), the stall as of the Spark engine, and for a chain of four stages on an idle

@@ -282,6 +282,13 @@ class SimulatedEngine:
                 if self.way is Way.FLUID and self.character.has_batches:
                     self._stall(stop_s)
                 self.run.advance(stop_s, self._rates(stop_s))
+                if self.character.credits is not None:
+                    tables.renew_limits(
+                        self.world,
+                        self.character.credits,
+                        self.character.credit_s,
+                        stop_s - self.now_s,
+                    )
                 self.now_s = stop_s
             self._fire()
 

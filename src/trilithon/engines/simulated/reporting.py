@@ -122,6 +122,7 @@ class Reporter:
             machine_keys=(name,),
             machines=Machines.of(
                 1, cores=[row["cores"]], load=[row["load"]],
+                cores_busy=[min(row["load"], row["cores"])],
                 **(known if self.tells_memory else {}),
             ),
         )  # fmt: skip

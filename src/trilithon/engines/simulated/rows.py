@@ -129,13 +129,13 @@ def _actors(job: Job, rows: JobRows, tasks: Mapping[str, int], character: Charac
     names = [name for name in job.order for _ in range(tasks.get(name, 0))]
     reader = Cost(character.reader_s, 0.0, DETERMINISTIC, 0.0, 1.0, 0.0, 0.0)
     costs = [rows.costs.get(name, reader) for name in names]
-    limits = [character.limit(cost.service_s) for cost in costs]
+    limit = UNLIMITED if character.credits is None else character.credits
     return tables.rows(
         tables.ACTOR,
         len(names),
         node=[rows.nodes[name] for name in names],
         shape=[cost.shape for cost in costs],
-        limit=[UNLIMITED if limit is None else limit for limit in limits],
+        limit=limit,
         service_s=[cost.service_s for cost in costs],
         cv=[cost.cv for cost in costs],
         cpu=[cost.cpu for cost in costs],

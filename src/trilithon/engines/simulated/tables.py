@@ -61,7 +61,7 @@ ACTOR: Final = _fields(
     "service_s cv cpu slow"
     " sent taken emitted busy_s busy_sq_s2 cpu_s gaps gap_s gap_sq_s2"
     " work_left_s since_s took_s wait_s lasts_s origin_s parked_since_s last_sent_s"
-    " held coming potential busy level rate spent_s",
+    " held coming potential busy level rate spent_s taken_before",
 )
 MACHINE: Final = _fields(
     "runnable computing_first",
@@ -161,3 +161,15 @@ def forget(world: World, job: int) -> None:
             getattr(world, table)[name][mine[table]] = 0.0
     world.edges["lost"][mine["edges"]] = 0.0
     world.histogram[nodes] = 0.0
+
+
+def renew_limits(world: World, least: int, credit_s: float, span_s: float) -> None:
+    """How many records may be in flight to each actor: so many, or what it took in so long, by how much it
+    took in the last span. The gate of the Spark engine does the same with each exchange.
+    """
+    actors = world.actors
+    took = actors["taken"] - actors["taken_before"]
+    actors["taken_before"] = actors["taken"]
+    worth = np.maximum(0.0, took) * credit_s / span_s
+    # What is in flight already stays there.
+    actors["limit"] = np.maximum(np.maximum(least, actors["in_flight"]), worth.astype(np.int64))

@@ -62,8 +62,10 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
     translator.settle()
     host = f"{sent['host']}/{sent['executor']}"
     machine = sent["machine"]
-    load = float(machine["load"])
-    machines = Machines.of(1, cores=[machine["cores"]], **({"load": [load]} if load >= 0 else {}))
+    # What a machine cannot tell is below 0.
+    told = {"load": machine["load"], "cores_busy": machine["cpu_machine"] * machine["cores"]}
+    known = {name: [float(value)] for name, value in told.items() if value >= 0}
+    machines = Machines.of(1, cores=[machine["cores"]], **known)
     return Report(
         sender=sender_of(application, str(sent["executor"])),
         sequence=int(sent["sequence"]),

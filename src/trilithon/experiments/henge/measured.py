@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
+from scipy import stats
 
 from trilithon.experiments.runs import Bools, Floats, Run, Steering
 
@@ -17,6 +18,7 @@ REDUCTION: Final = "REDUCTION"
 MET: Final = 0.995
 END_S: Final = 600.0
 HOUR_S: Final = 3600.0
+EARLY_S: Final = 1500.0
 
 
 def _henge(results: Results, variant: str) -> Run:
@@ -309,3 +311,20 @@ MEASURED: Final[Mapping[str, Callable[[Results], Values]]] = {
     "memory": memory,
     "reduction": reduction,
 }
+
+
+def _juice_and_queue(results: Results) -> str:
+    """Figure 9 of the report: the two move against each other."""
+    run = _only(results)[Steering.HENGE]
+    job = next(iter(_steps(run)), run.jobs[0])
+    early = run.times_s <= EARLY_S
+    values = (run.line(job, "juice")[early], run.line(job, "queue")[early])
+    found = stats.spearmanr(*values, nan_policy="omit")
+    return (
+        f"Up to {EARLY_S:g} s, juice and queue length of {job} have a rank correlation of "
+        f"{float(found.statistic):.2f}: the one falls as the other grows (report, figure 9)."
+    )
+
+
+# Findings that the paper shows without a number.
+NOTES: Final[Mapping[str, Callable[[Results], str]]] = {"juice": _juice_and_queue}

@@ -11,7 +11,9 @@ from typing import Any, Final
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Figure
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
-from trilithon.experiments.henge.measured import END_S, MEASURED
+from trilithon.experiments.henge.measured import END_S, MEASURED, NOTES
+from trilithon.experiments.henge.mixes import COUNT, FIRST, Mixed, Ranking, rank, run_mix
+from trilithon.experiments.henge.moved import Moved, Task, run_task, tasks
 from trilithon.experiments.runs import Run, Runner, Steering
 from trilithon.scenarios.forms import ChosenForm
 from trilithon.scenarios.scenario import chosen
@@ -67,6 +69,7 @@ class Outcome:
     figures: tuple[Beside, ...]
     # By variant, by who steered.
     ways: Mapping[str, Mapping[Steering, Summary]] = field(default_factory=dict)
+    note: str = ""
 
 
 @cache
@@ -93,6 +96,7 @@ def outcome(experiment: Experiment, runs: Mapping[tuple[str, Steering], Run]) ->
             variant.name: {s: Summary.of(by_variant[variant.name][s]) for s in Steering}
             for variant in experiment.variants
         },
+        NOTES[experiment.name](by_variant) if experiment.name in NOTES else "",
     )
 
 
@@ -114,6 +118,33 @@ def run_all(
             tell(f"{done} of {len(asked)} runs: {name} {variant_name} {steering}")
             if len(waiting[name]) == len(Steering) * len(EXPERIMENTS[name].variants):
                 yield outcome(EXPERIMENTS[name], waiting.pop(name))
+
+
+def _mix(seed: int, path: Path | None) -> Mixed:
+    return run_mix(seed, Builder(_chosen(path)))
+
+
+def run_mixes(workers: int, tell: Tell, path: Path | None = None, count: int = COUNT) -> Ranking:
+    """Random mixes, from the first seed that nobody has looked at."""
+    with pool(workers) as processes:
+        asked = [processes.submit(_mix, seed, path) for seed in range(FIRST, FIRST + count)]
+        for done, _ in enumerate(as_completed(asked), start=1):
+            tell(f"{done} of {count} mixes")
+        return rank([future.result() for future in asked])
+
+
+def _task(task: Task, path: Path | None) -> Moved:
+    return run_task(task, _chosen(path))
+
+
+def run_moved(workers: int, tell: Tell, path: Path | None = None) -> tuple[list[Moved], list[str]]:
+    """Every chosen number moved, and those that no run depends on."""
+    wanted, unused = tasks(_chosen(path))
+    with pool(workers) as processes:
+        asked = [processes.submit(_task, task, path) for task in wanted]
+        for done, _ in enumerate(as_completed(asked), start=1):
+            tell(f"{done} of {len(wanted)} runs with a number moved")
+        return [future.result() for future in asked], unused
 
 
 def pool(workers: int) -> ProcessPoolExecutor:
@@ -149,4 +180,28 @@ def as_data(found: Outcome) -> dict[str, Any]:
             }
             for variant, ways in found.ways.items()
         },
+    }
+
+
+def ranking_as_data(found: Ranking) -> dict[str, Any]:
+    return {
+        "mixes": found.mixes,
+        "ways": {
+            str(s): {"mean": found.mean[s], "p10": found.tenth[s], "rank": found.rank[s]}
+            for s in Steering
+        },
+        "better": [
+            {"way": str(a), "than": str(b), "mixes": count, "same": found.same[a, b]}
+            for (a, b), count in found.better.items()
+        ],
+    }
+
+
+def moved_as_data(one: Moved) -> dict[str, Any]:
+    task = one.task
+    return {
+        "run": f"{task.experiment} {task.variant}",
+        "number": task.path,
+        "factor": task.factor,
+        "satisfaction": {str(way): value for way, value in one.satisfaction.items()},
     }

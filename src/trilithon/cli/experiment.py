@@ -1,0 +1,139 @@
+"""Owns the papers' experiments on the command line: run them, print ours beside theirs, write the page."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from trilithon.cli.output import Format, Output, answer, progress, table
+from trilithon.errors import FileUnwritable, NotFound
+
+if TYPE_CHECKING:
+    from trilithon.experiments.henge.mixes import Ranking
+    from trilithon.experiments.henge.moved import Moved
+    from trilithon.experiments.henge.suite import Outcome
+
+app = typer.Typer(help="The papers' experiments.", no_args_is_help=True)
+Tell = Callable[[str], None]
+MIXES: Final = "mixes"
+CHOSEN: Final = "chosen"
+SPARK: Final = "spark-diurnal"
+ALL: Final = "all"
+
+
+@app.command("henge")
+def henge_command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment, mixes, chosen, spark-diurnal, or all.", show_default=False
+        ),
+    ],
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Write the page of results here; with `all`.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", help="Processes side by side.", min=1)] = max(
+        1, os.cpu_count() or 1
+    ),
+    chosen: Annotated[
+        Path | None, typer.Option("--chosen", help="Another file of chosen numbers.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run Henge's experiments on the simulated cluster; `spark-diurnal` runs on Spark."""
+    # Compiled loops are slow to import, and most commands do without.
+    from trilithon.experiments.henge import suite  # noqa: PLC0415
+    from trilithon.experiments.henge.catalogue import EXPERIMENTS  # noqa: PLC0415
+    from trilithon.experiments.henge.page import Whole, page  # noqa: PLC0415
+
+    known = [*EXPERIMENTS, MIXES, CHOSEN, SPARK, ALL]
+    if name not in known:
+        raise NotFound(f"There is no experiment {name!r}.", f"There are: {', '.join(known)}.")
+    if into is not None:
+        _writable(into)
+    if name == SPARK:
+        _spark(output)
+        return
+    names = list(EXPERIMENTS) if name == ALL else [name] if name in EXPERIMENTS else []
+    data: dict[str, Any] = {}
+    ranking, changes, unused = None, list["Moved"](), list[str]()
+    with progress() as tell:
+        outcomes = sorted(
+            suite.run_all(names, workers, tell, chosen),
+            key=lambda one: names.index(one.experiment.name),
+        )
+        if name in {MIXES, ALL}:
+            ranking = suite.run_mixes(workers, tell, chosen)
+        if name in {CHOSEN, ALL}:
+            changes, unused = suite.run_moved(workers, tell, chosen)
+    whole = Whole(outcomes, ranking, changes, unused)
+    if into is not None:
+        into.write_text(page(whole), encoding="utf-8")
+    data = {
+        "experiments": [suite.as_data(one) for one in outcomes],
+        "mixes": None if ranking is None else suite.ranking_as_data(ranking),
+        "chosen": [suite.moved_as_data(one) for one in changes],
+    }
+    answer(output, data, lambda console: _draw(console, outcomes, ranking, changes))
+
+
+def _writable(path: Path) -> None:
+    """Hours of running must not end in a folder that is not there."""
+    if not path.parent.is_dir():
+        raise FileUnwritable(f"There is no folder {path.parent}.", "Make it, or choose another.")
+
+
+def _spark(output: Format) -> None:
+    from trilithon.experiments.henge import spark_diurnal  # noqa: PLC0415
+
+    with progress() as tell:
+        found = spark_diurnal.run(tell)
+    rows = [(one.policy, one.satisfaction, one.worst_tenth, one.actions) for one in found]
+    data = [one.as_data() for one in found]
+    heads = ("policy", "satisfaction", "worst tenth", "actions")
+    answer(output, data, lambda console: console.print(table(None, heads, rows)))
+
+
+def _draw(
+    console: Console,
+    outcomes: "list[Outcome]",
+    ranking: "Ranking | None",
+    changes: "list[Moved]",
+) -> None:
+    from trilithon.experiments.henge.page import number  # noqa: PLC0415
+    from trilithon.experiments.runs import Steering  # noqa: PLC0415
+
+    for one in outcomes:
+        rows = [
+            (b.figure.what, number(b.figure.value, b.figure.unit), number(b.ours, b.figure.unit),
+             {True: "worse", False: "", None: ""}[b.worse])
+            for b in one.figures
+        ]  # fmt: skip
+        console.print(table(one.experiment.name, ("figure", "paper", "here", ""), rows))
+        ways = [
+            (
+                variant,
+                *(f"{100 * found[s].average:.1f} %" for s in Steering),
+                found[Steering.HENGE].actions,
+            )
+            for variant, found in one.ways.items()
+        ]
+        heads = ("satisfaction", *(str(s) for s in Steering), "actions")
+        console.print(table(None, heads, ways))
+        console.print()
+    if ranking is not None:
+        mixed = [(str(s), ranking.mean[s], ranking.tenth[s], ranking.rank[s]) for s in Steering]
+        heads = ("satisfaction", "mean", "10th percentile", "rank")
+        console.print(table(f"{ranking.mixes} random mixes", heads, mixed))
+    if changes:
+        from trilithon.experiments.henge.moved import WAYS  # noqa: PLC0415
+
+        moved = [
+            (one.task.experiment, one.task.path or "as chosen", one.task.factor,
+             *(f"{100 * one.satisfaction[way]:.1f} %" for way in WAYS))
+            for one in changes
+        ]  # fmt: skip
+        console.print(table("chosen numbers", ("run", "number", "×", *map(str, WAYS)), moved))

@@ -1,0 +1,216 @@
+"""Owns the page of Henge's results: ours beside the paper's, why where we are worse, what no choice can turn."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trilithon.experiments.henge.mixes import FIRST, Ranking
+from trilithon.experiments.henge.moved import WAYS, Moved
+from trilithon.experiments.henge.reasons import REASONS
+from trilithon.experiments.henge.suite import Beside, Outcome, Summary
+from trilithon.experiments.runs import Steering
+
+COMMAND: Final = "trilithon experiment henge"
+_UNITS: Final = {"s": " s", "h": " h", "ratio": "", "times": " ×"}
+HEAD: Final = f"""# Henge's experiments
+
+`{COMMAND} all --into docs/results/henge.md` writes this page; `{COMMAND} NAME` runs one experiment and prints
+its part. Everything on it is simulated: the papers' jobs on the engine `storm`, as flows, in steps of a second
+([the simulated cluster](../concepts/simulated.md)). Jobs, intents, priorities, loads and faults are the paper's
+(SoCC'18, and the report before it); Henge runs with the paper's parameters, equation 4 stands alone, the guard
+lets everything through, and nothing acts for the first 900 s. What the texts leave open stands in one file for
+all experiments, `src/trilithon/scenarios/chosen.yaml`, and nothing of it was changed to meet a figure.
+
+Any absolute figure can be had by choosing service times. So the numbers beside the paper's tell whether the
+same things happen, not who is faster; [what no choice can turn](#what-no-choice-can-turn) tells more.
+
+Four ways of running are compared. **Henge** is the policy. **Uncontrolled** leaves every job as it began.
+**Manual** begins with the instances that somebody would give by hand so that all intents are met at median load:
+from one each, the busiest operator of a job that misses its intent gets more until none does. **Best static**
+begins with the best allocation that a search finds for the whole run, which knows all of it in advance: a hill
+climb over all operators, from the manual one and from one for the highest load. Satisfaction is the share of
+the maximum utility that is reached.
+"""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Everything that a page tells."""
+
+    outcomes: Sequence[Outcome]
+    ranking: Ranking | None = None
+    moved: Sequence[Moved] = ()
+    unused: Sequence[str] = ()
+
+
+def page(whole: Whole) -> str:
+    parts = [HEAD, *(_experiment(one) for one in whole.outcomes)]
+    if whole.ranking is not None or whole.moved:
+        parts.append("## What no choice can turn\n")
+    if whole.ranking is not None:
+        parts.append(_ranking(whole.ranking))
+    if whole.moved:
+        parts.append(_moved(whole.moved, whole.unused))
+    return "\n".join(parts)
+
+
+def number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    if unit == "ratio":
+        return f"{100 * value:.1f} %" if value >= 0.001 or value == 0 else f"{100 * value:.2g} %"
+    digits = 0 if abs(value) >= 100 or value == round(value) else 1
+    return f"{value:,.{digits}f}{_UNITS.get(unit, ' ' + unit)}"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _experiment(found: Outcome) -> str:
+    one = found.experiment
+    chosen = "".join(f"; {what}" for what in one.chosen).removeprefix("; ")
+    parts = [
+        f"## {one.name}\n",
+        f"{one.about[0].upper()}{one.about[1:]} ({one.source}). Chosen: {chosen or 'nothing'}.\n",
+        _table(
+            ("", "paper", "here", ""),
+            [
+                (
+                    beside.figure.what,
+                    number(beside.figure.value, beside.figure.unit),
+                    number(beside.ours, beside.figure.unit),
+                    _verdict(beside),
+                )
+                for beside in found.figures
+            ],
+        ),
+    ]
+    if found.note:
+        parts.append(f"{found.note}\n")
+    why = [reason for beside in found.figures if (reason := why_worse(one.name, beside))]
+    parts += [f"- {reason}" for reason in dict.fromkeys(why)]
+    if why:
+        parts.append("")
+    parts.append(_ways(found.ways))
+    return "\n".join(parts)
+
+
+def _verdict(beside: Beside) -> str:
+    return {None: "", True: "worse", False: ""}[beside.worse]
+
+
+def why_worse(experiment: str, beside: Beside) -> str | None:
+    """Why we are worse, in a sentence; or why there is no number."""
+    if beside.worse or beside.ours is None:
+        return REASONS.get((experiment, beside.figure.what))
+    return None
+
+
+def _ways(ways: Mapping[str, Mapping[Steering, Summary]]) -> str:
+    heads = ("satisfaction, mean / at the end", *(str(s) for s in Steering), "Henge's actions")
+
+    def cell(summary: Summary) -> str:
+        return f"{100 * summary.average:.1f} / {100 * summary.at_end:.1f} %"
+
+    rows = [
+        (name, *(cell(found[s]) for s in Steering), str(found[Steering.HENGE].actions))
+        for name, found in ways.items()
+    ]
+    return _table(heads, rows)
+
+
+def _ranking(found: Ranking) -> str:
+    rows = [
+        (
+            str(s),
+            f"{100 * found.mean[s]:.1f} %",
+            f"{100 * found.tenth[s]:.1f} %",
+            f"{found.rank[s]:.2f}",
+        )
+        for s in Steering
+    ]
+    pairs = [
+        (str(other), str(found.better[Steering.HENGE, other]), str(found.same[Steering.HENGE, other]),
+         str(found.better[other, Steering.HENGE]))
+        for other in Steering
+        if other is not Steering.HENGE
+    ]  # fmt: skip
+    return "\n".join(
+        [
+            "### Random mixes\n",
+            (
+                f"{found.mixes} mixes of three to ten jobs, drawn from seeds {FIRST} to {FIRST + found.mixes - 1} "
+                "that were not looked at while anything was developed: shapes, intents, priorities, loads over two "
+                "hours, and clusters from ample to too small. Mean satisfaction while Henge may act, the tenth "
+                f"percentile over the mixes, and the mean rank (`{COMMAND} mixes`):\n"
+            ),
+            _table(("", "satisfaction", "10th percentile", "rank"), rows),
+            "Henge against the others, in how many mixes (less than half a percent apart is the same):\n",
+            _table(("", "Henge better", "the same", "Henge worse"), pairs),
+        ]
+    )
+
+
+def _moved(found: Sequence[Moved], unused: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            "### Every chosen number, half and half as much again\n",
+            (
+                "Mean satisfaction of Henge / uncontrolled / manual in a run in which the number plays a part "
+                f"(`{COMMAND} chosen`). The first row of a run is with everything as chosen.\n"
+            ),
+            _table(("run", "number", "× 0.5", "× 1.5"), _moved_rows(found)),
+            _changes(found),
+            f"No run of these depends on {', '.join(f'`{path}`' for path in unused)}.\n",
+        ]
+    )
+
+
+def _three(one: Moved | None) -> str:
+    if one is None:
+        return "the same"
+    return " / ".join(f"{100 * one.satisfaction[way]:.1f}" for way in WAYS) + " %"
+
+
+def _moved_rows(found: Sequence[Moved]) -> Iterator[tuple[str, str, str, str]]:
+    by_key = {
+        (one.task.experiment, one.task.variant, one.task.path, one.task.factor): one
+        for one in found
+    }
+    seen = dict.fromkeys((o.task.experiment, o.task.variant, o.task.path) for o in found)
+    order = sorted(seen, key=lambda key: ([*seen].index((*key[:2], None)), key[2] or ""))
+    for experiment, variant, path in order:
+        run = f"{experiment} {variant}"
+        if path is None:
+            yield run, "as chosen", _three(by_key[experiment, variant, None, 1.0]), ""
+            continue
+        half, more = (by_key.get((experiment, variant, path, f)) for f in (0.5, 1.5))
+        yield run, f"`{path}`", _three(half), _three(more)
+
+
+def _changes(found: Sequence[Moved]) -> str:
+    """In how many runs the order of the ways stayed as it was."""
+    base = {
+        (one.task.experiment, one.task.variant): one.satisfaction
+        for one in found
+        if one.task.path is None
+    }
+    others = [one for one in found if one.task.path is not None]
+    better = sum(
+        one.satisfaction[Steering.HENGE] >= one.satisfaction[Steering.NOBODY] for one in others
+    )
+    moves = [
+        abs(
+            one.satisfaction[Steering.HENGE]
+            - base[one.task.experiment, one.task.variant][Steering.HENGE]
+        )
+        for one in others
+    ]
+    small = sum(move <= 0.05 for move in moves)
+    return (
+        f"Of {len(others)} runs with a number moved, Henge is at least as good as uncontrolled in {better}, and "
+        f"its satisfaction moves by at most five percentage points in {small}; the largest move is "
+        f"{100 * max(moves, default=0.0):.1f} points.\n"
+    )

@@ -1,0 +1,235 @@
+"""From runs to figures, mixes and moved numbers, and to a page that hides nothing."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from trilithon.cli.main import app
+from trilithon.errors import FileUnwritable, NotFound
+from trilithon.experiments.build import Builder
+from trilithon.experiments.definition import Figure
+from trilithon.experiments.henge.catalogue import EXPERIMENTS
+from trilithon.experiments.henge.measured import MEASURED, stays_from
+from trilithon.experiments.henge.mixes import FIRST, Mixed, mix, rank
+from trilithon.experiments.henge.moved import RUNS, Moved, Task, moved, numbers, tasks
+from trilithon.experiments.henge.page import HEAD, Whole, number, page
+from trilithon.experiments.henge.reasons import REASONS
+from trilithon.experiments.henge.suite import Beside, Outcome, Summary
+from trilithon.experiments.runs import Act, Run, Steering
+from trilithon.scenarios.scenario import chosen
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+PAGE = ROOT / "docs" / "results" / "henge.md"
+
+
+def run(shares: list[list[float]], acts: tuple[Act, ...] = ()) -> Run:
+    """A run of jobs with a maximum of 10 each, a look every 100 s, the policy from 200 s on."""
+    utility = 10 * np.array(shares)
+    jobs = tuple(f"papers/t{i + 1}" for i in range(len(shares)))
+    return Run(
+        name="made",
+        steering=Steering.HENGE,
+        from_s=200.0,
+        times_s=100.0 * np.arange(1, utility.shape[1] + 1),
+        jobs=jobs,
+        maxima=np.full(len(jobs), 10.0),
+        starts_s=np.zeros(len(jobs)),
+        lines={
+            "utility": utility,
+            "juice": np.array(shares),
+            "latency.mean": utility,
+            "queue": utility,
+        },
+        acts=acts,
+        first={job: {"a": 1} for job in jobs},
+        last={job: {"a": 2} for job in jobs},
+        memory=np.full(utility.shape[1], 0.25),
+    )
+
+
+def test_something_holds_from_when_it_is_not_broken_any_more() -> None:
+    times = np.array([1.0, 2.0, 3.0, 4.0])
+    assert stays_from(times, np.array([False, True, True, True])) == 2
+    assert stays_from(times, np.array([True, True, False, True])) == 4
+    assert stays_from(times, np.array([True, True, True, False])) is None
+
+
+def test_what_is_worth_nothing_counts_as_nothing() -> None:
+    found = run([[0.1, 0.2, 1.0, 1.0], [0.5, np.nan, np.nan, 1.0]])
+    assert found.satisfaction == pytest.approx([0.3, 0.1, 0.5, 1.0])
+    assert found.average == pytest.approx(0.75)  # of the time in which the policy may act
+
+
+def test_steps_are_counted_when_they_changed_something() -> None:
+    acts = (
+        Act(300, "papers/t1", "RECONFIGURATION", True, 15.0),
+        Act(300, "papers/t2", "RECONFIGURATION", False, 0.0),
+        Act(400, None, "CONVERGED_ALL_MET", False, 0.0),
+    )
+    found = run([[0, 0, 1, 1], [0, 0, 1, 1]], acts)
+    values = MEASURED["priorities"]({"nine": {Steering.HENGE: found}})
+    assert values == {"all intents met after": 100.0, "Reconfigurations": 1.0}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_says_how_its_figures_are_measured(name: str) -> None:
+    assert name in MEASURED
+
+
+@pytest.mark.parametrize(
+    ("at_least", "paper", "ours", "worse"),
+    [(True, 100, 99.5, False), (True, 100, 98, True), (False, 100, 98, False),
+     (False, 100, 102, True), (True, 100, None, None)],
+)  # fmt: skip
+def test_worse_is_worse_by_more_than_a_hundredth(
+    at_least: bool, paper: float, ours: float | None, worse: bool | None
+) -> None:
+    figure = Figure("it", paper, "s", "SoCC'18", at_least=at_least)
+    assert Beside(figure, ours).worse is worse
+
+
+def test_a_mix_is_its_seeds_alone() -> None:
+    builder = Builder(chosen())
+    assert repr(mix(3, builder)) == repr(mix(3, builder))
+    assert len({repr(mix(seed, builder).jobs) for seed in range(8)}) == 8
+    sizes = [len(mix(seed, builder).jobs) for seed in range(8)]
+    assert min(sizes) >= 3
+    assert max(sizes) <= 10
+
+
+def test_ranks_count_who_is_ahead() -> None:
+    found = []
+    for seed in range(20):
+        worst = 0.1 + 0.02 * seed
+        ways = {
+            Steering.HENGE: worst + 0.2,
+            Steering.NOBODY: worst,
+            Steering.MANUAL: worst + 0.1,
+            Steering.STATIC: worst + 0.201,
+        }
+        found.append(Mixed(FIRST + seed, 3, 2, ways))
+    ranking = rank(found)
+    assert ranking.rank == {
+        Steering.HENGE: 1.0, Steering.STATIC: 1.0, Steering.MANUAL: 3.0, Steering.NOBODY: 4.0,
+    }  # fmt: skip
+    assert ranking.better[Steering.HENGE, Steering.MANUAL] == 20
+    assert ranking.same[Steering.HENGE, Steering.STATIC] == 20
+
+
+def test_every_chosen_number_is_moved_in_some_run_or_named_as_unused() -> None:
+    form = chosen()
+    wanted, unused = tasks(form)
+    moves = {task.path for task in wanted if task.path is not None}
+    assert moves | set(unused) == set(numbers(form))
+    assert not moves & set(unused)
+    assert [task for task in wanted if task.path is None] == [
+        Task(name, variant, None, 1.0) for name, variant in RUNS
+    ]
+    # What no experiment of Henge's can depend on, and nothing else.
+    assert all(
+        path.startswith(
+            ("machine", "storm.restart", "storm.waiting", "assumed.", "rates.", "profiles.")
+        )
+        for path in unused
+    )
+    assert not any(path.startswith("profiles.pageload") for path in unused)
+
+
+def test_a_number_is_moved_as_what_it_is() -> None:
+    form = chosen()
+    half = moved(form, "storm.transit", 0.5)
+    assert half is not None
+    assert half.storm.transit == "1 ms"
+    more = moved(form, "henge.tasks", 1.5)
+    assert more is not None
+    assert more.henge is not None
+    assert more.henge.tasks == 96
+    assert moved(form, "henge.instances.pageload", 0.5) is None  # there is no half an instance
+    share = moved(form, "profiles.pageload.join.cpu_share", 1.5)
+    assert share is not None
+    assert share.profiles["pageload"]["join"].cpu_share == pytest.approx(0.3)
+
+
+def test_a_page_tells_the_paper_ours_and_why_where_we_are_worse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = EXPERIMENTS["priorities"]
+    summary = Summary(0.5, {15: 0.1, 50: 0.5, 90: 0.9}, 0.75, 7, 12)
+    outcome = Outcome(
+        experiment,
+        (Beside(experiment.figures[0], 1800.0), Beside(experiment.figures[1], 9.0)),
+        {"nine": dict.fromkeys(Steering, summary)},
+    )
+    monkeypatch.setitem(REASONS, ("priorities", "all intents met after"), "Because of this.")
+    text = page(Whole([outcome]))
+    assert "| all intents met after | 900 s | 1,800 s | worse |" in text
+    assert "| Reconfigurations | 13 steps | 9 steps |  |" in text
+    assert "- Because of this." in text
+    assert "50.0 / 75.0 %" in text
+
+
+def test_the_page_of_moved_numbers_compares_with_what_was_chosen() -> None:
+    ways = {Steering.HENGE: 0.9, Steering.NOBODY: 0.1, Steering.MANUAL: 0.8}
+    worse = {**ways, Steering.HENGE: 0.7}
+    text = page(
+        Whole([], None, [
+            Moved(Task("diurnal", "two-days", None, 1.0), ways),
+            Moved(Task("diurnal", "two-days", "storm.outage", 0.5), ways),
+            Moved(Task("diurnal", "two-days", "storm.outage", 1.5), worse),
+        ], ["machine.cores"])
+    )  # fmt: skip
+    assert (
+        "| diurnal two-days | `storm.outage` | 90.0 / 10.0 / 80.0 % | 70.0 / 10.0 / 80.0 % |"
+        in text
+    )
+    assert "the largest move is 20.0 points" in text
+    assert "`machine.cores`" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(0.8812, "ratio", "88.1 %"), (0.000006, "ratio", "0.0006 %"), (5734, "s", "5,734 s"),
+     (6.7, "times", "6.7 ×"), (None, "s", "–")],
+)  # fmt: skip
+def test_numbers_are_written_with_their_unit(value: float | None, unit: str, shown: str) -> None:
+    assert number(value, unit) == shown
+
+
+def test_the_written_page_has_every_figure_and_a_reason_for_each_that_is_worse() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.startswith(HEAD)
+    for name, experiment in EXPERIMENTS.items():
+        section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        for figure in experiment.figures:
+            row = next(
+                line for line in section.splitlines() if line.startswith(f"| {figure.what} |")
+            )
+            missing = row.split("|")[3].strip() == "–"
+            if row.rstrip(" |").endswith("worse") or missing:
+                assert REASONS[name, figure.what] in section
+    assert re.search(r"200 mixes of three to ten jobs", text)
+    assert "### Every chosen number" in text
+
+
+def test_an_experiment_is_run_and_printed_by_its_name() -> None:
+    done = CliRunner().invoke(app, ["experiment", "henge", "failure", "--workers", "2"])
+    assert done.exit_code == 0, done.output
+    assert "actions while numbers are missing" in done.stdout
+    assert "best static" in done.stdout
+
+
+def test_an_experiment_that_is_not_there_or_a_page_that_cannot_be_written_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    for arguments, error in (
+        (["experiment", "henge", "magic"], NotFound),
+        (
+            ["experiment", "henge", "all", "--into", str(tmp_path / "no" / "page.md")],
+            FileUnwritable,
+        ),
+    ):
+        done = CliRunner().invoke(app, arguments)
+        assert isinstance(done.exception, error)

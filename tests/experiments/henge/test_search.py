@@ -1,0 +1,74 @@
+"""Allocations that stay: by hand at median load, and the best that a search finds."""
+
+from dataclasses import replace
+
+import pytest
+
+from trilithon.experiments.build import Builder
+from trilithon.experiments.henge.catalogue import EXPERIMENTS
+from trilithon.experiments.search import (
+    Allocations,
+    Search,
+    allocated,
+    by_hand,
+    for_peak,
+    groups,
+    look,
+)
+from trilithon.scenarios.scenario import Scenario, chosen
+from trilithon.workloads.shapes import Shape, Step
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    """Two PageLoads, alike, whose load doubles half way; forty minutes."""
+    experiment = EXPERIMENTS["spikes"]
+    found = Builder(chosen()).scenario(experiment, experiment.variants[0])
+    loads: dict[str, Shape] = {"loads": Step(170.0, 340.0, 1200.0)}
+    jobs = tuple(replace(fed, loads=loads) for fed in found.jobs)
+    return replace(found, jobs=jobs, length_s=2400.0, warm_up_s=300.0)
+
+
+def total(wanted: Allocations) -> int:
+    return sum(sum(counts.values()) for counts in wanted.values())
+
+
+def test_jobs_that_are_alike_are_one_group(scenario: Scenario) -> None:
+    assert [len(jobs) for jobs in groups(scenario).values()] == [2]
+    first, second = scenario.jobs
+    other = replace(second, job=replace(second.job, intent=replace(second.job.intent, priority=9)))
+    assert len(groups(replace(scenario, jobs=(first, other)))) == 2
+
+
+def test_by_hand_all_intents_are_met_at_median_load_and_nothing_is_given_for_more(
+    scenario: Scenario,
+) -> None:
+    wanted = by_hand(scenario)
+    of = groups(scenario)
+    steady = replace(
+        scenario,
+        jobs=tuple(
+            replace(fed, loads={"loads": Step(255.0, 255.0, 10.0)}) for fed in scenario.jobs
+        ),
+        length_s=600.0,
+    )
+    found = look(allocated(steady, of, wanted), 300.0)
+    assert min(found.satisfaction.values()) > 0.99
+    assert total(wanted) < total(for_peak(replace(scenario, jobs=scenario.jobs))) + 4
+    assert all(count >= 1 for counts in wanted.values() for count in counts.values())
+
+
+def test_a_search_finds_nothing_worse_than_what_it_begins_with(scenario: Scenario) -> None:
+    search = Search(scenario, scenario.warm_up_s, most=20)
+    starts = [by_hand(scenario), for_peak(scenario)]
+    best = search.best(starts)
+    assert search.worth(best) >= max(map(search.worth, starts))
+    assert search.worth(best) > 0.97
+    assert len(search.tried) <= 21
+
+
+def test_a_search_gives_up_when_it_has_tried_enough(scenario: Scenario) -> None:
+    tight = replace(scenario, machines=scenario.machines[:1])
+    search = Search(tight, tight.warm_up_s, most=5)
+    search.best([by_hand(tight)])
+    assert len(search.tried) <= 6

@@ -23,8 +23,8 @@ from trilithon.scenarios.scenario import Scenario
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 # Candidates of a search; fewer where a single one takes long.
-MOST_TRIED: Final = 120
-MOST_JOB_HOURS: Final = 10_000
+MOST_TRIED: Final = 60
+MOST_JOB_HOURS: Final = 5_000
 # Nothing stood between Henge and Storm: the guard lets everything through that is possible at all.
 UNGUARDED: Final = Limits(
     round_s=ROUND_S,

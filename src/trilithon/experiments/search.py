@@ -2,7 +2,7 @@
 finds for the whole run.
 
 Jobs that are alike get the same numbers. Candidates are tried in coarse runs (steps of five seconds, a look
-each minute); what is reported of the one that is chosen comes from a run like all others.
+every two minutes); what is reported of the one that is chosen comes from a run like all others.
 """
 
 import math
@@ -25,7 +25,7 @@ Counts = dict[str, int]
 # By group: how many instances each operator has.
 Allocations = dict[str, Counts]
 STEP_S: Final = 5.0
-LOOK_S: Final = 60.0
+LOOK_S: Final = 120.0
 # By hand: how long one waits to see what came of a change, and how often one tries.
 SETTLE_S: Final = 300.0
 BY_HAND: Final = 200

@@ -72,9 +72,9 @@ CASES: Final = (
 )
 
 
-# The parts in which a load is steady for a while, without the seconds in which it changes.
+# The parts in which a load is steady for a while, without the seconds in which it changes or a backlog goes.
 PARTS: Final = tuple(
-    Part(f"load {share:.0%}", i * STEP_S + 5, (i + 1) * STEP_S)
+    Part(f"load {share:.0%}", i * STEP_S + (5 if STEPS[i - 1] < 1 else 20), (i + 1) * STEP_S)
     for i, share in enumerate(STEPS)
     if share < 1
 )

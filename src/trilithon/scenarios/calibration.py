@@ -17,7 +17,7 @@ from scipy import optimize
 from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.cost import key_shares
 from trilithon.errors import InvalidRecording, InvalidScenario, Problem
-from trilithon.measures.group import ratio, sum_by_node
+from trilithon.measures.group import ratio, sum_by, sum_by_node
 from trilithon.model.groups import spread
 from trilithon.model.job import Grouping, Job, Kind
 from trilithon.model.layout import KINDS
@@ -92,9 +92,11 @@ def _profiles(window: Window, widest: Window, job: Job) -> Iterator[tuple[str, P
         layout.edge_source, weights=window.edges.emitted, minlength=len(layout.node_names)
     )
     ways = np.bincount(layout.edge_source, minlength=len(layout.node_names))
+    # By the edges' counts: instances that have gone since are not in the rows.
+    came = sum_by(layout.edge_target, window.edges.taken, len(layout.node_names))
     with np.errstate(invalid="ignore", divide="ignore"):
         cv = np.sqrt(np.maximum(0.0, square / taken_s**2 - 1))
-        selectivity = emitted / ways / taken
+        selectivity = emitted / ways / came
     for operator in job.operators:
         node = layout.node_row[job.id, operator.name]
         before = operator.profile or Profile()

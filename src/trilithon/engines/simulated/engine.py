@@ -49,6 +49,8 @@ UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # How often is looked whether a job has been drained at a boundary, and how long at the most.
 LOOK_S: Final = 0.01
 LONGEST_DRAIN_S: Final = 30.0
+# How often credits are renewed by what was taken, at the most.
+EXCHANGE_S: Final = 0.1
 # Tasks and slots of a cluster of which nobody said how many it has.
 UNBOUNDED: Final = 1_000_000
 
@@ -133,6 +135,7 @@ class SimulatedEngine:
         self._sequences: dict[str, int] = {}
         self._reporter: Reporter | None = None
         self._lost: list[str] = []
+        self._renewed_s = 0.0
 
     @property
     def world(self) -> World:
@@ -282,15 +285,16 @@ class SimulatedEngine:
                 if self.way is Way.FLUID and self.character.has_batches:
                     self._stall(stop_s)
                 self.run.advance(stop_s, self._rates(stop_s))
-                if self.character.credits is not None:
-                    tables.renew_limits(
-                        self.world,
-                        self.character.credits,
-                        self.character.credit_s,
-                        stop_s - self.now_s,
-                    )
                 self.now_s = stop_s
+                self._renew_credits()
             self._fire()
+
+    def _renew_credits(self) -> None:
+        """As often as the executors exchange their counts, or with each step if that is longer."""
+        character, since_s = self.character, self.now_s - self._renewed_s
+        if character.credits is not None and since_s >= EXCHANGE_S:
+            tables.renew_limits(self.world, character.credits, character.credit_s, since_s)
+            self._renewed_s = self.now_s
 
     def _fire(self) -> None:
         while self._timers and self._timers[0][0] <= self.now_s + 1e-9:

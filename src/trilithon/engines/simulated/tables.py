@@ -171,5 +171,4 @@ def renew_limits(world: World, least: int, credit_s: float, span_s: float) -> No
     took = actors["taken"] - actors["taken_before"]
     actors["taken_before"] = actors["taken"]
     worth = np.maximum(0.0, took) * credit_s / span_s
-    # What is in flight already stays there.
-    actors["limit"] = np.maximum(np.maximum(least, actors["in_flight"]), worth.astype(np.int64))
+    actors["limit"] = np.maximum(least, worth.astype(np.int64))

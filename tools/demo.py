@@ -22,7 +22,7 @@ from rich.text import Text
 WARM_S = 60
 CALM_S = 40
 DOUBLES = "ads/pageload"
-PHASES = ("before", "worst, with twice the load", "at the end")
+PHASES = ("before", "at worst", "at the end")
 
 
 def main() -> None:
@@ -123,24 +123,21 @@ def note(passed: float) -> str:
 def summarise(
     console: Console, phases: Mapping[str, Sequence[Mapping[str, Any]]], *, off: bool
 ) -> None:
-    from trilithon.cli.live import instances  # noqa: PLC0415
+    from trilithon.cli.live import slots  # noqa: PLC0415
     from trilithon.cli.output import table  # noqa: PLC0415
 
     found = {name: {job["job"]: job for job in jobs} for name, jobs in phases.items()}
-    names = list(found.get(PHASES[-1], {}))
     rows: list[tuple[Any, ...]] = []
-    for name in names:
-        last = found[PHASES[-1]][name]
+    for name, last in found[PHASES[-1]].items():
         worth = [found.get(phase, {}).get(name, {}).get("utility") for phase in PHASES]
-        first = found.get(PHASES[0], {}).get(name)
-        held = instances(first) if first else ""
-        rows.append((name, last.get("max_utility"), *worth, f"{held} → {instances(last)}"))
+        first = found.get(PHASES[0], {}).get(name, last)
+        rows.append((name, last.get("max_utility"), *worth, f"{slots(first)} → {slots(last)}"))
     totals = [sum(row[i] or 0.0 for row in rows) for i in range(1, 5)]
     rows.append(("all", *totals, ""))
     console.print()
-    console.print(table("utility", ("job", "of", *PHASES, "instances"), rows))
-    if off:
-        console.print("\nNobody acted: the controller was off.")
+    console.print(table("utility", ("job", "of", *PHASES, "slots"), rows))
+    told = "Nobody acted: the controller was off. " if off else ""
+    console.print(f'\n{told}"At worst" is the worst look after the load of {DOUBLES} doubled.')
 
 
 if __name__ == "__main__":

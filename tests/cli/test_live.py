@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from tests.recording.test_recordings import SMALL
-from trilithon.cli.live import draw
+from trilithon.cli.live import draw, draw_brief, several, slots
 from trilithon.contract.engine import Accepted
 from trilithon.contract.figures import summary
 from trilithon.measures.assess import assess
@@ -40,3 +40,17 @@ def test_a_job_of_which_nothing_is_known_yet_is_there_all_the_same() -> None:
     (found,) = summary(None, {"ads/mine": died})
     assert found["operators"] == []
     assert "degraded: executor 1 lost" in shown([found])
+
+
+def test_many_jobs_fit_on_a_small_screen() -> None:
+    snapshot = from_json(SMALL)
+    window = Series.of([snapshot]).window()
+    assert window is not None
+    job = snapshot.jobs["ads/mine"]
+    (found,) = summary(assess(window), {"ads/mine": Accepted(job, initial(job))})
+    assert (slots(found), several(found)) == (2, "work×2")
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(draw_brief([found] * 5))
+    assert len(captured.get().splitlines()) == 6
+    assert "work×2" in captured.get()

@@ -34,17 +34,25 @@ def draw(jobs: list[dict[str, Any]]) -> RenderableType:
 
 
 def draw_brief(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """One line per job, its operators as `name×instances`: for many jobs on a small screen."""
-    columns = ("job", "in/s", "lag", "p95 ms", "juice", "utility", "of", "", "instances")
-    keys = ("input_per_s", "lag", "p95_ms", "juice", "utility", "max_utility")
+    """One line per job: for many jobs on a small screen."""
+    columns = ("job", "in/s", "p95 ms", "utility", "of", "", "slots", "more than one of")
+    keys = ("input_per_s", "p95_ms", "utility", "max_utility")
     rows = [
-        (job["job"], *(job.get(key) for key in keys), _verdict(job), instances(job)) for job in jobs
+        (job["job"], *(job.get(key) for key in keys), _verdict(job), slots(job), several(job))
+        for job in jobs
     ]
     return table(None, columns, rows)
 
 
-def instances(job: Mapping[str, Any]) -> str:
-    return " ".join(f"{one['operator']}×{one['parallelism']}" for one in job["operators"])
+def slots(job: Mapping[str, Any]) -> int:
+    """The instances of all its operators."""
+    return sum(one["parallelism"] for one in job["operators"])
+
+
+def several(job: Mapping[str, Any]) -> str:
+    """The operators that have more than one instance, as `name×instances`."""
+    many = [one for one in job["operators"] if one["parallelism"] > 1]
+    return " ".join(f"{one['operator']}×{one['parallelism']}" for one in many)
 
 
 def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:

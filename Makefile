@@ -24,6 +24,7 @@ demo: $(READY) $(PROBE) ## three jobs on Spark under a controller, one load doub
 	@$(BIN)/python tools/demo.py
 
 test: $(READY) $(PROBE) ## run the tests
+	@$(BIN)/python tools/bootstrap.py --browser
 	@$(BIN)/python -m pytest
 
 check: $(READY) ## formatting, lint, types, layers, then the tests

@@ -25,6 +25,9 @@ sys.path.insert(0, str(ROOT / "src"))
 def main() -> None:
     if sys.version_info < (3, 11):
         stop(f"Trilithon needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
+    if sys.argv[1:] == ["--browser"]:
+        ensure_browser()
+        return
     ensure_jdk()
     ensure_venv()
     uv = ensure_uv()
@@ -39,6 +42,15 @@ def ensure_jdk() -> None:
         apt_install("openjdk-17-jdk-headless", otherwise=MISSING)
         if find_jdk() is None:
             stop(MISSING)
+
+
+def ensure_browser() -> None:
+    """A Chromium for the tests that look at pages, where it can be installed. Without one they are
+    skipped, and say so.
+    """
+    there = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    if not there and os.geteuid() == 0 and shutil.which("apt-get") is not None:
+        apt_install("chromium", otherwise="")
 
 
 def ensure_venv() -> None:

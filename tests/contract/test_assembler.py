@@ -98,6 +98,44 @@ def test_a_sender_that_was_lost_stays_in_the_sums() -> None:
     assert found.snapshot(20).instances.taken[:2].tolist() == [12, 8]
 
 
+def test_a_silent_sender_that_still_runs_something_is_not_forgotten() -> None:
+    """Metrics that stopped for a minute read 0 once, since the host counts zeros for all that there is."""
+    found = assembler()
+    host = Report(
+        "host", 1, 80,
+        instance_keys=tuple(("ads/good", "a", i) for i in (0, 1)),
+        instances=Instances.of(2, taken=[0, 0], busy_s=[0, 0], incarnation=[1, 1]),
+    )  # fmt: skip
+    found.take(report("x", 1, 10, {0: 5}))
+    found.take(report("y", 1, 10, {1: 8}))
+    found.take(host)
+    found.lose_silent(50)
+    assert np.isnan(found.snapshot(80).instances.taken).all()
+    assert found.snapshot(80).layout.machines == ("m-x", "m-y")
+    found.take(report("x", 2, 80, {0: 9}))
+    assert found.snapshot(80).instances.taken[0] == 9
+
+
+def test_a_silent_sender_whose_instances_run_elsewhere_is_lost_and_stays_in_the_sums() -> None:
+    found = assembler()
+    found.take(report("x", 1, 10, {0: 5}))
+    found.take(report("y", 1, 80, {0: 7, 1: 8}))
+    found.lose_silent(50)
+    assert found.snapshot(80).instances.taken[:2].tolist() == [12, 8]
+    assert found.snapshot(80).layout.machines == ("m-y",)
+
+
+def test_a_silent_sender_of_an_earlier_life_does_not_hide_the_next() -> None:
+    found = assembler()
+    old = report("x", 1, 10, {0: 5})
+    found.take(old)
+    newer = report("host", 1, 80, {0: 0, 1: 0})
+    columns = Instances.of(2, taken=[0, 0], busy_s=[0, 0], incarnation=[2, 2])
+    found.take(replace(newer, instances=columns, machine_keys=(), machines=Machines.missing(0)))
+    found.lose_silent(50)
+    assert found.snapshot(80).instances.taken[:2].tolist() == [0, 0]
+
+
 def test_an_old_report_changes_nothing_and_a_gap_is_counted() -> None:
     found = assembler()
     found.take(report("x", 2, 10, {0: 5}))

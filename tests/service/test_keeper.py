@@ -13,7 +13,7 @@ import pytest
 
 from tests.service.test_api import until
 from trilithon.errors import HostUnreachable
-from trilithon.service.keeper import FIRST_WAIT_S, HostKeeper
+from trilithon.service.keeper import FIRST_WAIT_S, WELL_AFTER_S, HostKeeper
 
 # A host as a process, with a cluster that costs nothing.
 HOST = textwrap.dedent("""
@@ -79,6 +79,28 @@ def test_a_host_that_is_killed_is_started_again(keeper: HostKeeper) -> None:
     until(lambda: reached(keeper))
     assert process_of(keeper) != first
     assert starts(keeper) == 2
+
+
+def test_a_host_that_dies_again_and_again_is_started_later_each_time(
+    keeper: HostKeeper, clock: Clock
+) -> None:
+    keeper.ensure()
+    waits = []
+    for _ in range(3):
+        os.kill(process_of(keeper), signal.SIGKILL)
+        until(lambda: not keeper.answers())
+        began, before = clock.now_s, process_of(keeper)
+        while process_of(keeper) == before:
+            reached(keeper)
+            clock.now_s += FIRST_WAIT_S / 10
+        waits.append(clock.now_s - began)
+        until(lambda: reached(keeper))
+    assert waits[2] > waits[1] > waits[0]
+    clock.now_s += WELL_AFTER_S
+    os.kill(process_of(keeper), signal.SIGKILL)
+    until(lambda: not keeper.answers())
+    assert not reached(keeper)
+    until(lambda: reached(keeper))  # it had been well: at once
 
 
 def test_a_host_that_somebody_ended_is_not_started_by_the_loop(keeper: HostKeeper) -> None:

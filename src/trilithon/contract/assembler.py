@@ -14,7 +14,16 @@ from typing import Any, Final
 import numpy as np
 
 from trilithon.model.allocation import Allocation
-from trilithon.model.columns import Columns, Edges, Instances, Ints, Machines, Sinks, Sources
+from trilithon.model.columns import (
+    Bools,
+    Columns,
+    Edges,
+    Instances,
+    Ints,
+    Machines,
+    Sinks,
+    Sources,
+)
 from trilithon.model.job import Job
 from trilithon.model.layout import InstanceKey, Layout, NodeKey, Part
 from trilithon.model.report import Report
@@ -100,19 +109,30 @@ class Assembler:
             self._senders[sender].gone = True
             self._layout = None
 
-    def forget_silent(self, before_s: float) -> None:
-        """Senders that reported last before this time are gone, and so is what they counted: the sums
-        they were part of begin anew. Otherwise one executor that died would hide a job for ever.
+    def lose_silent(self, before_s: float) -> None:
+        """Senders that reported last before this time and run nothing any more are gone. Otherwise one
+        executor that died unnoticed would hide a job for ever. One that runs an instance which nobody else
+        has taken over is only not heard: what it counts for stays missing.
         """
-        gone = [
-            name
-            for name, one in self._senders.items()
-            if not one.gone and one.report.time_s < before_s
-        ]
-        for name in gone:
-            del self._senders[name]
-            self._places = {key: place for key, place in self._places.items() if key[0] != name}
-            self._layout = None
+        there = {name: one for name, one in self._senders.items() if not one.gone}
+        heard = [one.report for one in there.values() if one.report.time_s >= before_s]
+        silent = {name: one.report for name, one in there.items() if one.report.time_s < before_s}
+        if not silent:
+            return
+        lives: dict[InstanceKey, float] = {}
+        for report in [*heard, *silent.values()]:
+            for key, life in zip(report.instance_keys, report.instances.incarnation, strict=True):
+                lives[key] = max(float(life), lives.get(key, -np.inf))
+        taken_over = {key for report in heard for key in _run_by(report)}
+        expected = self._current_layout().instance_row
+        for name, report in silent.items():
+            still = {
+                key
+                for key, life in _run_by(report).items()
+                if key in expected and life >= lives[key] and key not in taken_over
+            }
+            if not still:
+                self.lose(name)
 
     def take(self, report: Report) -> None:
         """A report came. One that is older than the last of its sender changes nothing."""
@@ -221,10 +241,7 @@ class Assembler:
         ):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
             if on is not None:
-                here = report.instances.machine
-                # Who says nothing of machines runs what it measured.
-                runs = ~np.isnan(report.instances.busy_s if np.isnan(here).all() else here)
-                machine[places[(places >= 0) & runs]] = on
+                machine[places[(places >= 0) & _runs(report)]] = on
         columns["machine"] = machine
         for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
@@ -236,6 +253,22 @@ class Assembler:
             for name, value in back.counted.items():
                 columns[name][place] = max(0.0, columns[name][place] - value)
         return columns
+
+
+def _runs(report: Report) -> Bools:
+    """Which of the instances that a sender speaks of run there. Who says nothing of machines runs what it
+    measured.
+    """
+    here = report.instances.machine
+    return ~np.isnan(report.instances.busy_s if np.isnan(here).all() else here)
+
+
+def _run_by(report: Report) -> dict[InstanceKey, float]:
+    """The instances that run at a sender, with their lives; the host runs none, though it counts zeros."""
+    if not report.machine_keys:
+        return {}
+    rows = zip(report.instance_keys, _runs(report), report.instances.incarnation, strict=True)
+    return {key: float(life) for key, runs, life in rows if runs}
 
 
 def _merge(
@@ -264,6 +297,8 @@ def _merge(
                 column_of[target] = (
                     np.where(np.isnan(column_of[target]), 0, column_of[target]) + values
                 )
+            elif column.largest:
+                column_of[target] = np.fmax(column_of[target], values)
             else:
                 column_of[target] = values
     for values in merged.values():

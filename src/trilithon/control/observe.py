@@ -45,7 +45,7 @@ class Observer:
             self.assembler.take(report)
         steady = True
         stale_s = max(self.limits.stale_s, 3 * self.limits.round_s)
-        self.assembler.forget_silent(now_s - stale_s)
+        self.assembler.lose_silent(now_s - stale_s)
         if self.series.snapshots:
             steady = 0 < now_s - self.series.last.time_s <= stale_s
         if not steady:

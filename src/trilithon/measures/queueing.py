@@ -75,7 +75,7 @@ def channel_latency(window: Window) -> Floats:
     """
     edges = window.edges
     found = ratio(edges.channel_s, edges.transfers)
-    return np.where(found < edges.clock_error_s, np.nan, found)
+    return np.where(found < 2 * edges.clock_error_s, np.nan, found)
 
 
 def waiting(window: Window) -> Floats:
@@ -83,7 +83,7 @@ def waiting(window: Window) -> Floats:
     layout, edges = window.layout, window.edges
     nodes = len(layout.node_names)
     waited = edges.channel_s - edges.batching_s - edges.idle_transport_s * edges.transfers
-    unsure = edges.channel_s < edges.clock_error_s * edges.transfers
+    unsure = edges.channel_s < 2 * edges.clock_error_s * edges.transfers
     total = sum_by(layout.edge_target, np.where(unsure, np.nan, waited), nodes)
     return np.maximum(0.0, ratio(total, sum_by(layout.edge_target, edges.transfers, nodes)))
 

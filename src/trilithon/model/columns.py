@@ -29,16 +29,19 @@ class Column:
     unit: str
     meaning: str
     counter: bool
-    # Whether the parts of several senders add up. Counters do; of most gauges the youngest counts.
+    # Whether the parts of several senders add up. Counters do; of most gauges the youngest counts, of
+    # some the largest.
     adds: bool
+    largest: bool = False
 
 
 def counter(unit: str, meaning: str) -> Any:
     return field(metadata={"unit": unit, "meaning": meaning, "counter": True, "adds": True})
 
 
-def gauge(unit: str, meaning: str, *, adds: bool = False) -> Any:
-    return field(metadata={"unit": unit, "meaning": meaning, "counter": False, "adds": adds})
+def gauge(unit: str, meaning: str, *, adds: bool = False, largest: bool = False) -> Any:
+    told = {"unit": unit, "meaning": meaning, "counter": False, "adds": adds, "largest": largest}
+    return field(metadata=told)
 
 
 def _frozen(values: npt.ArrayLike) -> Floats:
@@ -59,10 +62,7 @@ class Columns:
     @classmethod
     @cache
     def describe(cls) -> tuple[Column, ...]:
-        return tuple(
-            Column(f.name, *(f.metadata[key] for key in ("unit", "meaning", "counter", "adds")))
-            for f in fields(cls)
-        )
+        return tuple(Column(f.name, **{"largest": False, **f.metadata}) for f in fields(cls))
 
     @classmethod
     @cache
@@ -160,7 +160,7 @@ class Edges(Columns):
     senders: Floats = gauge("1", "instances that send over it", adds=True)
     idle_transport_s: Floats = gauge("s", "how long a record travels when nothing waits")
     clock_error_s: Floats = gauge(
-        "s", "how far times in the channel may be off, by the clocks of both ends", adds=True
+        "s", "how far the clock of any who sends or takes may be off", largest=True
     )
     emitted: Floats = counter("records", "sent over it")
     taken: Floats = counter("records", "of those, taken by the receivers")

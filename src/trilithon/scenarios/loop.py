@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome
+from trilithon.control.desk import Desk
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
@@ -17,6 +18,7 @@ from trilithon.control.rules import Limits, Rules
 from trilithon.model.allocation import Allocation
 from trilithon.model.series import Series
 from trilithon.policies.policy import Decision, Policy
+from trilithon.policies.scene import Mode
 
 KEPT_S = 600.0
 
@@ -84,14 +86,22 @@ class Controlled:
     """The controller that also runs Spark, on an engine whose jobs it finds there."""
 
     def __init__(
-        self, engine: Timed, policy: Policy, limits: Limits, seed: int, folder: Path | None
+        self,
+        engine: Timed,
+        policy: Policy,
+        limits: Limits,
+        seed: int,
+        folder: Path | None,
+        acts_from_s: float = 0.0,
     ) -> None:
+        """Until `acts_from_s` it looks and may not act: its jobs are in mode off."""
         with ExitStack() as ending:
             kept = folder or Path(ending.enter_context(tempfile.TemporaryDirectory()))
             journal = Journal(kept / FILE)
             ending.callback(journal.close)
-            rules = Rules(limits=limits, policy=policy.name, seed=seed)
-            self._engine = engine
+            mode = Mode.OFF if acts_from_s > engine.now_s else Mode.AUTO
+            rules = Rules(limits=limits, policy=policy.name, seed=seed, mode=mode)
+            self._engine, self._acts_from_s = engine, acts_from_s
             self._controller = Controller(engine, journal, policy, rules, _EngineClock(engine))
             self._ending = ending.pop_all()
         self._told: dict[str | None, tuple[str, tuple[str, ...]]] = {}
@@ -101,6 +111,12 @@ class Controlled:
         return self._controller.observer.series
 
     def round(self) -> Sequence[Acted]:
+        if self._controller.rules.mode is Mode.OFF and self._engine.now_s >= self._acts_from_s:
+            # Those that come later begin so, too.
+            desk = Desk(self._controller)
+            for name, held in self._controller.books.jobs.items():
+                if held.mode is Mode.OFF:
+                    desk.mode(name, Mode.AUTO)
         done = self._controller.round()
         return list(self._acted(done.rulings, iter(done.outcomes)))
 

@@ -107,14 +107,15 @@ def simulate(
                 (folder / "decisions.jsonl").open("w", encoding="utf-8")
             )
         looking: Rounds = Looking(engine)
+        if scenario.policy is not None:
+            found = limits or Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
+            looking = stack.enter_context(
+                Controlled(
+                    engine, scenario.policy, found, scenario.seed, folder, scenario.warm_up_s
+                )
+            )
         while engine.now_s < scenario.length_s - 1e-9:
             engine.advance(min(scenario.round_s, scenario.length_s - engine.now_s))
-            warm = engine.now_s >= scenario.warm_up_s
-            if warm and scenario.policy is not None and isinstance(looking, Looking):
-                found = limits or Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
-                looking = stack.enter_context(
-                    Controlled(engine, scenario.policy, found, scenario.seed, folder)
-                )
             acted = looking.round()
             window = looking.series.window(scenario.round_s)
             if window is not None:

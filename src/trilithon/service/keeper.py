@@ -24,6 +24,8 @@ PATIENCE_S: Final = 300.0
 ENDS_S: Final = 60.0
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
+# One that lived for so long was well, and what was before is forgotten.
+WELL_AFTER_S: Final = 120.0
 _POLL_S: Final = 0.2
 
 
@@ -41,6 +43,7 @@ class HostKeeper:
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
     _tries: int = field(default=0, init=False)
     _next_s: float = field(default=0.0, init=False)
+    _started_s: float = field(default=0.0, init=False)
 
     def reach(self) -> RemoteEngine:
         """The host. One that has died is started again meanwhile, and can be reached later."""
@@ -55,7 +58,9 @@ class HostKeeper:
                 if self._died():
                     self._start_in_time()
             raise
-        self._tries, self._next_s = 0, 0.0
+        with self._lock:
+            if not self._starting():
+                self._process = None  # another one answers than the one that was started here
         return found
 
     def ensure(self) -> None:
@@ -100,6 +105,8 @@ class HostKeeper:
 
     def _start_in_time(self) -> None:
         now_s = self.clock()
+        if now_s - self._started_s >= WELL_AFTER_S:
+            self._tries = 0
         if now_s < self._next_s:
             return
         self._next_s = now_s + min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._tries)
@@ -109,6 +116,7 @@ class HostKeeper:
 
     def _start(self) -> None:
         """A process that goes on when this one ends."""
+        self._started_s = self.clock()
         self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.log.open("ab") as stream:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves

@@ -12,6 +12,7 @@ from trilithon.control.journal import Journal
 from trilithon.control.rows import EventRow, Wish
 from trilithon.errors import NotFound
 from trilithon.policies.henge.crunch import crunch
+from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.recording.snapshots import job_to_json
 from trilithon.service.daemon import Daemon
 
@@ -92,7 +93,9 @@ def crunch_of(daemon: Daemon) -> dict[str, Any]:
     """Whether the cluster is large enough, by what the last round saw."""
     controller = daemon.controller
     scene, state = controller.scene, controller.books.state
-    found = None if scene is None else crunch(scene, state)
+    given = controller.policy.parameters
+    parameters = given if isinstance(given, HengeParameters) else None
+    found = None if scene is None else crunch(scene, state, parameters)
     if found is None:
         raise NotFound("Nothing was measured yet.", "Ask again after a few rounds.")
     return {

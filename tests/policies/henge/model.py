@@ -236,7 +236,8 @@ class ModelCluster:
             latencies=Sketches.of(
                 None if self.laws[j].blind else dict(self.histograms[j]) for j in sinks
             ),
-            machines=Machines(
+            machines=Machines.of(
+                len(machines),
                 cores=np.full(len(machines), self.cores),
                 load=np.full(len(machines), load),
                 memory_bytes=np.full(len(machines), 100.0),

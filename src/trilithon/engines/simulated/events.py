@@ -118,7 +118,8 @@ def _give_back_credit(world: World, number: int) -> None:
     """There is room for one more: the sender that has waited longest gets it."""
     actor = world.actors[number]
     actor.in_flight -= 1
-    if actor.waiters_first == NOBODY:
+    # A limit that has become smaller holds for those who wait already, too.
+    if actor.waiters_first == NOBODY or actor.in_flight >= actor.limit:
         return
     waiting = unpark_first(world, number)
     actor.in_flight += 1

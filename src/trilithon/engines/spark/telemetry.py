@@ -144,7 +144,7 @@ class _Translator:
                 transfers=float(channel["count"]),
                 channel_s=channel["sum_us"] / 1e6,
             )
-            # A stamp is of the sender's clock and is read by the receiver's: each adds its error.
+            # A stamp is of the sender's clock and is read by the receiver's: both may be off.
             self.edges.put((job.id, source, operator), clock_error_s=self.clock_error_s)
             if "least_us" in edge:
                 self._way((job.id, source, operator), edge)

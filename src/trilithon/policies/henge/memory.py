@@ -43,13 +43,15 @@ class Step:
 class Known:
     """What is remembered of a job.
 
-    `load_per_s` is what comes in, since `load_s`. `blind_s` is since when its numbers are missing, `back_s` since when they are there again; a job
-    is `known` once it had any. `touched_s` are the times of its latest Reconfigurations.
+    `load_per_s` is what comes in, since `load_s`. `blind_s` is since when its numbers are missing, `back_s`
+    since when they are there again; a job is `known` once it had any. `touched_s` are the times of its
+    latest Reconfigurations.
     """
 
     generation: int
     counts: Counts
     intent: list[Any] = field(default_factory=list)
+    mode: str = ""
     known: bool = False
     load_per_s: float | None = None
     load_s: float | None = None

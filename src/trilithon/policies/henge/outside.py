@@ -41,6 +41,7 @@ def notice(
     _cluster(scene, memory, found)
     _allocations(scene, memory, found)
     _intents(view, memory, found)
+    _modes(scene, memory, found)
     _loads(scene, view, memory, parameters, found)
     _numbers(scene, view, memory, parameters)
     if first or not found:
@@ -111,6 +112,17 @@ def _intents(view: View, memory: Memory, found: _Changes) -> None:
             found.load_only = False
             memory.blacklist.pop(name, None)
         known.intent = digest
+
+
+def _modes(scene: Scene, memory: Memory, found: _Changes) -> None:
+    """A job that may be changed from now on opens what was closed before."""
+    for name, standing in sorted(scene.standings.items()):
+        known = memory.jobs[name]
+        if known.mode not in {"", str(Mode.AUTO)} and standing.mode is Mode.AUTO:
+            found.said.append(f"{name} may be changed from now on")
+            found.load_only = False
+            memory.blacklist.pop(name, None)
+        known.mode = str(standing.mode)
 
 
 def _digest(intent: Intent) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
-from trilithon.measures.group import sum_by
+from trilithon.measures.group import ratio, sum_by, sum_by_node
 from trilithon.measures.juice import juice_over
 from trilithon.model.columns import Bools, Floats, Ints
 from trilithon.model.intent import Intent, Metric, Threshold
@@ -172,7 +172,6 @@ def steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParam
         shares = slo.outcome(part).satisfaction
         if job is not None:
             waiting.append(_backlog_s(part, job))
-        if job is not None:
             shares = shares[[name == job for name in part.layout.jobs]]
         known = shares[~np.isnan(shares)]
         found.append(math.fsum(known) / len(known) if len(known) else math.nan)
@@ -184,16 +183,19 @@ def steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParam
 
 
 def _backlog_s(part: Window, job: str) -> float:
-    """What waits for a job, in its logs and in its queues, in seconds of what comes in."""
+    """How long what waits for a job lasts: in its logs by what comes in, in its queues by what each operator
+    takes.
+    """
     layout = part.layout
     if job not in layout.jobs:
         return math.nan
     nodes = layout.job_nodes(job)
     sources = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
-    instances = slice(*np.searchsorted(layout.instance_node, [nodes.start, nodes.stop]))
-    waits = float(part.lag[sources].sum()) + float(part.queue[instances].sum())
-    arrived = float(part.sources.arrived[sources].sum())
-    return waits * part.span_s / arrived if arrived > 0 else math.nan
+    lasts = ratio(part.lag[sources], part.sources.arrived[sources]).sum()
+    queues = sum_by_node(layout, part.queue)
+    taken = sum_by(layout.edge_target, part.edges.taken, len(layout.node_names))
+    operators = [node for node in nodes if layout.parallelism[node]]
+    return float((lasts + ratio(queues, taken)[operators].sum()) * part.span_s)
 
 
 def _worked_off(waiting: Sequence[float], parameters: HengeParameters) -> bool:

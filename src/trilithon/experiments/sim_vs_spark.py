@@ -102,7 +102,7 @@ def job_of(case: Case) -> Job:
 
 
 def record(folder: Path, tell: Tell) -> list[Recorded]:
-    """Runs all cases on Spark. Takes about four minutes each."""
+    """Runs all cases on Spark. Takes about six minutes each."""
     folders.make(folder)
     jobs = {case: job_of(case) for case in CASES}
     setup = Setup(MASTER, folder / "spark", slots=SLOTS)
@@ -120,7 +120,9 @@ def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: 
 
     def rescale(instances: int) -> None:
         wanted = engine.jobs()[job.id].allocation.rescaled({case.operator: instances})
-        engine.apply(Reallocate(wanted))
+        done = engine.apply(Reallocate(wanted))
+        if done.status is not Status.DONE:
+            raise SparkNotStarted(f"{job.id} was not rescaled: {done.message}")
 
     try:
         tell(f"{case.file}: the JVM warms up")
@@ -154,6 +156,10 @@ def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: 
         engine.cancel(job.id)
 
 
+class _Over(Exception):
+    """Nobody looks any more."""
+
+
 class _Run:
     """A job that runs, its load, and what is seen of it."""
 
@@ -166,10 +172,17 @@ class _Run:
         """A load beside whoever looks; it ends by itself, or with them."""
         (topic,) = self.job.sources[0].topics
         failed: list[TrilithonError] = []
+        over = threading.Event()
+
+        def heard(_at_s: float, _sent: int) -> None:
+            if over.is_set():
+                raise _Over
 
         def send() -> None:
             try:
-                generate(self.kafka, topic, shape, for_s, Records(USERS, 0.0))
+                generate(self.kafka, topic, shape, for_s, Records(USERS, 0.0), tell=heard)
+            except _Over:
+                pass
             except TrilithonError as error:
                 failed.append(error)
 
@@ -177,6 +190,9 @@ class _Run:
         sending.start()
         try:
             yield
+        except BaseException:
+            over.set()
+            raise
         finally:
             sending.join(for_s + 60)
         if failed:

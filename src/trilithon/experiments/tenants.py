@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trilithon.control.rules import Rules
+from trilithon.errors import InvalidLoad
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job, Operator
 from trilithon.policies.scene import Mode
@@ -106,11 +107,21 @@ def offered(kafka: str, loads: Sequence[Offered], for_s: float) -> Iterator[None
                 )
             )
         yield
+        died = [one for one, p in zip(loads, running, strict=True) if p.poll() not in {None, 0}]
+        if died:
+            raise InvalidLoad(
+                f"The load of {', '.join(one.tenant.name for one in died)} ended early.",
+                "Run `trilithon load` with the same options by itself to see why.",
+            )
     finally:
         for process in running:
             process.terminate()
         for process in running:
-            process.wait(timeout=ENDING_S)
+            try:
+                process.wait(timeout=ENDING_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 # Henge in minutes rather than hours: rounds, windows and waits of seconds, everything else as it is.

@@ -66,15 +66,20 @@ def calibrate(series: Series, source: str, base: Character = SPARK_RTM) -> Calib
     )
 
 
-def _widest(series: Series) -> Window | None:
-    """The part of a run in which there were the most instances, of several such parts the longest."""
+def _alike(series: Series) -> list[list[Snapshot]]:
+    """The parts of a run in which there were the same instances."""
     parts: list[list[Snapshot]] = []
     for snapshot in series.snapshots:
         if parts and parts[-1][-1].layout.same_shape(snapshot.layout):
             parts[-1].append(snapshot)
         else:
             parts.append([snapshot])
-    best = max(parts, key=lambda part: (len(part[0].layout.instance_row), len(part)))
+    return parts
+
+
+def _widest(series: Series) -> Window | None:
+    """The part of a run in which there were the most instances, of several such parts the longest."""
+    best = max(_alike(series), key=lambda part: (len(part[0].layout.instance_row), len(part)))
     return Series(tuple(best)).window() if len(best) > 1 else None
 
 
@@ -162,11 +167,32 @@ def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
             yield "fetch_s", round(read_s + more_s, 6)
     if (stall := _stall_s(series)) is not None:
         yield "stall_s", round(max(0.0, stall - _per_task_s(window)), 4)
-    computing = [float(np.nansum(s.machines.cores_busy)) for s in series.snapshots[1:]
-                 if np.isfinite(s.machines.cores_busy).any()]  # fmt: skip
-    if computing:
-        busy = np.nansum(window.instances.cpu_s) / window.span_s
-        yield "constant_load", round(max(0.0, float(np.mean(computing) - busy)), 3)
+    if (load := _constant_load(series)) is not None:
+        yield "constant_load", round(load, 3)
+
+
+def _constant_load(series: Series) -> float | None:
+    """Cores that compute beside the job's instances, all the time. Instances that go take their counts with
+    them, so each part of the run with the same ones is looked at by itself.
+    """
+    others_s = span_s = 0.0
+    for part in _alike(series):
+        computing = [busy for s in part[1:] if (busy := _cores_busy(s)) is not None]
+        window = Series(tuple(part)).window() if len(part) > 1 else None
+        if window is None or not computing:
+            continue
+        span_s += window.span_s
+        others_s += float(np.mean(computing)) * window.span_s - np.nansum(window.instances.cpu_s)
+    return max(0.0, others_s / span_s) if span_s else None
+
+
+def _cores_busy(snapshot: Snapshot) -> float | None:
+    """Of all hosts. Several executors on one host each tell of the whole of it."""
+    hosts: dict[str, list[float]] = {}
+    for name, busy in zip(snapshot.layout.machines, snapshot.machines.cores_busy, strict=True):
+        if np.isfinite(busy):
+            hosts.setdefault(name.partition("/")[0], []).append(float(busy))
+    return sum(sum(told) / len(told) for told in hosts.values()) if hosts else None
 
 
 def _read_s(series: Series) -> float | None:
@@ -288,7 +314,8 @@ def load(path: Path) -> Calibration:
     try:
         if data["format"] != FORMAT:
             raise KeyError(FORMAT)  # noqa: TRY301 - told like everything else that is missing
-        numbers = {name: data["engine"][name] for name in _NUMBERS}
+        # A file from before a number was learned has it as it was then.
+        numbers = {name: data["engine"].get(name, getattr(SPARK_RTM, name)) for name in _NUMBERS}
         profiles = {
             job: {name: Profile(**told) for name, told in operators.items()}
             for job, operators in data["profiles"].items()

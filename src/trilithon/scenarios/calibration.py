@@ -182,7 +182,9 @@ def _constant_load(series: Series) -> float | None:
         if window is None or not computing:
             continue
         span_s += window.span_s
-        others_s += float(np.mean(computing)) * window.span_s - np.nansum(window.instances.cpu_s)
+        others_s += float(np.mean(computing)) * window.span_s - float(
+            np.nansum(window.instances.cpu_s)
+        )
     return max(0.0, others_s / span_s) if span_s else None
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -52,13 +52,15 @@ def henge_command(
     known = [*EXPERIMENTS, MIXES, CHOSEN, SPARK, ALL]
     if name not in known:
         raise NotFound(f"There is no experiment {name!r}.", f"There are: {', '.join(known)}.")
+    if into is not None and name != ALL:
+        raise typer.BadParameter("A page is written of `all` experiments.", param_hint="--into")
     if into is not None:
         _writable(into)
+    suite.check(chosen)
     if name == SPARK:
         _spark(output)
         return
     names = list(EXPERIMENTS) if name == ALL else [name] if name in EXPERIMENTS else []
-    data: dict[str, Any] = {}
     ranking, changes, unused = None, list["Moved"](), list[str]()
     with progress() as tell:
         outcomes = sorted(
@@ -81,9 +83,14 @@ def henge_command(
 
 
 def _writable(path: Path) -> None:
-    """Hours of running must not end in a folder that is not there."""
-    if not path.parent.is_dir():
-        raise FileUnwritable(f"There is no folder {path.parent}.", "Make it, or choose another.")
+    """Hours of running must not end in a file that cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise FileUnwritable(
+            f"{path} cannot be written: {error.strerror}.", "Choose another place."
+        ) from error
 
 
 def _spark(output: Format) -> None:
@@ -103,13 +110,13 @@ def _draw(
     ranking: "Ranking | None",
     changes: "list[Moved]",
 ) -> None:
-    from trilithon.experiments.henge.page import number  # noqa: PLC0415
+    from trilithon.experiments.henge.page import number, verdict  # noqa: PLC0415
     from trilithon.experiments.runs import Steering  # noqa: PLC0415
 
     for one in outcomes:
         rows = [
             (b.figure.what, number(b.figure.value, b.figure.unit), number(b.ours, b.figure.unit),
-             {True: "worse", False: "", None: ""}[b.worse])
+             verdict(b))
             for b in one.figures
         ]  # fmt: skip
         console.print(table(one.experiment.name, ("figure", "paper", "here", ""), rows))

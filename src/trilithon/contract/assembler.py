@@ -280,30 +280,29 @@ def _merge(
     table: type[Columns],
 ) -> dict[str, Any]:
     """Counters added up, gauges of the youngest; rows that a silent sender counted for are missing."""
-    merged = {column.name: np.full(len(rows), np.nan) for column in table.describe()}
+    names = table.names()
+    # A row per column, so that each report is one step for all of them.
+    merged = np.full((len(names), len(rows)), np.nan)
+    adds = np.array([[column.adds] for column in table.describe()])
+    largest = np.array([[column.largest] for column in table.describe()])
     quiet: set[int] = set()
     silently = {id(report) for report in silent}
     for report, place in _current(reports, places, name, len(rows)):
         found: Columns = getattr(report, f"{name}s")
         mine = place >= 0
+        target = place[mine]
         if id(report) in silently:
-            quiet.update(place[mine].tolist())
-        for column in table.describe():
-            values = found.column(column.name)[mine]
-            known = ~np.isnan(values)
-            target, values = place[mine][known], values[known]
-            column_of = merged[column.name]
-            if column.adds:
-                column_of[target] = (
-                    np.where(np.isnan(column_of[target]), 0, column_of[target]) + values
-                )
-            elif column.largest:
-                column_of[target] = np.fmax(column_of[target], values)
-            else:
-                column_of[target] = values
-    for values in merged.values():
-        values[sorted(quiet)] = np.nan
-    return merged
+            quiet.update(target.tolist())
+        if not len(target):
+            continue
+        values = np.array([found.column(one) for one in names])[:, mine]
+        before = merged[:, target]
+        # What only one of the two knows is that; of what both know, by the column.
+        both = np.where(adds, before + values, np.where(largest, np.fmax(before, values), values))
+        here = np.where(np.isnan(before), values, both)
+        merged[:, target] = np.where(np.isnan(values), before, here)
+    merged[:, sorted(quiet)] = np.nan
+    return dict(zip(names, merged, strict=True))
 
 
 def _current(

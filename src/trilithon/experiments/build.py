@@ -62,7 +62,8 @@ class Builder:
         if variant.resources is not None:
             # A cluster of its own is one machine per job; a share of that is so many of them.
             count, cores = round(variant.resources * variant.count), self.henge.own_cores
-        return tuple(Machine(f"m{i}", cores, told.memory_gb * 1e9) for i in range(count))
+        memory_gb = variant.memory_gb or told.memory_gb
+        return tuple(Machine(f"m{i}", cores, memory_gb * 1e9) for i in range(count))
 
     def jobs(self, jobs: Jobs) -> Iterator[Fed]:
         base = self._operators(shipped.job(str(jobs.shape)), jobs)

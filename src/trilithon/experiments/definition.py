@@ -39,10 +39,6 @@ class Load:
     trace: str | None = None
     row_s: float | None = None
 
-    @property
-    def peak(self) -> float:
-        return max([self.factor, *(change.factor for change in self.changes)])
-
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
@@ -89,13 +85,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that the paper prints. `at_least` is True where more is better."""
+    """A number that the paper prints. `at_least` is True where more is better, None where neither is.
+    `apart` says why ours cannot be held against it, where that is so.
+    """
 
     what: str
     value: float
     unit: str
     source: str
-    at_least: bool
+    at_least: bool | None
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Variant:
     jobs: tuple[Jobs, ...]
     machines: int = 10
     cores: int | None = None
-    slots_per_machine: int | None = None
+    memory_gb: float | None = None
     resources: float | None = None
     faults: tuple[Fault, ...] = ()
     parameters: tuple[tuple[str, float], ...] = ()

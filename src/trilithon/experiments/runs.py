@@ -74,8 +74,7 @@ class Run:
     starts_s: Floats = field(repr=False)
     lines: Mapping[str, Floats] = field(repr=False)
     acts: tuple[Act, ...] = field(repr=False)
-    # At the beginning and at the end, per job and operator.
-    first: Mapping[str, Mapping[str, int]] = field(repr=False)
+    # At the end, per job and operator.
     last: Mapping[str, Mapping[str, int]] = field(repr=False)
     memory: Floats = field(repr=False)
 
@@ -94,10 +93,7 @@ class Run:
             lines={
                 "utility": _rows(found[name].utility for name in names),
                 "queue": _rows(found[name].queue for name in names),
-                **{
-                    key: _rows(found[name].values[key] for name in names)
-                    for key in ("latency.mean", "juice")
-                },
+                "juice": _rows(found[name].values["juice"] for name in names),
             },
             acts=tuple(
                 Act(
@@ -109,10 +105,6 @@ class Run:
                 )
                 for one in figures.acted
             ),
-            first={
-                n: {k: next(filter(None, v), 0) for k, v in found[n].parallelism.items()}
-                for n in names
-            },
             last={n: {k: v[-1] for k, v in found[n].parallelism.items()} for n in names},
             memory=_rows([figures.memory])[0],
         )
@@ -123,38 +115,44 @@ class Run:
         return self.times_s > self.from_s
 
     def line(self, job: str, what: str) -> Floats:
-        """One line of a job: utility, share, latency.mean or juice."""
+        """One line of a job: utility, share, queue or juice."""
         row = self.jobs.index(job)
         found: Floats = self.shares[row] if what == "share" else self.lines[what][row]
         return found
 
     @cached_property
+    def heard(self) -> Bools:
+        """Which job was there and heard of when. Nothing is known of the others, not even that they do badly."""
+        found: Bools = ~np.isnan(self.lines["queue"])
+        return found
+
+    @cached_property
     def shares(self) -> Floats:
-        """Of each job, what it has of its maximum; one that is there and writes nothing has nothing."""
-        known = np.nan_to_num(self.lines["utility"], nan=0.0)
+        """Of each job, what it has of its maximum; one that is heard of and writes nothing has nothing."""
+        known = np.where(self.heard, np.nan_to_num(self.lines["utility"], nan=0.0), np.nan)
         found: Floats = known / self.maxima[:, None]
         return found
 
     @cached_property
     def utility(self) -> Floats:
-        """Of all jobs together."""
-        total: Floats = np.nansum(self.lines["utility"], axis=0)
+        """Of all jobs together; missing where none is heard of."""
+        known = self.shares * self.maxima[:, None]
+        total: Floats = np.where(self.heard.any(axis=0), np.nansum(known, axis=0), np.nan)
         return total
 
     @cached_property
     def satisfaction(self) -> Floats:
-        """The share that all jobs that are there have of their maxima together (figure 12c)."""
-        there = self.times_s[None, :] > self.starts_s[:, None]
-        most = np.where(there, self.maxima[:, None], 0.0).sum(axis=0)
-        found: Floats = self.utility / most
+        """The share that all jobs that are heard of have of their maxima together (figure 12c)."""
+        most = np.where(self.heard, self.maxima[:, None], 0.0).sum(axis=0)
+        found: Floats = self.utility / np.where(most > 0, most, np.nan)
         return found
 
     def percentile(self, share: float) -> float:
-        return float(np.percentile(self.satisfaction[self.late], share))
+        return float(np.nanpercentile(self.satisfaction[self.late], share))
 
     @property
     def average(self) -> float:
-        return float(self.satisfaction[self.late].mean())
+        return float(np.nanmean(self.satisfaction[self.late]))
 
     def acted(self, *reasons: str) -> list[Act]:
         """Decisions that changed something, of some kinds."""

@@ -6,15 +6,17 @@ every two minutes); what is reported of the one that is chosen comes from a run 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from trilithon.experiments.build import median_rate
+from trilithon.experiments.flows import flows
 from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
+from trilithon.measures.group import sum_by
 from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.scenarios.loop import Looking
 from trilithon.scenarios.run import engine_for
@@ -84,8 +86,11 @@ def look(scenario: Scenario, from_s: float) -> Look:
         if window is None or engine.now_s <= from_s:
             continue
         layout = window.layout
-        for name, share in zip(layout.jobs, slo.outcome(window).satisfaction, strict=True):
-            worth.setdefault(name, []).append(float(share))
+        waits = sum_by(layout.node_job[layout.instance_node], window.queue, len(layout.jobs))
+        shares = np.nan_to_num(slo.outcome(window).satisfaction, nan=0.0)
+        for name, share, heard in zip(layout.jobs, shares, ~np.isnan(waits), strict=True):
+            if heard:  # as in `Run.shares`
+                worth.setdefault(name, []).append(float(share))
         capacities = capacity(window)
         for (name, operator), row in layout.node_row.items():
             if layout.parallelism[row] and not np.isnan(capacities[row]):
@@ -98,9 +103,8 @@ def look(scenario: Scenario, from_s: float) -> Look:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """What is known of it; a job that never wrote anything is worth nothing."""
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else 0.0
+    """A job that was never heard of is worth nothing."""
+    return math.fsum(values) / len(values) if values else 0.0
 
 
 def by_hand(scenario: Scenario) -> Allocations:
@@ -155,24 +159,12 @@ def for_peak(scenario: Scenario) -> Allocations:
     """As many as keep every operator below a utilisation at the highest load, by its profile alone."""
     wanted: Allocations = {}
     for name, jobs in groups(scenario).items():
-        fed = jobs[0]
-        flow = {source: shape.peak_per_s for source, shape in fed.loads.items()}
-        counts: Counts = {}
-        for node in fed.job.order:
-            if node in flow:
-                continue
-            into = sum(flow.get(edge.source, 0.0) for edge in fed.job.parents[node])
-            if all(operator.name != node for operator in fed.job.operators):
-                continue
-            operator = fed.job.operator(node)
-            profile = operator.profile
-            assert profile is not None  # noqa: S101 - every operator of an experiment has one
-            service_ms = profile.service_ms or scenario.assumed.service_ms
-            counts[node] = min(
-                operator.parallelism.max, max(1, math.ceil(into * service_ms / 1000 / BUSY))
+        wanted[name] = {
+            flow.operator.name: min(
+                flow.operator.parallelism.max, max(1, math.ceil(flow.busy / BUSY))
             )
-            flow[node] = into * (1.0 if profile.selectivity is None else profile.selectivity)
-        wanted[name] = counts
+            for flow in flows(jobs[0])
+        }
     return wanted
 
 
@@ -183,7 +175,7 @@ class Search:
     scenario: Scenario
     from_s: float
     most: int
-    tried: dict[str, float] = field(default_factory=dict)
+    tried: dict[str, Look] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.groups = groups(self.scenario)
@@ -202,23 +194,46 @@ class Search:
         return wanted
 
     def worth(self, wanted: Allocations) -> float:
+        return self._look(wanted).total
+
+    def _look(self, wanted: Allocations) -> Look:
         key = repr(sorted((name, sorted(counts.items())) for name, counts in wanted.items()))
         if key not in self.tried:
-            self.tried[key] = look(allocated(self.scenario, self.groups, wanted), self.from_s).total
+            self.tried[key] = look(allocated(self.scenario, self.groups, wanted), self.from_s)
         return self.tried[key]
 
     def _neighbours(self, wanted: Allocations) -> Iterator[Allocations]:
-        """One operator, or all of a job, with half as many more or a third less."""
-        for name, counts in wanted.items():
-            job = self.groups[name][0].job
-            for change in (_more, _less):
-                for operators in (list(counts), *([one] for one in counts)):
-                    moved = {
-                        one: min(_limit(job, one), change(count)) if one in operators else count
-                        for one, count in counts.items()
-                    }
-                    if moved != counts:
-                        yield {**wanted, name: moved}
+        """One operator, or all of a job, with half as many more or a third less: first more for those jobs
+        that lose the most utility, then less for those that lose the least.
+        """
+        found = self._look(wanted).satisfaction
+        lost = {
+            name: math.fsum(
+                (1 - found[fed.job.id]) * fed.job.intent.max_utility for fed in self.groups[name]
+            )
+            for name in wanted
+        }
+        worst_first = sorted(wanted, key=lambda name: (-lost[name], name))
+        missing = [name for name in worst_first if lost[name] > 0]
+        for change, names in (
+            (_more, missing),
+            (_less, worst_first[::-1]),
+            (_more, [name for name in worst_first if name not in missing]),
+        ):
+            for name in names:
+                yield from self._changed(wanted, name, change)
+
+    def _changed(
+        self, wanted: Allocations, name: str, change: Callable[[int], int]
+    ) -> Iterator[Allocations]:
+        counts, job = wanted[name], self.groups[name][0].job
+        for operators in (list(counts), *([one] for one in counts)):
+            moved = {
+                one: min(_limit(job, one), change(count)) if one in operators else count
+                for one, count in counts.items()
+            }
+            if moved != counts:
+                yield {**wanted, name: moved}
 
 
 def _more(count: int) -> int:

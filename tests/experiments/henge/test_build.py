@@ -77,8 +77,12 @@ def test_faults_are_on_all_machines() -> None:
 
 
 def test_a_share_of_the_resources_is_so_many_machines_of_those_that_jobs_would_have_alone() -> None:
-    sizes = {v.name: len(made("cost", v.name).machines) for v in EXPERIMENTS["cost"].variants}
-    assert sizes == {"40%": 2, "60%": 3, "80%": 4, "100%": 5}
+    names = [variant.name for variant in EXPERIMENTS["cost"].variants]
+    found = {name: [machine.cores for machine in made("cost", name).machines] for name in names}
+    assert found == {
+        "40%": [2, 2], "60%": [2] * 3, "80%": [2] * 4, "100%": [2] * 5, "alone on 1": [1], "alone on 2": [2],
+    }  # fmt: skip
+    assert made("more-machines").machines[0].memory_bytes == 64e9
 
 
 def test_only_the_job_that_keeps_state_keeps_it() -> None:

@@ -1,12 +1,14 @@
 """From runs to figures, mixes and moved numbers, and to a page that hides nothing."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.experiments.henge.made import made
 from trilithon.cli.main import app
 from trilithon.errors import FileUnwritable, NotFound
 from trilithon.experiments.build import Builder
@@ -18,36 +20,11 @@ from trilithon.experiments.henge.moved import RUNS, Moved, Task, moved, numbers,
 from trilithon.experiments.henge.page import HEAD, Whole, number, page
 from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
-from trilithon.experiments.runs import Act, Run, Steering
+from trilithon.experiments.runs import Act, Steering
 from trilithon.scenarios.scenario import chosen
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = ROOT / "docs" / "results" / "henge.md"
-
-
-def run(shares: list[list[float]], acts: tuple[Act, ...] = ()) -> Run:
-    """A run of jobs with a maximum of 10 each, a look every 100 s, the policy from 200 s on."""
-    utility = 10 * np.array(shares)
-    jobs = tuple(f"papers/t{i + 1}" for i in range(len(shares)))
-    return Run(
-        name="made",
-        steering=Steering.HENGE,
-        from_s=200.0,
-        times_s=100.0 * np.arange(1, utility.shape[1] + 1),
-        jobs=jobs,
-        maxima=np.full(len(jobs), 10.0),
-        starts_s=np.zeros(len(jobs)),
-        lines={
-            "utility": utility,
-            "juice": np.array(shares),
-            "latency.mean": utility,
-            "queue": utility,
-        },
-        acts=acts,
-        first={job: {"a": 1} for job in jobs},
-        last={job: {"a": 2} for job in jobs},
-        memory=np.full(utility.shape[1], 0.25),
-    )
 
 
 def test_something_holds_from_when_it_is_not_broken_any_more() -> None:
@@ -57,10 +34,20 @@ def test_something_holds_from_when_it_is_not_broken_any_more() -> None:
     assert stays_from(times, np.array([True, True, True, False])) is None
 
 
-def test_what_is_worth_nothing_counts_as_nothing() -> None:
-    found = run([[0.1, 0.2, 1.0, 1.0], [0.5, np.nan, np.nan, 1.0]])
+def test_what_writes_nothing_counts_as_nothing() -> None:
+    queue = np.zeros((2, 4))
+    found = made([[0.1, 0.2, 1.0, 1.0], [0.5, np.nan, np.nan, 1.0]], queue=queue)
     assert found.satisfaction == pytest.approx([0.3, 0.1, 0.5, 1.0])
     assert found.average == pytest.approx(0.75)  # of the time in which the policy may act
+
+
+def test_what_is_not_heard_of_does_not_count() -> None:
+    gone = np.nan
+    queue = np.array([[0.0, 0.0, gone, 0.0], [0.0, gone, gone, 0.0]])
+    found = made([[0.1, 0.2, gone, 1.0], [0.5, gone, gone, 1.0]], queue=queue)
+    assert found.satisfaction == pytest.approx([0.3, 0.2, gone, 1.0], nan_ok=True)
+    assert found.average == 1.0
+    assert found.percentile(50) == 1.0
 
 
 def test_steps_are_counted_when_they_changed_something() -> None:
@@ -69,7 +56,7 @@ def test_steps_are_counted_when_they_changed_something() -> None:
         Act(300, "papers/t2", "RECONFIGURATION", False, 0.0),
         Act(400, None, "CONVERGED_ALL_MET", False, 0.0),
     )
-    found = run([[0, 0, 1, 1], [0, 0, 1, 1]], acts)
+    found = made([[0, 0, 1, 1], [0, 0, 1, 1]], acts)
     values = MEASURED["priorities"]({"nine": {Steering.HENGE: found}})
     assert values == {"all intents met after": 100.0, "Reconfigurations": 1.0}
 
@@ -82,13 +69,15 @@ def test_every_experiment_says_how_its_figures_are_measured(name: str) -> None:
 @pytest.mark.parametrize(
     ("at_least", "paper", "ours", "worse"),
     [(True, 100, 99.5, False), (True, 100, 98, True), (False, 100, 98, False),
-     (False, 100, 102, True), (True, 100, None, None)],
+     (False, 100, 102, True), (True, 100, None, None), (None, 2, 2, False), (None, 2, 3, True),
+     (None, 2, 1, True)],
 )  # fmt: skip
 def test_worse_is_worse_by_more_than_a_hundredth(
-    at_least: bool, paper: float, ours: float | None, worse: bool | None
+    at_least: bool | None, paper: float, ours: float | None, worse: bool | None
 ) -> None:
     figure = Figure("it", paper, "s", "SoCC'18", at_least=at_least)
     assert Beside(figure, ours).worse is worse
+    assert Beside(replace(figure, apart="another thing"), ours).worse is None
 
 
 def test_a_mix_is_its_seeds_alone() -> None:
@@ -208,8 +197,10 @@ def test_the_written_page_has_every_figure_and_a_reason_for_each_that_is_worse()
                 line for line in section.splitlines() if line.startswith(f"| {figure.what} |")
             )
             missing = row.split("|")[3].strip() == "–"
-            if row.rstrip(" |").endswith("worse") or missing:
+            if row.rstrip(" |").endswith(("worse", "differs")) or missing:
                 assert REASONS[name, figure.what] in section
+            if figure.apart:
+                assert figure.apart in section
     assert re.search(r"200 mixes of three to ten jobs", text)
     assert "### Every chosen number" in text
 

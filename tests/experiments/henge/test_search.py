@@ -54,8 +54,10 @@ def test_by_hand_all_intents_are_met_at_median_load_and_nothing_is_given_for_mor
     )
     found = look(allocated(steady, of, wanted), 300.0)
     assert min(found.satisfaction.values()) > 0.99
-    assert total(wanted) < total(for_peak(replace(scenario, jobs=scenario.jobs))) + 4
-    assert all(count >= 1 for counts in wanted.values() for count in counts.values())
+    # The join is the slowest: with two fifths less of it they would be missed.
+    fewer = {name: {**counts, "join": int(0.6 * counts["join"])} for name, counts in wanted.items()}
+    assert max(look(allocated(steady, of, fewer), 300.0).satisfaction.values()) < 0.99
+    assert total(wanted) < total(for_peak(scenario))
 
 
 def test_a_search_finds_nothing_worse_than_what_it_begins_with(scenario: Scenario) -> None:
@@ -65,6 +67,17 @@ def test_a_search_finds_nothing_worse_than_what_it_begins_with(scenario: Scenari
     assert search.worth(best) >= max(map(search.worth, starts))
     assert search.worth(best) > 0.97
     assert len(search.tried) <= 21
+
+
+def test_a_search_first_gives_to_who_loses_the_most(scenario: Scenario) -> None:
+    first, second = scenario.jobs
+    dear = replace(second, job=replace(second.job, intent=replace(second.job.intent, priority=90)))
+    tight = replace(scenario, jobs=(first, dear), length_s=900.0)
+    search = Search(tight, tight.warm_up_s, most=5)
+    few: Allocations = {name: dict.fromkeys(counts, 1) for name, counts in for_peak(tight).items()}
+    other = next(iter(search._neighbours(few)))
+    assert other[first.job.id] == few[first.job.id]
+    assert other[dear.job.id]["join"] > few[dear.job.id]["join"]
 
 
 def test_a_search_gives_up_when_it_has_tried_enough(scenario: Scenario) -> None:

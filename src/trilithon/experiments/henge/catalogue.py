@@ -160,7 +160,9 @@ DIURNAL: Final = Experiment(
         Figure("median, uncontrolled", 0.000006, "ratio", "SoCC'18 8.1.2", at_least=True),
         Figure("90th percentile, uncontrolled", 0.309, "ratio", "SoCC'18 8.1.2", at_least=True),
         Figure("share of the maximum by hour 15", 0.89, "ratio", "SoCC'18 8.1.2", at_least=True),
-        Figure("time of actions over all jobs", 2.4, "h", "SoCC'18 8.1.1", at_least=False),
+        Figure("time of actions over all jobs", 2.4, "h", "SoCC'18 8.1.1", at_least=False,
+               apart="0.5 % of the paper's job time is 2.4 h, so it ran ten jobs for 48 hours, and these run for "
+               "eight; the share below can be compared"),
         Figure("the same, of all job time", 0.005, "ratio", "SoCC'18 8.1.1", at_least=False),
         Figure("longest convergence", 960, "s", "SoCC'18 8.1.1", at_least=False),
     ),
@@ -175,9 +177,16 @@ COST: Final = Experiment(
     about="five jobs on a share of the resources that they would have in clusters of their own",
     source="SoCC'18, section 1, figure 1",
     duration_s=5400,
-    variants=tuple(
-        Variant(f"{percent}%", (Jobs("t", 5, Shape.PAGELOAD, latency(60), (35,)),), resources=percent / 100)
-        for percent in (40, 60, 80, 100)
+    variants=(
+        *(
+            Variant(f"{percent}%", (Jobs("t", 5, Shape.PAGELOAD, latency(60), (35,)),), resources=percent / 100)
+            for percent in (40, 60, 80, 100)
+        ),
+        # What a job needs in a cluster of its own.
+        *(
+            Variant(f"alone on {cores}", (Jobs("t", 1, Shape.PAGELOAD, latency(60), (35,)),), 1, cores)
+            for cores in (1, 2)
+        ),
     ),
     figures=(
         Figure("satisfaction at 60 %", 1.0, "ratio", "SoCC'18, figure 1", at_least=True),
@@ -208,7 +217,6 @@ PRODUCTION: Final = Experiment(
                 for name, workers, tasks in _TABLE_3
             ),
             machines=20,
-            slots_per_machine=14,
         ),
     ),
     figures=(
@@ -242,7 +250,7 @@ CPU_SPIKE: Final = Experiment(
     figures=(
         Figure("first converged by", 1000, "s", "SoCC'18 8.2.1", at_least=False),
         Figure("recovered by", 23000, "s", "SoCC'18 8.2.1", at_least=False),
-        Figure("jobs reduced", 2, "jobs", "SoCC'18 8.2.1", at_least=False),
+        Figure("jobs reduced", 2, "jobs", "SoCC'18 8.2.1", at_least=None),
     ),
     chosen=("size and end of the CPU load", "priorities", CORES_NOT_SAID),
 )
@@ -306,6 +314,7 @@ def _machines(machines: int, cores: int) -> Variant:
         ),
         machines=machines,
         cores=cores,
+        memory_gb=64,
     )
 
 
@@ -358,10 +367,12 @@ MEMORY: Final = Experiment(
     figures=(
         Figure("total utility at the end", 400, "utility", "SoCC'18 8.5", at_least=True),
         Figure("reached by", 2444, "s", "SoCC'18 8.5", at_least=False),
-        Figure("mean use of memory", 0.36, "ratio", "SoCC'18 8.5", at_least=False),
+        Figure("mean use of memory", 0.36, "ratio", "SoCC'18 8.5", at_least=False,
+               apart="the paper's machines also hold an operating system, Storm and the heaps of its JVMs; "
+               "simulated ones hold the records of the windows alone"),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
-)
+)  # fmt: skip
 
 SENSITIVITY: Final = Experiment(
     name="reduction",
@@ -380,7 +391,7 @@ SENSITIVITY: Final = Experiment(
     ),
     figures=(
         Figure("the share that neither misses intents nor does too little", 0.8, "ratio", "SoCC'18 5.5",
-               at_least=True),
+               at_least=None),
     ),
     chosen=("the run in which it is tried: that of the CPU spike",),
 )  # fmt: skip

@@ -17,8 +17,13 @@ REDUCTION: Final = "REDUCTION"
 # An intent counts as met from here on, as for the policy itself.
 MET: Final = 0.995
 END_S: Final = 600.0
+NOTHING: Final = 1e-3
 HOUR_S: Final = 3600.0
 EARLY_S: Final = 1500.0
+# Juice as an indicator: when the load trebles; and how many looks are a minute.
+TREBLED_S: Final = 4000.0
+MINUTE: Final = 6
+SPIKE_S: Final = 21_800.0
 
 
 def _henge(results: Results, variant: str) -> Run:
@@ -50,12 +55,12 @@ def all_met_from(run: Run) -> float | None:
 
 def _at_end(run: Run, job: str) -> float:
     late = run.times_s > run.times_s[-1] - END_S
-    return float(run.line(job, "share")[late].mean())
+    return float(np.nanmean(run.line(job, "share")[late]))
 
 
 def _end_share(run: Run) -> float:
     late = run.times_s > run.times_s[-1] - END_S
-    return float(run.satisfaction[late].mean())
+    return float(np.nanmean(run.satisfaction[late]))
 
 
 def _steps(run: Run, *reasons: str) -> Counter[str]:
@@ -67,17 +72,42 @@ def _between(run: Run, start_s: float, end_s: float) -> Bools:
     return found
 
 
+def _smooth(values: Floats) -> Floats:
+    """The mean of a minute, of which each look is a sixth; what is missing in it is left out."""
+    padded = np.concatenate([np.full(MINUTE - 1, np.nan), values])
+    minutes = np.lib.stride_tricks.sliding_window_view(padded, MINUTE)
+    known = ~np.isnan(minutes)
+    found: Floats = np.nansum(minutes, axis=1) / np.where(
+        known.any(axis=1), known.sum(axis=1), np.nan
+    )
+    return found
+
+
 def juice(results: Results) -> Values:
+    """Of single jobs, as in the report's figures: the first that is changed at all, and the first that is
+    changed after the load has trebled. It is stable again when all jobs are.
+    """
     run = _only(results)[Steering.HENGE]
-    least = np.nanmin(run.lines["juice"], axis=0)
-    before, after = _between(run, run.from_s, 4000), run.times_s > 4000
-    fallen = run.times_s[after & (least < MET)]
-    return {
-        "juice when it has fallen": float(least[after].min()),
-        "juice has fallen": float(fallen[0]) if len(fallen) else None,
-        "stable again by": stays_from(run.times_s[after], least[after] >= MET),
-        "stable after the first action by": stays_from(run.times_s[before], least[before] >= MET),
-    }
+    smooth = {job: _smooth(run.line(job, "juice")) for job in run.jobs}
+    acted = run.acted(RECONFIGURATION)
+    early = next((one for one in acted if one.time_s <= TREBLED_S), None)
+    later = next((one for one in acted if one.time_s > TREBLED_S), None)
+    after = run.times_s > TREBLED_S
+    least = np.min([smooth[job] for job in run.jobs], axis=0)
+    found: Values = dict.fromkeys(("juice when it has fallen", "juice has fallen"))
+    if later is not None and later.job is not None:
+        line = smooth[later.job]
+        before = _between(run, TREBLED_S, later.time_s)
+        fallen = run.times_s[after & (line < MET)]
+        found["juice when it has fallen"] = float(line[before][-1])
+        found["juice has fallen"] = float(fallen[0]) if len(fallen) else None
+    found["stable again by"] = stays_from(run.times_s[after], least[after] >= MET)
+    name = "stable after the first action by"
+    found[name] = None
+    if early is not None and early.job is not None:
+        span = _between(run, run.from_s, TREBLED_S)
+        found[name] = stays_from(run.times_s[span], smooth[early.job][span] >= MET)
+    return found
 
 
 def initial_configuration(results: Results) -> Values:
@@ -154,7 +184,9 @@ def diurnal(results: Results) -> Values:
 
 
 def _longest_convergence(run: Run) -> float | None:
-    """From the first Reconfiguration of a job that misses its intent until it meets it."""
+    """From the first Reconfiguration of a job that misses its intent until it meets it, or to the end of the
+    run if it never does.
+    """
     longest = None
     for job in run.jobs:
         met = _met(run, job)
@@ -164,9 +196,8 @@ def _longest_convergence(run: Run) -> float | None:
             if at_s <= done_s:
                 continue  # of the same search
             later = np.flatnonzero(met & (run.times_s > at_s))
-            done_s = float(run.times_s[later[0]]) if len(later) else np.inf
-            if np.isfinite(done_s):
-                longest = max(longest or 0.0, done_s - at_s)
+            done_s = float(run.times_s[later[0] if len(later) else -1])
+            longest = max(longest or 0.0, done_s - at_s)
     return longest
 
 
@@ -188,27 +219,28 @@ def production(results: Results) -> Values:
         return float(np.median(np.nan_to_num(run.line(f"papers/{job}", "utility"))))
 
     medians = [median(job) for job in ("t1", "t2", "t3")]
-    fifth = run.line("papers/t5", "share")
+    fifth = run.line("papers/t5", "share")[run.late]
     return {
         "total utility at the end": float(
-            run.utility[run.times_s > run.times_s[-1] - END_S].mean()
+            np.nanmean(run.utility[run.times_s > run.times_s[-1] - END_S])
         ),
         "median of t4": median("t4"),
         "lowest median of t1 to t3": min(medians),
         "highest median of t1 to t3": max(medians),
-        "5th percentile of t5": float(np.percentile(fifth, 5)),
+        "5th percentile of t5": float(np.nanpercentile(fifth, 5)),
     }
 
 
 def cpu_spike(results: Results) -> Values:
     run = _only(results)[Steering.HENGE]
-    before = _between(run, 20_000, 21_800)
+    before = _between(run, 20_000, SPIKE_S)
     usual = float(run.utility[before].mean())
-    first, after = _between(run, run.from_s, 21_800), run.times_s > 21_800
+    first, after = _between(run, run.from_s, SPIKE_S), run.times_s > SPIKE_S
+    reduced = {one.job for one in run.acted(REDUCTION) if one.time_s > SPIKE_S}
     return {
         "first converged by": stays_from(run.times_s[first], run.utility[first] >= 0.98 * usual),
         "recovered by": stays_from(run.times_s[after], run.utility[after] >= 0.98 * usual),
-        "jobs reduced": float(len(_steps(run, REDUCTION))),
+        "jobs reduced": float(len(reduced)),
     }
 
 
@@ -253,19 +285,20 @@ def more_machines(results: Results) -> Values:
 
 
 def _highest_after(run: Run, job: str) -> float:
-    """How long it takes a job to come to its highest utility."""
+    """How long it takes a job to come to its highest utility; all of the time if it never has any."""
     late = run.late
     utility = np.nan_to_num(run.line(job, "utility"))[late]
-    first = int(np.argmax(utility >= utility.max() * MET))
+    worthless = utility.max() < NOTHING * run.maxima[run.jobs.index(job)]
+    first = -1 if worthless else int(np.argmax(utility >= utility.max() * MET))
     return float(run.times_s[late][first] - run.from_s)
 
 
 def failure(results: Results) -> Values:
     run = _only(results)[Steering.HENGE]
     acted = [one.time_s for one in run.acted()]
-    after = [at_s for at_s in acted if at_s > 1380]
+    after = [at_s for at_s in acted if at_s >= 1380]
     return {
-        "actions while numbers are missing": float(sum(1030 < at_s <= 1380 for at_s in acted)),
+        "actions while numbers are missing": float(sum(1020 <= at_s < 1380 for at_s in acted)),
         "first action after it": after[0] if after else None,
         "intents met at the end": float(sum(_at_end(run, job) >= MET for job in run.jobs)),
     }
@@ -285,7 +318,7 @@ def reduction(results: Results) -> Values:
     """The share with which the most utility is kept after the spike; none if they do not differ."""
     worth = {
         float(name.rstrip("%")) / 100: float(
-            _henge(results, name).satisfaction[_henge(results, name).times_s > 21_800].mean()
+            _henge(results, name).satisfaction[_henge(results, name).times_s > SPIKE_S].mean()
         )
         for name in results
     }
@@ -319,12 +352,26 @@ def _juice_and_queue(results: Results) -> str:
     job = next(iter(_steps(run)), run.jobs[0])
     early = run.times_s <= EARLY_S
     values = (run.line(job, "juice")[early], run.line(job, "queue")[early])
-    found = stats.spearmanr(*values, nan_policy="omit")
+    found = float(stats.spearmanr(*values, nan_policy="omit").statistic)
+    moves = (
+        "the one falls as the other grows, as"
+        if found < 0
+        else "they do not move against each other, unlike"
+    )
     return (
         f"Up to {EARLY_S:g} s, juice and queue length of {job} have a rank correlation of "
-        f"{float(found.statistic):.2f}: the one falls as the other grows (report, figure 9)."
+        f"{found:.2f}: {moves} in the report's figure 9."
     )
 
 
-# Findings that the paper shows without a number.
-NOTES: Final[Mapping[str, Callable[[Results], str]]] = {"juice": _juice_and_queue}
+def _alone(results: Results) -> str:
+    """Whether a cluster of its own is as large as was chosen."""
+    reached = [_end_share(_henge(results, f"alone on {cores}")) for cores in (1, 2)]
+    return (
+        f"In a cluster of its own a job comes to {100 * reached[0]:.1f} % of its utility on one core, and to "
+        f"{100 * reached[1]:.1f} % on two, which is what `own_cores` was chosen by."
+    )
+
+
+# Findings without a number of the paper's.
+NOTES: Final[Mapping[str, Callable[[Results], str]]] = {"juice": _juice_and_queue, "cost": _alone}

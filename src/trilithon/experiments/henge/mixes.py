@@ -15,6 +15,7 @@ import numpy as np
 from trilithon.engines.simulated.machines import Machine
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, juice, latency
+from trilithon.experiments.flows import flows
 from trilithon.experiments.runs import Runner, Steering
 from trilithon.model.intent import Threshold
 from trilithon.scenarios.scenario import Fed, Scenario
@@ -86,20 +87,8 @@ def _loaded(fed: Fed, random: Random) -> Fed:
 
 
 def peak_cores(fed: Fed) -> float:
-    """How many cores a job needs at its highest load, by its profiles."""
-    flow = {source: shape.peak_per_s for source, shape in fed.loads.items()}
-    cores = 0.0
-    operators = {operator.name: operator for operator in fed.job.operators}
-    for node in fed.job.order:
-        if node not in operators:
-            continue
-        into = sum(flow.get(edge.source, 0.0) for edge in fed.job.parents[node])
-        profile = operators[node].profile
-        assert profile is not None  # noqa: S101 - every operator of an experiment has one
-        share = 1.0 if profile.cpu_share is None else profile.cpu_share
-        cores += into * (profile.service_ms or 0.0) / 1000 * share
-        flow[node] = into * (1.0 if profile.selectivity is None else profile.selectivity)
-    return cores
+    """How many cores a job needs at its highest load."""
+    return sum(flow.cores for flow in flows(fed))
 
 
 @dataclass(frozen=True)

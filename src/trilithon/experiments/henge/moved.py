@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trilithon.experiments.build import Builder
-from trilithon.experiments.definition import Experiment, FaultKind, Variant
+from trilithon.experiments.definition import FaultKind, Variant
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.runs import Runner, Steering
 from trilithon.scenarios.forms import ChosenForm
@@ -30,8 +30,20 @@ RUNS: Final = (
     ("cost", "60%"),
     ("more-machines", "30x8"),
 )
-# Words, not numbers; and what only other papers' experiments or crashes use.
-_UNUSED: Final = ("machine", "machines", "storm.restart", "storm.waiting", "assumed.distribution")
+# Words, not numbers; what only other papers' experiments or crashes use; and what every profile here says itself.
+_UNUSED: Final = (
+    "machine",
+    "storm.restart",
+    "storm.waiting",
+    "assumed.distribution",
+    "assumed.service_ms",
+    "assumed.service_cv",
+)
+_OF_MEMORY: Final = (
+    "assumed.record_bytes",
+    "assumed.state_bytes_per_key",
+    "henge.machine.memory_gb",
+)
 _WHOLE: Final = ("assumed.keys", "henge.tasks", "henge.instances")
 # Shares cannot be more than all.
 _AT_MOST_1: Final = ("cpu_share",)
@@ -73,7 +85,7 @@ def _times(path: str, value: Any, factor: float) -> Any:
     return value * factor
 
 
-def plays_a_part(path: str, experiment: Experiment, variant: Variant) -> bool:
+def plays_a_part(path: str, form: ChosenForm, variant: Variant) -> bool:
     """Whether a run can depend on a number at all."""
     names = {str(jobs.shape) for jobs in variant.jobs}
     if path.startswith(_UNUSED):
@@ -83,7 +95,7 @@ def plays_a_part(path: str, experiment: Experiment, variant: Variant) -> bool:
         return rest.partition(".")[0] in names
     if top == "rates":
         by_workers = {str(jobs.shape) for jobs in variant.jobs if jobs.workers is not None}
-        own = {"pageload", "join"}  # which have a rate of their own below
+        own = set(form.henge.rates if form.henge else ())
         return rest in names - by_workers - own
     if path.startswith(("henge.rates.", "henge.instances.")):
         return path.rpartition(".")[2] in names
@@ -95,7 +107,8 @@ def plays_a_part(path: str, experiment: Experiment, variant: Variant) -> bool:
         return variant.resources is not None
     if path == "storm.state":
         return any(jobs.state for jobs in variant.jobs)
-    del experiment
+    if path in _OF_MEMORY:
+        return any(jobs.state == "join" for jobs in variant.jobs)
     return True
 
 
@@ -124,7 +137,7 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
             (
                 (name, variant)
                 for name, variant in RUNS
-                if plays_a_part(path, EXPERIMENTS[name], EXPERIMENTS[name].variant(variant))
+                if plays_a_part(path, form, EXPERIMENTS[name].variant(variant))
             ),
             None,
         )

@@ -19,7 +19,9 @@ its part. Everything on it is simulated: the papers' jobs on the engine `storm`,
 ([the simulated cluster](../concepts/simulated.md)). Jobs, intents, priorities, loads and faults are the paper's
 (SoCC'18, and the report before it); Henge runs with the paper's parameters, equation 4 stands alone, the guard
 lets everything through, and nothing acts for the first 900 s. What the texts leave open stands in one file for
-all experiments, `src/trilithon/scenarios/chosen.yaml`, and nothing of it was changed to meet a figure.
+all experiments, `src/trilithon/scenarios/chosen.yaml`. Rates and service times were not changed after figures were
+compared; what becomes of records that wait when a job is changed was, once, and for all experiments
+([why](../adr/0011-the-papers-experiments.md)).
 
 Any absolute figure can be had by choosing service times. So the numbers beside the paper's tell whether the
 same things happen, not who is faster; [what no choice can turn](#what-no-choice-can-turn) tells more.
@@ -81,7 +83,7 @@ def _experiment(found: Outcome) -> str:
                     beside.figure.what,
                     number(beside.figure.value, beside.figure.unit),
                     number(beside.ours, beside.figure.unit),
-                    _verdict(beside),
+                    verdict(beside),
                 )
                 for beside in found.figures
             ],
@@ -97,14 +99,21 @@ def _experiment(found: Outcome) -> str:
     return "\n".join(parts)
 
 
-def _verdict(beside: Beside) -> str:
-    return {None: "", True: "worse", False: ""}[beside.worse]
+def verdict(beside: Beside) -> str:
+    if beside.figure.apart:
+        return "not comparable"
+    if beside.worse:
+        return "differs" if beside.figure.at_least is None else "worse"
+    return ""
 
 
 def why_worse(experiment: str, beside: Beside) -> str | None:
-    """Why we are worse, in a sentence; or why there is no number."""
+    """Why we are worse, in a sentence; or why there is no number, or none to compare with."""
+    what = beside.figure.what
+    if beside.figure.apart:
+        return f"{what[0].upper()}{what[1:]}: {beside.figure.apart}."
     if beside.worse or beside.ours is None:
-        return REASONS.get((experiment, beside.figure.what))
+        return REASONS.get((experiment, what))
     return None
 
 
@@ -191,7 +200,7 @@ def _moved_rows(found: Sequence[Moved]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _changes(found: Sequence[Moved]) -> str:
-    """In how many runs the order of the ways stayed as it was."""
+    """How far Henge moved, and whether it stayed ahead of doing nothing."""
     base = {
         (one.task.experiment, one.task.variant): one.satisfaction
         for one in found

@@ -1,20 +1,27 @@
 """Owns running Henge's experiments: every variant in four ways, on as many cores as there are, to numbers."""
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from trilithon.errors import InvalidScenario, Problem
 from trilithon.experiments.build import Builder
-from trilithon.experiments.definition import Experiment, Figure
+from trilithon.experiments.definition import Experiment, Figure, Shape
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.measured import END_S, MEASURED, NOTES
 from trilithon.experiments.henge.mixes import COUNT, FIRST, Mixed, Ranking, rank, run_mix
 from trilithon.experiments.henge.moved import Moved, Task, run_task, tasks
 from trilithon.experiments.runs import Run, Runner, Steering
+from trilithon.scenarios import shipped
 from trilithon.scenarios.forms import ChosenForm
 from trilithon.scenarios.scenario import chosen
 
@@ -38,7 +45,7 @@ class Summary:
         return cls(
             average=run.average,
             percentiles={one: run.percentile(one) for one in PERCENTILES},
-            at_end=float(run.satisfaction[late].mean()),
+            at_end=float(np.nanmean(run.satisfaction[late])),
             actions=len(run.acted()),
             instances=sum(sum(counts.values()) for counts in run.last.values()),
         )
@@ -46,18 +53,22 @@ class Summary:
 
 @dataclass(frozen=True)
 class Beside:
-    """A figure of the paper, and ours. `worse` is None where the two cannot be compared."""
+    """A figure of the paper, and ours. Where neither is better, `worse` tells whether they differ; it is None
+    where the two cannot be compared.
+    """
 
     figure: Figure
     ours: float | None
 
     @property
     def worse(self) -> bool | None:
-        if self.ours is None:
+        if self.ours is None or self.figure.apart:
             return None
         theirs = self.figure.value
         # What differs by less than a hundredth is the same.
         slack = 0.01 * abs(theirs)
+        if self.figure.at_least is None:
+            return abs(self.ours - theirs) > slack
         return self.ours < theirs - slack if self.figure.at_least else self.ours > theirs + slack
 
 
@@ -75,6 +86,25 @@ class Outcome:
 @cache
 def _chosen(path: Path | None) -> ChosenForm:
     return chosen(path)
+
+
+def check(path: Path | None) -> None:
+    """Whether a file of chosen numbers has all that the experiments need; every gap is told."""
+    form = _chosen(path)
+    if form.henge is None:
+        told = [Problem("NUMBER_MISSING", "henge", "The experiments need this part.", "")]
+        raise InvalidScenario(told, str(path))
+    problems = []
+    for shape in map(str, Shape):
+        if shape not in form.henge.rates and shape not in form.rates:
+            problems.append(Problem("NUMBER_MISSING", f"rates.{shape}", "It has no rate.", ""))
+        profiles = form.profiles.get(shape, {})
+        for operator in shipped.job(shape).operators:
+            if operator.name not in profiles or profiles[operator.name].service_ms is None:
+                place = f"profiles.{shape}.{operator.name}"
+                problems.append(Problem("NUMBER_MISSING", place, "It has no service time.", ""))
+    if problems:
+        raise InvalidScenario(problems, str(path))
 
 
 def run_one(name: str, variant: str, steering: Steering, path: Path | None) -> Run:
@@ -147,9 +177,30 @@ def run_moved(workers: int, tell: Tell, path: Path | None = None) -> tuple[list[
         return [future.result() for future in asked], unused
 
 
-def pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that share nothing with this one but what they are given."""
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+@contextmanager
+def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that share nothing with this one but what they are given, and end with it: what waits is not
+    begun any more when somebody stops the whole, and when this process is killed they go, too.
+    """
+    context = get_context("spawn")
+    processes = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+    try:
+        yield processes
+    except BaseException:
+        processes.shutdown(wait=True, cancel_futures=True)
+        raise
+    processes.shutdown()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None  # noqa: S101 - it has just begun this process
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def as_data(found: Outcome) -> dict[str, Any]:
@@ -163,6 +214,7 @@ def as_data(found: Outcome) -> dict[str, Any]:
                 "paper": one.figure.value,
                 "ours": one.ours,
                 "worse": one.worse,
+                "apart": one.figure.apart or None,
                 "source": one.figure.source,
             }
             for one in found.figures

@@ -15,13 +15,15 @@ from trilithon.engines.simulated.engine import SimulatedEngine, Way
 from trilithon.engines.simulated.machines import Machine
 from trilithon.errors import InvalidRecording, InvalidScenario
 from trilithon.model.allocation import initial
+from trilithon.model.columns import Instances, Machines
+from trilithon.model.job import Grouping
 from trilithon.model.layout import Layout
 from trilithon.model.profile import Distribution
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
 from trilithon.scenarios import calibration
-from trilithon.scenarios.compare import compare
+from trilithon.scenarios.compare import Part, compare
 from trilithon.scenarios.loop import Looking
 from trilithon.workloads.shapes import Step
 
@@ -92,6 +94,17 @@ def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> Non
     assert all(row.holds for row in rows), [(r.metric, r.real, r.simulated) for r in rows]
 
 
+def test_a_part_of_a_run_is_compared_by_itself(series: Series) -> None:
+    rows = compare(series, ASSUMED, seed=5, parts=[Part("low", 5, 40), Part("none", 900, 990)])
+    found = {row.metric: row for row in rows}
+    low = found["throughput (records/s), low"]
+    assert isinstance(low.real, float)
+    assert low.real == pytest.approx(75, rel=0.1)  # half of 150
+    assert low.holds
+    assert found["mean latency (ms), low"].holds
+    assert found["throughput (records/s), none"].holds is None
+
+
 def test_a_run_is_compared_from_when_its_jobs_are_there(series: Series) -> None:
     nothing = Snapshot.empty(series.snapshots[0].time_s - 5, Layout.build([]))
     rows = compare(Series((nothing, *series.snapshots)), ASSUMED, seed=5)
@@ -125,3 +138,63 @@ def test_the_commands_learn_and_compare(series: Series, tmp_path: Path) -> None:
     assert shown.exit_code == 0
     assert "recovery 1" in shown.stdout
     assert "NO" not in shown.stdout
+
+
+def test_a_file_from_before_a_number_was_learned_is_still_read(
+    series: Series, tmp_path: Path
+) -> None:
+    path = tmp_path / "calibration.yaml"
+    calibration.save(path, calibration.calibrate(series, "a run"))
+    kept = [line for line in path.read_text().splitlines() if "state_s" not in line]
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    assert calibration.load(path).character.state_s == SPARK_RTM.state_s
+
+
+@pytest.mark.parametrize("zipf", [0.0, 0.7, 1.1])
+def test_how_keys_are_spread_is_found_again(zipf: float) -> None:
+    keyed = replace(operator("count", 4, service_ms=0.1, zipf=zipf))
+    job = line(operator("split", 1, service_ms=0.1), keyed)
+    by_key = tuple(
+        replace(edge, grouping=Grouping.BY_KEY, key=("word",)) if edge.target == "count" else edge
+        for edge in job.edges
+    )
+    job = replace(job, edges=by_key)
+    assumed = replace(ASSUMED, keys=calibration.KEYS)
+    engine = SimulatedEngine([Machine("m0", 8.0, 8e9)], SPARK_RTM, assumed, way=Way.FLUID)
+    assert engine.submit(job, initial(job)).changed
+    engine.feed(job.id, "in", Step(400.0, 400.0, 1.0))
+    looking = Looking(engine)
+    looking.series = Series(())
+    for _ in range(60):
+        engine.advance(1.0)
+        looking.round()
+    bare = replace(job, operators=tuple(replace(o, profile=None) for o in job.operators))
+    found = calibration.calibrate(
+        Series(tuple(replace(s, jobs={job.id: bare}) for s in looking.series.snapshots)), "a run"
+    )
+    learned = found.profiles[job.id]["count"].zipf
+    assert learned == pytest.approx(zipf, abs=0.05)
+    assert found.profiles[job.id]["split"].zipf is None
+
+
+def told(cpu_s: float, busy: tuple[float, ...], at_s: float, instances: int) -> Snapshot:
+    """A job of some instances that have computed so long together, on hosts that are this busy."""
+    job = line(operator("work", instances))
+    machines = [f"host{i // 2}/{i}" for i in range(len(busy))]
+    layout = Layout.build([job], machines=machines)
+    return replace(
+        Snapshot.empty(at_s, layout),
+        instances=Instances.of(
+            instances, incarnation=[0.0] * instances, cpu_s=[cpu_s / instances] * instances
+        ),
+        machines=Machines.of(len(busy), cores=[4.0] * len(busy), cores_busy=busy),
+        jobs={job.id: job},
+    )
+
+
+def test_constant_load_is_what_computes_beside_the_instances_once_per_host() -> None:
+    """Two executors on a host each tell of all of it. Instances that go take their counts with them."""
+    snapshots = [told(0.8 * second, (1.5, 1.5), float(second), 4) for second in range(11)]
+    snapshots += [told(0.2 * second, (0.9, 0.9), float(second), 1) for second in range(11, 22)]
+    found = calibration.calibrate(Series(tuple(snapshots)), "a run")
+    assert found.character.constant_load == pytest.approx(0.7)

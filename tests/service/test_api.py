@@ -221,3 +221,25 @@ def test_a_round_that_fails_does_not_end_the_daemon(
         until(lambda: "ZeroDivisionError" in client.get("/health").json()["problem"])
     running.wake()
     until(lambda: client.get("/health").json()["status"] == "ok")
+
+
+def test_the_cluster_tells_whether_it_is_large_enough(
+    client: TestClient, cluster: FakeCluster
+) -> None:
+    cluster.rates[JOB.id] = 50.0
+    apply(client)
+    until(lambda: state(client) == "running")
+    found = until(lambda: _crunch(client))
+    (need,) = found["jobs"]
+    assert need["job"] == JOB.id
+    assert need["has"] == client.get(f"/jobs/{JOB.id}").json()["instances"]
+    assert found["feasible"] is True
+    assert found["slots_missing"] == 0
+    assert found["slots_needed"] == need["needs"] == sum(need["instances"].values())
+
+
+def _crunch(client: TestClient) -> dict[str, Any] | None:
+    """As soon as all that matters was measured."""
+    answer = client.get("/cluster/crunch")
+    found: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
+    return found if found and found["jobs"] and found["feasible"] is not None else None

@@ -138,6 +138,9 @@ def test_from_the_command_line_to_the_cluster_and_back(
     found = cli("explain", "chain")
     assert found
     assert cli("cluster", "status")["running"] == 1
+    crunch = until(lambda: CliRunner().invoke(app, ["cluster", "crunch"]).stdout)
+    assert "intents can be met" in crunch
+    assert "ads/chain" in crunch
     top = CliRunner().invoke(app, ["top", "--once"])
     assert "ads/chain" in top.stdout
     # The journal can be asked without the daemon, too.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, graph, line, operator
+from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, graph, line, operator, world_of
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import (
     AddMachines,
@@ -20,6 +20,7 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.engines.abilities import REAL_TIME
+from trilithon.engines.simulated import tables
 from trilithon.engines.simulated.character import SPARK_RTM, Character, Waiting, storm
 from trilithon.engines.simulated.engine import SimulatedEngine, Way
 from trilithon.engines.simulated.faults import (
@@ -468,3 +469,15 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:
         ).stdout
 
     assert run("1") == run("2") != ""
+
+
+def test_credits_are_what_was_taken_in_a_while_and_never_fewer_than_the_least() -> None:
+    world, rows = world_of(line(operator("work", 3)))
+    actors = world.actors
+    first = rows.actor(world, "work", 0)
+    actors["taken_before"] = 0.0
+    actors["taken"][first : first + 3] = [400.0, 10.0, 0.0]
+    tables.renew_limits(world, 64, 0.5, 0.25)
+    assert actors["limit"][first : first + 3].tolist() == [800, 64, 64]
+    tables.renew_limits(world, 64, 0.5, 0.25)  # nothing was taken since
+    assert actors["limit"][first : first + 3].tolist() == [64, 64, 64]

@@ -468,3 +468,25 @@ def test_the_utility_of_a_hybrid_intent_is_the_average_of_both() -> None:
     assert henge.until(tell.RECONFIGURATION).numbers["utility"] == pytest.approx(
         35 * (0.75 + 0.5) / 2
     )
+
+
+@pytest.mark.parametrize(("least_fall", "reverted"), [(0.001, False), (0.0, True)])
+def test_a_fall_of_next_to_nothing_is_none(least_fall: float, reverted: bool) -> None:
+    """Of a job whose backlog grows, half of next to nothing goes each minute, whoever acts."""
+    law = constant(line("a"), 1e6, work=0.6)
+    henge = run(law, given=HengeParameters(least_fall=least_fall))
+    henge.until(tell.RECONFIGURATION)
+    law.latency_ms = lambda _: 3e6
+    henge.rounds(40)
+    assert (tell.REVERSION in reasons(henge.decisions)) is reverted
+
+
+def test_a_job_that_works_off_a_backlog_is_not_at_rest() -> None:
+    law = shared(line("a"), 8)
+    henge = run(law, shared(line("b", priority=20), 8))
+    henge.rounds(START)
+    # As slow as before for minutes; but what waits becomes less with each.
+    law.latency_ms = lambda _: 135.0
+    behind = iter([0.2] * 3 + [1.1] * 24)
+    law.juice = lambda _: next(behind, 1.0)
+    assert henge.rounds(SETTLE + 8) == []

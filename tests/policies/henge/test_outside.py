@@ -6,6 +6,7 @@ from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, r
 from trilithon.policies.henge import tell
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.scene import Mode
 
 
 def run(*laws: Law, given: HengeParameters | None = None, **settings: object) -> Run:
@@ -190,3 +191,17 @@ def test_a_job_that_takes_nothing_of_what_comes_in_has_a_utility_of_nothing() ->
     assert "nothing measured" in first.sentence
     assert first.expects is not None
     assert first.expects.value == 60
+
+
+def test_a_job_that_may_be_changed_from_now_on_opens_what_was_closed() -> None:
+    henge = run(shared(line("a"), 8), constant(line("b"), 20), modes={"t/a": Mode.OFF})
+    henge.rounds(60)
+    assert tell.RECONFIGURATION not in reasons(henge.decisions)
+    henge.cluster.modes["t/a"] = Mode.AUTO
+    outside, reconfigured = henge.rounds(1)
+    assert outside.reason == tell.EXTERNAL
+    assert "t/a may be changed from now on" in outside.sentence
+    assert (reconfigured.reason, reconfigured.job) == (tell.RECONFIGURATION, "t/a")
+    henge.cluster.modes["t/a"] = Mode.OFF
+    henge.rounds(5)
+    assert reasons(henge.decisions).count(tell.EXTERNAL) == 1

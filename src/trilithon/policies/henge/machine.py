@@ -313,7 +313,8 @@ class _Round(Steps):
     def give_up(self, missing: Sequence[Seen]) -> None:
         """No useful action is left: back to the best, then Converged."""
         best = self.memory.best()
-        if best is not None and best.back and best.goal * (1 - self.parameters.noise) > self.goal():
+        noise = self.parameters.noise
+        if best is not None and best.back and self.fell(best.goal, self.goal(), noise):
             names = tell.some(seen.id for seen in missing)
             self.revert(f"no action is left that would help {names}", {}, [self.memory.cause])
         self.converge_stuck()

@@ -1,5 +1,6 @@
 """From runs to figures, mixes and moved numbers, and to a page that hides nothing."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.experiments.henge.made import made
 from trilithon.cli.main import app
-from trilithon.errors import FileUnwritable, NotFound
+from trilithon.errors import FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Figure
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
@@ -224,3 +225,33 @@ def test_an_experiment_that_is_not_there_or_a_page_that_cannot_be_written_is_ref
     ):
         done = CliRunner().invoke(app, arguments)
         assert isinstance(done.exception, error)
+
+
+def test_a_page_is_of_all_experiments(tmp_path: Path) -> None:
+    page_of_one = ["experiment", "henge", "failure", "--into", str(tmp_path / "page.md")]
+    done = CliRunner().invoke(app, page_of_one)
+    assert done.exit_code == 2
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("gone", "place"),
+    [
+        (("henge",), "henge"),
+        (("profiles", "linear", "third"), "profiles.linear.third"),
+        (("rates", "diamond"), "rates.diamond"),
+    ],
+)
+def test_a_file_of_chosen_numbers_with_a_gap_is_refused_with_its_place(
+    tmp_path: Path, gone: tuple[str, ...], place: str
+) -> None:
+    data = chosen().model_dump(exclude_none=True)
+    part = data
+    for name in gone[:-1]:
+        part = part[name]
+    del part[gone[-1]]
+    path = tmp_path / "chosen.yaml"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    done = CliRunner().invoke(app, ["experiment", "henge", "failure", "--chosen", str(path)])
+    assert isinstance(done.exception, InvalidScenario)
+    assert [problem.path for problem in done.exception.problems] == [place]

@@ -22,6 +22,7 @@ MIXES: Final = "mixes"
 CHOSEN: Final = "chosen"
 SPARK: Final = "spark-diurnal"
 ALL: Final = "all"
+PAGE: Final = "page"
 
 
 @app.command("henge")
@@ -29,11 +30,16 @@ def henge_command(
     name: Annotated[
         str,
         typer.Argument(
-            help="An experiment, mixes, chosen, spark-diurnal, or all.", show_default=False
+            help="An experiment, mixes, chosen, spark-diurnal, all, or page.", show_default=False
         ),
     ],
     into: Annotated[
-        Path | None, typer.Option("--into", help="Write the page of results here; with `all`.")
+        Path | None,
+        typer.Option(
+            "--into",
+            help="The page of results, with its numbers beside it as JSON: what is run takes the place of what "
+            "was there, and `page` only writes it again.",
+        ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", help="Processes side by side.", min=1)] = max(
         1, os.cpu_count() or 1
@@ -45,23 +51,25 @@ def henge_command(
 ) -> None:
     """Run Henge's experiments on the simulated cluster; `spark-diurnal` runs on Spark."""
     # Compiled loops are slow to import, and most commands do without.
-    from trilithon.experiments.henge import suite  # noqa: PLC0415
+    from trilithon.experiments.henge import results, suite  # noqa: PLC0415
     from trilithon.experiments.henge.catalogue import EXPERIMENTS  # noqa: PLC0415
-    from trilithon.experiments.henge.page import Whole, page  # noqa: PLC0415
+    from trilithon.experiments.henge.page import page  # noqa: PLC0415
 
-    known = [*EXPERIMENTS, MIXES, CHOSEN, SPARK, ALL]
+    known = [*EXPERIMENTS, MIXES, CHOSEN, SPARK, ALL, PAGE]
     if name not in known:
         raise NotFound(f"There is no experiment {name!r}.", f"There are: {', '.join(known)}.")
-    if into is not None and name != ALL:
-        raise typer.BadParameter("A page is written of `all` experiments.", param_hint="--into")
+    if (name == PAGE and into is None) or (name == SPARK and into is not None):
+        raise typer.BadParameter(f"It does not go with {name}.", param_hint="--into")
+    before = results.Whole()
     if into is not None:
+        before = results.read(results.beside(into))
         _writable(into)
     suite.check(chosen)
     if name == SPARK:
         _spark(output)
         return
     names = list(EXPERIMENTS) if name == ALL else [name] if name in EXPERIMENTS else []
-    ranking, changes, unused = None, list["Moved"](), list[str]()
+    ranking, changes, unmoved = None, list["Moved"](), list[str]()
     with progress() as tell:
         outcomes = sorted(
             suite.run_all(names, workers, tell, chosen),
@@ -70,15 +78,13 @@ def henge_command(
         if name in {MIXES, ALL}:
             ranking = suite.run_mixes(workers, tell, chosen)
         if name in {CHOSEN, ALL}:
-            changes, unused = suite.run_moved(workers, tell, chosen)
-    whole = Whole(outcomes, ranking, changes, unused)
+            changes, unmoved = suite.run_moved(workers, tell, chosen)
+    whole = results.Whole(outcomes, ranking, changes, unmoved)
     if into is not None:
-        into.write_text(page(whole), encoding="utf-8")
-    data = {
-        "experiments": [suite.as_data(one) for one in outcomes],
-        "mixes": None if ranking is None else suite.ranking_as_data(ranking),
-        "chosen": [suite.moved_as_data(one) for one in changes],
-    }
+        all_of_it = before.renewed(whole)
+        results.write(results.beside(into), all_of_it)
+        into.write_text(page(all_of_it), encoding="utf-8")
+    data = results.as_data(whole)
     answer(output, data, lambda console: _draw(console, outcomes, ranking, changes))
 
 

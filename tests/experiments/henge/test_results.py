@@ -11,15 +11,16 @@ from typer.testing import CliRunner
 
 from tests.experiments.henge.made import made
 from trilithon.cli.main import app
-from trilithon.errors import FileUnwritable, InvalidScenario, NotFound
+from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Figure
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.measured import MEASURED, stays_from
 from trilithon.experiments.henge.mixes import FIRST, Mixed, mix, rank
 from trilithon.experiments.henge.moved import RUNS, Moved, Task, moved, numbers, tasks
-from trilithon.experiments.henge.page import HEAD, Whole, number, page
+from trilithon.experiments.henge.page import HEAD, number, page
 from trilithon.experiments.henge.reasons import REASONS
+from trilithon.experiments.henge.results import Whole, as_data, beside, of_data, read, write
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
 from trilithon.experiments.runs import Act, Steering
 from trilithon.scenarios.scenario import chosen
@@ -111,10 +112,10 @@ def test_ranks_count_who_is_ahead() -> None:
 
 def test_every_chosen_number_is_moved_in_some_run_or_named_as_unused() -> None:
     form = chosen()
-    wanted, unused = tasks(form)
+    wanted, unmoved = tasks(form)
     moves = {task.path for task in wanted if task.path is not None}
-    assert moves | set(unused) == set(numbers(form))
-    assert not moves & set(unused)
+    assert moves | set(unmoved) == set(numbers(form))
+    assert not moves & set(unmoved)
     assert [task for task in wanted if task.path is None] == [
         Task(name, variant, None, 1.0) for name, variant in RUNS
     ]
@@ -123,9 +124,9 @@ def test_every_chosen_number_is_moved_in_some_run_or_named_as_unused() -> None:
         path.startswith(
             ("machine", "storm.restart", "storm.waiting", "assumed.", "rates.", "profiles.")
         )
-        for path in unused
+        for path in unmoved
     )
-    assert not any(path.startswith("profiles.pageload") for path in unused)
+    assert not any(path.startswith("profiles.pageload") for path in unmoved)
 
 
 def test_a_number_is_moved_as_what_it_is() -> None:
@@ -227,11 +228,56 @@ def test_an_experiment_that_is_not_there_or_a_page_that_cannot_be_written_is_ref
         assert isinstance(done.exception, error)
 
 
-def test_a_page_is_of_all_experiments(tmp_path: Path) -> None:
-    page_of_one = ["experiment", "henge", "failure", "--into", str(tmp_path / "page.md")]
-    done = CliRunner().invoke(app, page_of_one)
-    assert done.exit_code == 2
+def whole() -> Whole:
+    ways = dict.fromkeys(Steering, Summary(0.5, {15: 0.1, 50: 0.5, 90: 0.9}, 0.75, 7, 12))
+    outcomes = [
+        Outcome(
+            EXPERIMENTS[name],
+            tuple(Beside(figure, 1.5) for figure in EXPERIMENTS[name].figures),
+            {variant.name: ways for variant in EXPERIMENTS[name].variants},
+            "A note.",
+        )
+        for name in ("cost", "priorities")
+    ]
+    mixed = [Mixed(FIRST + i, 3, 2, dict.fromkeys(Steering, 0.1 * i)) for i in range(3)]
+    changes = [
+        Moved(Task("cost", "alone on 1", path, factor), dict.fromkeys(Steering, 0.5))
+        for path, factor in ((None, 1.0), ("storm.outage", 0.5))
+    ]
+    return Whole(outcomes, rank(mixed), changes, ["machine.cores"])
+
+
+def test_results_are_kept_and_a_page_is_written_from_them_again(tmp_path: Path) -> None:
+    found = whole()
+    assert as_data(of_data(as_data(found))) == as_data(found)
+    path = tmp_path / "page.md"
+    write(beside(path), found)
+    done = CliRunner().invoke(app, ["experiment", "henge", "page", "--into", str(path)])
+    assert done.exit_code == 0, done.output
+    text = path.read_text(encoding="utf-8")
+    assert text == page(found.renewed(Whole()))
+    for section in ("## cost", "## priorities", "3 mixes", "`storm.outage`", "`machine.cores`"):
+        assert section in text
+
+
+def test_what_is_run_again_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    found = whole()
+    _cost, priorities = found.outcomes
+    again = replace(priorities, note="Another note.")
+    renewed = found.renewed(Whole([again]))
+    assert [one.note for one in renewed.outcomes] == ["Another note.", "A note."]
+    assert [one.experiment.name for one in renewed.outcomes] == ["priorities", "cost"]
+    assert (renewed.ranking, renewed.moved) == (found.ranking, found.moved)
+    assert read(tmp_path / "none.json") == Whole()
+    (tmp_path / "page.json").write_text('{"format": "other"}', encoding="utf-8")
+    into = ["experiment", "henge", "failure", "--into", str(tmp_path / "page.md")]
+    assert isinstance(CliRunner().invoke(app, into).exception, FileUnreadable)
     assert not (tmp_path / "page.md").exists()
+
+
+def test_a_page_needs_a_place_and_spark_has_none(tmp_path: Path) -> None:
+    for name, more in (("page", []), ("spark-diurnal", ["--into", str(tmp_path / "page.md")])):
+        assert CliRunner().invoke(app, ["experiment", "henge", name, *more]).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -129,9 +129,9 @@ class Moved:
 
 
 def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
-    """What is to be run, and the numbers that no run depends on."""
+    """What is to be run, and the numbers that are not moved: no run depends on them, or they are 0."""
     found = [Task(name, variant, None, 1.0) for name, variant in RUNS]
-    unused = []
+    unmoved = []
     for path in numbers(form):
         place = next(
             (
@@ -142,14 +142,13 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
             None,
         )
         if place is None:
-            unused.append(path)
+            unmoved.append(path)
             continue
-        found += [
-            Task(*place, path, factor)
-            for factor in FACTORS
-            if moved(form, path, factor) is not None
-        ]
-    return found, unused
+        factors = [factor for factor in FACTORS if moved(form, path, factor) is not None]
+        found += [Task(*place, path, factor) for factor in factors]
+        if not factors:
+            unmoved.append(path)
+    return found, unmoved
 
 
 def run_task(task: Task, form: ChosenForm) -> Moved:

@@ -1,12 +1,12 @@
 """Owns the page of Henge's results: ours beside the paper's, why where we are worse, what no choice can turn."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from trilithon.experiments.henge.mixes import FIRST, Ranking
 from trilithon.experiments.henge.moved import WAYS, Moved
 from trilithon.experiments.henge.reasons import REASONS
+from trilithon.experiments.henge.results import Whole
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
 from trilithon.experiments.runs import Steering
 
@@ -15,7 +15,8 @@ _UNITS: Final = {"s": " s", "h": " h", "ratio": "", "times": " ×"}
 HEAD: Final = f"""# Henge's experiments
 
 `{COMMAND} all --into docs/results/henge.md` writes this page; `{COMMAND} NAME` runs one experiment and prints
-its part. Everything on it is simulated: the papers' jobs on the engine `storm`, as flows, in steps of a second
+its part; with `--into` it takes the place of what stood here. The numbers are in `henge.json` beside it, and
+`{COMMAND} page --into docs/results/henge.md` writes the page from them. Everything on it is simulated: the papers' jobs on the engine `storm`, as flows, in steps of a second
 ([the simulated cluster](../concepts/simulated.md)). Jobs, intents, priorities, loads and faults are the paper's
 (SoCC'18, and the report before it); Henge runs with the paper's parameters, equation 4 stands alone, the guard
 lets everything through, and nothing acts for the first 900 s. What the texts leave open stands in one file for
@@ -35,16 +36,6 @@ the maximum utility that is reached.
 """
 
 
-@dataclass(frozen=True)
-class Whole:
-    """Everything that a page tells."""
-
-    outcomes: Sequence[Outcome]
-    ranking: Ranking | None = None
-    moved: Sequence[Moved] = ()
-    unused: Sequence[str] = ()
-
-
 def page(whole: Whole) -> str:
     parts = [HEAD, *(_experiment(one) for one in whole.outcomes)]
     if whole.ranking is not None or whole.moved:
@@ -52,7 +43,7 @@ def page(whole: Whole) -> str:
     if whole.ranking is not None:
         parts.append(_ranking(whole.ranking))
     if whole.moved:
-        parts.append(_moved(whole.moved, whole.unused))
+        parts.append(_moved(whole.moved, whole.unmoved))
     return "\n".join(parts)
 
 
@@ -162,7 +153,7 @@ def _ranking(found: Ranking) -> str:
     )
 
 
-def _moved(found: Sequence[Moved], unused: Sequence[str]) -> str:
+def _moved(found: Sequence[Moved], unmoved: Sequence[str]) -> str:
     return "\n".join(
         [
             "### Every chosen number, half and half as much again\n",
@@ -172,7 +163,10 @@ def _moved(found: Sequence[Moved], unused: Sequence[str]) -> str:
             ),
             _table(("run", "number", "× 0.5", "× 1.5"), _moved_rows(found)),
             _changes(found),
-            f"No run of these depends on {', '.join(f'`{path}`' for path in unused)}.\n",
+            (
+                "Not moved, since no run of these depends on it, or because it is 0 and half of that is the same: "
+                f"{', '.join(f'`{path}`' for path in unmoved)}.\n"
+            ),
         ]
     )
 

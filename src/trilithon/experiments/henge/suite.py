@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -168,13 +168,13 @@ def _task(task: Task, path: Path | None) -> Moved:
 
 
 def run_moved(workers: int, tell: Tell, path: Path | None = None) -> tuple[list[Moved], list[str]]:
-    """Every chosen number moved, and those that no run depends on."""
-    wanted, unused = tasks(_chosen(path))
+    """Every chosen number moved, and those that cannot be."""
+    wanted, unmoved = tasks(_chosen(path))
     with pool(workers) as processes:
         asked = [processes.submit(_task, task, path) for task in wanted]
         for done, _ in enumerate(as_completed(asked), start=1):
             tell(f"{done} of {len(wanted)} runs with a number moved")
-        return [future.result() for future in asked], unused
+        return [future.result() for future in asked], unmoved
 
 
 @contextmanager
@@ -201,59 +201,3 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-
-
-def as_data(found: Outcome) -> dict[str, Any]:
-    """For `-o json`, and for who wants to draw it."""
-    return {
-        "experiment": found.experiment.name,
-        "figures": [
-            {
-                "what": one.figure.what,
-                "unit": one.figure.unit,
-                "paper": one.figure.value,
-                "ours": one.ours,
-                "worse": one.worse,
-                "apart": one.figure.apart or None,
-                "source": one.figure.source,
-            }
-            for one in found.figures
-        ],
-        "ways": {
-            variant: {
-                str(steering): {
-                    "average": summary.average,
-                    **{f"p{share}": value for share, value in summary.percentiles.items()},
-                    "at_end": summary.at_end,
-                    "actions": summary.actions,
-                    "instances": summary.instances,
-                }
-                for steering, summary in ways.items()
-            }
-            for variant, ways in found.ways.items()
-        },
-    }
-
-
-def ranking_as_data(found: Ranking) -> dict[str, Any]:
-    return {
-        "mixes": found.mixes,
-        "ways": {
-            str(s): {"mean": found.mean[s], "p10": found.tenth[s], "rank": found.rank[s]}
-            for s in Steering
-        },
-        "better": [
-            {"way": str(a), "than": str(b), "mixes": count, "same": found.same[a, b]}
-            for (a, b), count in found.better.items()
-        ],
-    }
-
-
-def moved_as_data(one: Moved) -> dict[str, Any]:
-    task = one.task
-    return {
-        "run": f"{task.experiment} {task.variant}",
-        "number": task.path,
-        "factor": task.factor,
-        "satisfaction": {str(way): value for way, value in one.satisfaction.items()},
-    }

@@ -20,7 +20,7 @@ $(PROBE): $(READY) $(shell find probe/src -name '*.java')
 
 probe: $(PROBE) ## build the Java part that runs inside Spark's executors
 
-demo: $(READY) $(PROBE) ## three jobs on Spark under a controller, one load doubles
+demo: $(READY) $(PROBE) ## five tenants' jobs on Spark under Henge, one load doubles
 	@$(BIN)/python tools/demo.py
 
 test: $(READY) $(PROBE) ## run the tests

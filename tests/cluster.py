@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tests.fakes import FakeEngine
-from trilithon.contract.engine import Accepted, Action, Outcome, Reallocate, Status
+from trilithon.contract.engine import Accepted, Action, Outcome, Reallocate, RestartJob, Status
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Bounds, Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
@@ -62,12 +62,15 @@ class FakeCluster(FakeEngine):
         self.silent: set[str] = set()
         self.health: dict[str, tuple[str, str]] = {}
         self.fails: list[Status] = []
+        self.cannot_restart = False
         self.done_per_s: dict[str, float] = defaultdict(float)
         self._backlog: dict[str, float] = defaultdict(float)
         self._counted: dict[tuple[str, ...], float] = defaultdict(float)
         self._latency: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
 
     def apply(self, action: Action) -> Outcome:
+        if self.cannot_restart and isinstance(action, RestartJob):
+            return Outcome(Status.REFUSED, "NOT_AT_ALL", "It cannot.")
         if self.fails:
             status = self.fails.pop(0)
             if status is Status.UNKNOWN and isinstance(action, Reallocate):

@@ -39,6 +39,8 @@ class FakeEngine:
         self.allocations: dict[str, Allocation] = {}
         self.machines = [f"m{i}" for i in range(machines)]
         self.done: list[Action] = []
+        # The ids of all one-shot actions that came, also of those that came again.
+        self.asked: list[str] = []
         # Per job the checkpoints that there are, and how many lives each served.
         self.checkpoints: dict[str, dict[str, int]] = {}
         self.closed = False
@@ -73,18 +75,32 @@ class FakeEngine:
             return refused("NOT_FOUND", f"There is no job {action.job}.")
         if isinstance(action, RemoveMachines) and set(action.machines) - set(self.machines):
             return refused("NOT_FOUND", "There is no such machine.")
+        self.asked.append(action.id)
         if action.id in self._ids:
             return UNCHANGED
+        if isinstance(action, RestartJob):
+            try:
+                self._restart(action)
+            except DoesNotFit as error:
+                return refused(error.code, error.message)
         self._ids.add(action.id)
         self.done.append(action)
-        if isinstance(action, RestartJob) and action.spec is not None:
-            self.jobs_by_name[action.job] = action.spec
-            self.allocations[action.job] = carried_over(self.allocations[action.job], action.spec)
         if isinstance(action, AddMachines):
             self.machines += [f"m{len(self.machines) + i}" for i in range(action.count)]
         if isinstance(action, RemoveMachines):
             self.machines = [m for m in self.machines if m not in action.machines]
         return Outcome(Status.DONE)
+
+    def _restart(self, action: RestartJob) -> None:
+        name, job = action.job, action.spec or self.jobs_by_name[action.job]
+        wanted = action.allocation or self.allocations[name]
+        if action.allocation is None and action.spec is not None:
+            wanted = carried_over(wanted, job)
+        self.ledger.reserve(name, Entry(job.tenant, job.tasks, wanted.instances))
+        self.jobs_by_name[name], self.allocations[name] = job, wanted
+        if action.checkpoint is not None:
+            left = self.checkpoints.setdefault(name, {})
+            left[action.checkpoint] = left.get(action.checkpoint, 0) + 1
 
     def _reallocate(self, action: Reallocate) -> Outcome:
         wanted = action.allocation

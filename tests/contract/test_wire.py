@@ -56,7 +56,9 @@ def allocations(draw: st.DrawFn) -> Allocation:
 actions: st.SearchStrategy[Action] = st.one_of(
     st.builds(Reallocate, allocations()),
     st.builds(RestartInstance, names, names, names, st.integers(0, 9)),
-    st.builds(RestartJob, names, names, st.none() | jobs()),
+    st.builds(
+        RestartJob, names, names, st.none() | jobs(), st.none() | allocations(), st.none() | names
+    ),
     st.builds(AddMachines, names, st.integers(1, 9)),
     st.builds(RemoveMachines, names, st.lists(names, max_size=3).map(tuple)),
 )

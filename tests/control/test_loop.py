@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,6 +263,62 @@ class TestNewVersions:
         assert world.controller.books.jobs[JOB.id].version.generation == 1
         # The next version has a number of its own.
         assert world.desk.apply(chain(p95_ms=7)).generation == 3
+
+    def test_one_that_the_engine_refuses_does_not_disturb_the_one_that_runs(
+        self, world: World
+    ) -> None:
+        world.desk.apply(JOB)
+        world.rounds(5)
+        lives = dict(world.cluster.checkpoints[JOB.id])
+        world.desk.apply(
+            replace(JOB, operators=tuple(replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators))
+        )  # fmt: skip
+        for _ in range(3):
+            world.round()
+            assert JOB.id in world.cluster.jobs()
+        assert world.cluster.checkpoints[JOB.id] == lives
+        assert not [a for a in world.cluster.done if isinstance(a, RestartJob)]
+
+    def test_one_of_which_nobody_knows_whether_it_runs_is_not_given_up(self, world: World) -> None:
+        world.desk.apply(JOB)
+        world.rounds(5)
+        world.cluster.fails.append(Status.UNKNOWN)
+        world.desk.apply(_with(Work(where="v >= 2")))
+        world.rounds(8)
+        assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 2"
+        assert world.rows("SELECT generation, standing FROM spec") == [(1, "good"), (2, "good")]
+
+    def test_what_a_new_version_costs_is_learned(self, world: World) -> None:
+        world.desk.apply(JOB)
+        world.rounds(5)
+        world.desk.apply(_with(Work(where="v >= 2")))
+        world.rounds(10)
+        assert Ability.RESTART_JOB in world.controller.books.jobs[JOB.id].gap_s
+
+    def test_an_engine_that_cannot_restart_is_told_to_stop_and_to_start(self, world: World) -> None:
+        world.desk.apply(JOB)
+        world.rounds(5)
+        world.cluster.cannot_restart = True
+        world.desk.apply(_with(Work(where="v >= 2")))
+        world.rounds(3)
+        assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 2"
+        assert world.cluster.checkpoints[JOB.id] == {"": 2}
+
+    @pytest.mark.parametrize(
+        ("options", "partitions", "impact"),
+        [
+            ((("subscribe", "elsewhere"),), None, "anew"),
+            ((("subscribe", "in"), ("startingOffsets", "earliest")), None, "restart"),
+            ((("subscribe", "in"),), 3, "restart"),
+        ],
+    )
+    def test_only_other_topics_need_a_new_checkpoint(
+        self, world: World, options: Any, partitions: int | None, impact: str
+    ) -> None:
+        first = replace(JOB, sources=(replace(JOB.sources[0], options=(("subscribe", "in"),)),))
+        world.desk.apply(first)
+        source = replace(first.sources[0], options=options, partitions=partitions)
+        assert world.desk.plan(replace(first, sources=(source,))).impact == impact
 
     def test_the_same_again_changes_nothing(self, world: World) -> None:
         world.desk.apply(JOB)

@@ -73,8 +73,14 @@ def action_to_json(action: Action) -> dict[str, Any]:
         return {"do": "reallocate", "allocation": allocation_to_json(action.allocation)}
     name = next(name for name, kind in ONE_SHOT.items() if isinstance(action, kind))
     if isinstance(action, RestartJob):
-        spec = {} if action.spec is None else {"spec": job_to_json(action.spec)}
-        return {"do": name, "id": action.id, "job": action.job, **spec}
+        found: dict[str, Any] = {"do": name, "id": action.id, "job": action.job}
+        if action.spec is not None:
+            found["spec"] = job_to_json(action.spec)
+        if action.allocation is not None:
+            found["allocation"] = allocation_to_json(action.allocation)
+        if action.checkpoint is not None:
+            found["checkpoint"] = action.checkpoint
+        return found
     return {"do": name, **asdict(action)}
 
 
@@ -89,6 +95,8 @@ def action_from_json(data: Mapping[str, Any]) -> Action:
         given["machines"] = tuple(given.get("machines", ()))
     if name == "restart_job" and "spec" in given:
         given["spec"] = job_from_json(given["spec"])
+    if name == "restart_job" and "allocation" in given:
+        given["allocation"] = allocation_from_json(given["allocation"])
     try:
         action: Action = ONE_SHOT[name](**given)
     except TypeError as error:

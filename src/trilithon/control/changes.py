@@ -1,9 +1,9 @@
 """Owns what a new version of a job means for the running one: nothing to stop, a restart that goes on where
 the old one was, or a new beginning.
 
-The rules are Spark's for a query that is started again from its checkpoint: sources and what they read must
-be the same, and so must everything that keeps state; filters, projections, sinks' topics and the trigger may
-change.
+The rules are Spark's for a query that is started again from its checkpoint: the topics that sources read must be
+the same and in the same order, and so must everything that keeps state; columns and options of sources, filters,
+projections, sinks' topics and the trigger may change.
 """
 
 from dataclasses import dataclass, replace
@@ -67,10 +67,12 @@ def compare(old: Job, new: Job) -> Plan:
         found.append(Change("preserve_order", Impact.RESTART, "senders are told at the start"))
     if replace(old.bounds, preserve_order=new.bounds.preserve_order) != new.bounds:
         found.append(Change("bounds", Impact.LIVE, "only the controller looks at them"))
-    if old.sources != new.sources:
+    if [one.topics for one in old.sources] != [one.topics for one in new.sources]:
         found.append(
-            Change("sources", Impact.ANEW, "a checkpoint holds the places in these sources")
+            Change("sources", Impact.ANEW, "a checkpoint holds the places in these topics")
         )
+    elif old.sources != new.sources:
+        found.append(Change("sources", Impact.RESTART, "the same topics are read in another way"))
     if old.tables != new.tables:
         found.append(Change("tables", Impact.RESTART, "they are read at the start"))
     if old.sinks != new.sinks:

@@ -12,7 +12,7 @@ WRITES: Final = (
     "accept", "wish", "mode", "adopt", "round", "start", "end", "settle", "spec", "gone",
     "cost", "came", "series", "trim", "recover",
 )  # fmt: skip
-CALLS: Final = ("submit", "cancel", "reallocate", "one_shot")
+CALLS: Final = ("submit", "cancel", "reallocate", "replace", "one_shot")
 POINTS: Final = (
     *(f"journal.{name}.{when}" for name in WRITES for when in ("before", "inside", "after")),
     *(f"engine.{name}.{when}" for name in CALLS for when in ("before", "after")),

@@ -79,7 +79,13 @@ class Controller:
         self.compact = CompactSeries(self.journal)
         self.expectations = Expectations(self.journal)
         self.reconciler = Reconciler(
-            self.engine, self.journal, self.books, self.rules, self.observer, self.lock
+            self.engine,
+            self.journal,
+            self.books,
+            self.rules,
+            self.observer,
+            self.costs,
+            self.lock,
         )
         self.cluster = Cluster(Capabilities({}))
         self.last: Round | None = None

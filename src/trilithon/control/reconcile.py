@@ -12,14 +12,16 @@ from typing import Final
 from trilithon.contract.engine import Accepted, Engine
 from trilithon.control.books import Books, Held, Version, last_allocation, last_good, last_numbers
 from trilithon.control.changes import running_form
+from trilithon.control.cost import Costs
 from trilithon.control.failpoints import hit
 from trilithon.control.journal import Journal
 from trilithon.control.observe import Observer
 from trilithon.control.rows import Stand, Wish
 from trilithon.control.rules import Rules
 from trilithon.errors import TrilithonError
-from trilithon.model.action import Outcome, Reallocate, Status
+from trilithon.model.action import Outcome, Reallocate, RestartJob, Status
 from trilithon.model.allocation import Allocation, initial
+from trilithon.model.capability import Ability
 
 HEALTHY: Final = "running"
 LONGEST_WAIT_S: Final = 300.0
@@ -32,6 +34,7 @@ class Reconciler:
     books: Books
     rules: Rules
     observer: Observer
+    costs: Costs
     lock: threading.RLock
 
     def run(self, there: Mapping[str, Accepted], now_s: float) -> None:
@@ -69,11 +72,7 @@ class Reconciler:
             held.running = False
             self._start(name, held, now_s)
         elif there.job is not held.job and running_form(there.job) != held.version.form:
-            outcome = self._tell("cancel", lambda: self.engine.cancel(name, keep=True))
-            held.running = False
-            self.observer.distrust(name)
-            if outcome.status in {Status.DONE, Status.UNCHANGED}:
-                self._start(name, held, now_s)
+            self._replace(name, held, now_s)
         else:
             self._runs(name, held, there, now_s)
 
@@ -93,28 +92,71 @@ class Reconciler:
                 self.journal.gone(name, now_s)
                 self.books.jobs.pop(name, None)
 
+    def _replace(self, name: str, held: Held, now_s: float) -> None:
+        """Another version of a job that runs. The engine looks at it before it stops anything: one that is
+        refused does not disturb the one that is good. One that cannot do so is told to stop and to start.
+        """
+        if _not_yet(held, now_s):
+            return
+        version, wanted = held.version, held.wanted
+        # A round has its own time: what is tried again is another action.
+        action = RestartJob(
+            f"{name}@{version.generation}.{wanted.generation}.{now_s!r}",
+            name,
+            version.job,
+            wanted,
+            version.checkpoint,
+        )
+        outcome = self._over_quota(name, held) or self._tell(
+            "replace", lambda: self.engine.apply(action)
+        )
+        if outcome.code == "NOT_AT_ALL":
+            ended = self._tell("cancel", lambda: self.engine.cancel(name, keep=True))
+            held.running = False
+            self.observer.distrust(name)
+            if ended.status in {Status.DONE, Status.UNCHANGED}:
+                self._start(name, held, now_s)
+            return
+        if self._started(name, held, version, wanted, outcome, now_s):
+            self.costs.began(name, Ability.RESTART_JOB, now_s)
+
     def _start(self, name: str, held: Held, now_s: float) -> None:
-        if now_s < held.try_at_s and held.try_at_s - now_s <= LONGEST_WAIT_S:
+        if _not_yet(held, now_s):
             return
         version, wanted = held.version, held.wanted
         outcome = self._over_quota(name, held) or self._tell(
             "submit", lambda: self.engine.submit(version.job, wanted, version.checkpoint)
         )
+        self._started(name, held, version, wanted, outcome, now_s)
+
+    def _started(
+        self,
+        name: str,
+        held: Held,
+        version: Version,
+        wanted: Allocation,
+        outcome: Outcome,
+        now_s: float,
+    ) -> bool:
+        """What came of starting a version; whether it runs."""
         with self.lock:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 held.running, held.tries, held.try_at_s, held.problem = True, 0, 0.0, ""
                 held.started_s, held.healthy_since_s = now_s, None
                 self.observer.distrust(name)
                 self._has(held, wanted, now_s, "It was started.")
-                return
+                return True
             held.tries += 1
             held.try_at_s = now_s + min(LONGEST_WAIT_S, self.rules.limits.round_s * 2**held.tries)
             told = f"It was not started: {outcome.code} {outcome.message}"
             if told != held.problem:
                 held.problem = told
                 self.journal.event("not_started", name, told, now_s)
+            if outcome.status is Status.UNKNOWN:
+                return False  # perhaps it runs: the next round finds out
             if version.standing is Stand.WANTED and held.version is version:
                 self._roll_back(name, held, told, now_s)
+        return False
 
     def _runs(self, name: str, held: Held, there: Accepted, now_s: float) -> None:
         """It runs under the right spec: its allocation, and how it fares."""
@@ -220,6 +262,11 @@ class Reconciler:
 
     def _tell(self, name: str, call: Callable[[], Outcome]) -> Outcome:
         return told(name, call)
+
+
+def _not_yet(held: Held, now_s: float) -> bool:
+    """Whether it is too early to try again; not if the clock was set back since."""
+    return now_s < held.try_at_s and held.try_at_s - now_s <= LONGEST_WAIT_S
 
 
 def told(name: str, call: Callable[[], Outcome]) -> Outcome:

@@ -32,11 +32,16 @@ class RestartInstance:
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
-    """Stop a job where nothing has to be done again, and start it, with another file if one is given."""
+    """Stop a job where nothing has to be done again, and start it: with another file, another allocation or
+    from another checkpoint, as far as they are given. All that can be refused is refused before it is stopped,
+    and if it does not start, it runs as before.
+    """
 
     id: str
     job: str
     spec: Job | None = None
+    allocation: Allocation | None = None
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

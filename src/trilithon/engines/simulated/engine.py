@@ -428,22 +428,32 @@ class SimulatedEngine:
         elif held is not None:
             if isinstance(action, RestartInstance):
                 self._restart_instance(held, action)
-            elif action.spec is not None:
-                held = self._replace(held, action.spec)
+            elif action != RestartJob(action.id, action.job):
+                held = self._replace(held, action)
             self.stand(held, self.character.restart_s, "it is being restarted")
         self._ids.add(action.id)
         return Outcome(Status.DONE, took_s=self.character.restart_s if held else 0.0)
 
-    def _replace(self, held: Held, spec: Job) -> Held:
-        """Another file for a job: it goes on with what lies in its logs."""
+    def _replace(self, held: Held, action: RestartJob) -> Held:
+        """Another file, allocation or checkpoint for a job: it goes on with what lies in its logs, or begins
+        as one that is new.
+        """
+        spec = action.spec or held.job
         if spec.id != held.job.id:
             raise InvalidAllocation(f"{spec.id} is another job than {held.job.id}.")
-        wanted = carried_over(held.allocation, spec)
+        wanted = action.allocation or carried_over(held.allocation, spec)
+        checkpoint = held.checkpoint if action.checkpoint is None else action.checkpoint
         self._check(spec, wanted)
         self.ledger.reserve(spec.id, Entry(spec.tenant, spec.tasks, wanted.instances))
+        loads = dict(held.loads)
         self.cancel(held.job.id, keep=True)
-        self.submit(spec, wanted, held.checkpoint)
-        return self.held[spec.id]
+        self.submit(spec, wanted, checkpoint)
+        found = self.held[spec.id]
+        for source, load in loads.items():
+            # Whoever sends goes on sending, whatever the job's checkpoint.
+            if source in found.rows.nodes and source not in found.loads:
+                self.feed(spec.id, source, load)
+        return found
 
     def _restart_instance(self, held: Held, action: RestartInstance) -> None:
         """A new process has no sickness of the old one."""

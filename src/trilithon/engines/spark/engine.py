@@ -290,22 +290,28 @@ class SparkEngine:
             return UNCHANGED
         with held.lock:
             job = action.spec or held.job
-            _check_same_log(held.job, job)
+            checkpoint = held.checkpoint if action.checkpoint is None else action.checkpoint
             # All that can be refused is refused before anything is stopped.
+            _check_same_job(held.job, job)
+            if checkpoint == held.checkpoint:
+                _check_same_log(held.job, job)
             chain = planned(self.spark, job, self.kafka)
             frame = build_frame(self.spark, chain, self.kafka)
-            allocation = (
+            allocation = action.allocation or (
                 held.allocation if action.spec is None else carried_over(held.allocation, job)
             )
+            tables.check(job, allocation, self._machines.values())
             entry = Entry(job.tenant, sum(chain.tasks_per_stage), allocation.instances)
-            before = (held.job, held.allocation, self.ledger.entries[job.id])
+            before = _Before(
+                held.job, held.allocation, held.checkpoint, self.ledger.entries[job.id]
+            )
             self.ledger.tasks = self._tasks()
             self.ledger.reserve(job.id, entry)
             self._ids.add(action.id)
             began = self.clock()
             try:
                 replayed = self._stop(held, clean=True)
-                held.job, held.allocation = job, allocation
+                held.job, held.allocation, held.checkpoint = job, allocation, checkpoint
                 # Somebody wants it to run: what died before does not count any more.
                 held.supervision = Supervision()
                 self._run(held, chain, frame)
@@ -333,13 +339,11 @@ class SparkEngine:
         self.boundaries.forget(held.job.id)
         return why
 
-    def _go_back(
-        self, held: _Held, before: tuple[Job, Allocation, Entry], error: Exception
-    ) -> Outcome:
+    def _go_back(self, held: _Held, before: "_Before", error: Exception) -> Outcome:
         """What was there before is there again, or the supervisor brings it back."""
         generation = held.allocation.generation + 1
-        held.job, allocation, entry = before
-        held.allocation = replace(allocation, generation=generation)
+        held.job, held.checkpoint, entry = before.job, before.checkpoint, before.entry
+        held.allocation = replace(before.allocation, generation=generation)
         told = f"{held.job.id} did not start anew ({_told(error)}) and runs as before."
         try:
             self.ledger.reserve(held.job.id, entry)
@@ -428,10 +432,23 @@ class SparkEngine:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_same_log(before: Job, after: Job) -> None:
-    """A checkpoint says how far each source was read, in their order."""
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a job was before it was started anew."""
+
+    job: Job
+    allocation: Allocation
+    checkpoint: str
+    entry: Entry
+
+
+def _check_same_job(before: Job, after: Job) -> None:
     if before.id != after.id:
         raise NewCheckpointNeeded(f"{after.id} is another job than {before.id}.")
+
+
+def _check_same_log(before: Job, after: Job) -> None:
+    """A checkpoint says how far each source was read, in their order."""
     if [source.topics for source in before.sources] != [source.topics for source in after.sources]:
         raise NewCheckpointNeeded(
             f"{after.id} reads other topics than before, or in another order: its checkpoint does not "

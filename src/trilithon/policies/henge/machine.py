@@ -87,6 +87,8 @@ class _Round(Steps):
         }
         if any(standing.in_flight for standing in standings.values()) and not self.overdue(step):
             return False
+        if self.asked_again(step):
+            return False
         done = [
             j for j, one in standings.items() if one.allocation.generation > step.generations[j]
         ]
@@ -127,7 +129,10 @@ class _Round(Steps):
 
     def not_carried_out(self, step: Step) -> bool:
         """Nobody did what was decided. To ask again each round would only be noise."""
-        if step.kind is Kind.RECONFIGURATION:
+        if step.kind is not Kind.RECONFIGURATION:
+            said = f"The {step.kind.title()} of {tell.some(step.asked)} was not carried out."
+            self.teller.tell(None, tell.NOT_CARRIED_OUT, said, {"asked_s": step.at_s}, step.ids)
+        else:
             job = next(iter(step.generations))
             self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
             self.teller.tell(

@@ -28,8 +28,8 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Step:
-    """An action whose effect is waited for: what was touched and when, the utilities before, and the
-    generation that each touched job had.
+    """An action whose effect is waited for: what was touched and when, the utilities before, the generation
+    that each touched job had, and for a Reduction or a Reversion what each was to have.
     """
 
     kind: Kind
@@ -37,6 +37,7 @@ class Step:
     ids: list[str]
     before: dict[str, float]
     generations: dict[str, int]
+    asked: dict[str, Counts] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

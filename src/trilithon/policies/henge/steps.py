@@ -1,6 +1,6 @@
 """Owns Henge's three actions: Reconfiguration, Reduction and Reversion (SoCC'18, sections 5.1 to 5.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trilithon.policies.henge import tell
@@ -99,7 +99,7 @@ class Steps:
                 )
             )
         self.memory.reduced = self.memory.cause = ids[0]
-        self.begin(Kind.REDUCTION, ids, list(left))
+        self.begin(Kind.REDUCTION, ids, list(left), left)
         return True
 
     def revert(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> None:
@@ -113,7 +113,7 @@ class Steps:
         now = {name: self.scene.standings[name].allocation for name in back}
         # Who gives back comes first, so that who gets finds free slots.
         order = sorted(back, key=lambda n: (sum(back[n].values()) - now[n].instances, n))
-        ids, free = [], self.scene.cluster.slots_free
+        ids, asked, free = [], dict[str, Counts](), self.scene.cluster.slots_free
         for name in order:
             target = self.within(name, back[name])
             before = now[name].parallelism
@@ -123,6 +123,7 @@ class Steps:
             if not counts or best is None or (free is not None and more > max(0, free)):
                 continue
             free = None if free is None else free - more
+            asked[name] = counts
             ids.append(
                 self.teller.tell(
                     name,
@@ -139,12 +140,42 @@ class Steps:
             )
         if ids:
             self.memory.cause = ids[0]
-            self.begin(Kind.REVERSION, ids, sorted(back))
+            self.begin(Kind.REVERSION, ids, sorted(back), asked)
 
-    def begin(self, kind: Kind, ids: list[str], jobs: Sequence[str]) -> None:
+    def begin(
+        self,
+        kind: Kind,
+        ids: list[str],
+        jobs: Sequence[str],
+        asked: Mapping[str, Counts] | None = None,
+    ) -> None:
         standings = self.scene.standings
         generations = {name: standings[name].allocation.generation for name in jobs}
-        self.memory.step = Step(kind, self.now_s, ids, self.utilities(), generations)
+        self.memory.step = Step(
+            kind, self.now_s, ids, self.utilities(), generations, dict(asked or {})
+        )
+
+    def asked_again(self, step: Step) -> bool:
+        """Whether something of a step is still wished for. A guard lets a job have fewer instances only after
+        that was wished for long enough.
+        """
+        if self.now_s - step.at_s >= self.parameters.settle_most_s:
+            return False
+        standings = self.scene.standings
+        left = {}
+        for name, counts in step.asked.items():
+            if name in standings and standings[name].open:
+                now = standings[name].allocation.parallelism
+                left[name] = {op: n for op, n in counts.items() if n < now.get(op, n)}
+        left = {name: counts for name, counts in left.items() if counts}
+        reason = {Kind.REDUCTION: tell.REDUCTION, Kind.REVERSION: tell.REVERSION}
+        for name, counts in left.items():
+            before = standings[name].allocation.parallelism
+            said = f"It is still to be: {tell.moved(before, counts)}."
+            self.teller.tell(
+                name, reason[step.kind], said, {"asked_s": step.at_s}, step.ids, counts
+            )
+        return bool(left)
 
     def within(self, job: str, counts: Counts) -> Counts:
         """Bounds and what is fixed may have changed since."""

@@ -1,0 +1,100 @@
+"""Henge on the simulated cluster: the bound on its convergence over random clusters, and its steps through the
+guard as everybody has it.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trilithon.control.rules import Limits
+from trilithon.experiments.build import Builder
+from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, latency
+from trilithon.experiments.henge.mixes import mix
+from trilithon.experiments.runs import Run, Runner, Steering
+from trilithon.policies.henge import tell
+from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.registry import policy
+from trilithon.scenarios.run import simulate
+from trilithon.scenarios.scenario import Scenario, chosen
+from trilithon.workloads.shapes import Constant
+
+STEPS = {tell.RECONFIGURATION, tell.REDUCTION, tell.REVERSION}
+CONVERGED = {tell.CONVERGED_MET, tell.CONVERGED_STUCK}
+BUILDER = Builder(chosen())
+FROM_S = 300.0
+# Less cannot be told from nothing.
+LEAST = 1e-6
+
+
+def steady(seed: int) -> Scenario:
+    """The jobs, intents and machines of a random mix, under loads that stay."""
+    found = mix(seed, BUILDER)
+    jobs = tuple(
+        replace(fed, loads={name: Constant(shape.rate_per_s(0.0)) for name, shape in fed.loads.items()})
+        for fed in found.jobs
+    )  # fmt: skip
+    return replace(found, jobs=jobs, warm_up_s=FROM_S, length_s=9000.0)
+
+
+def searched(run: Run) -> tuple[int, float]:
+    """The rounds with a step before Henge was first Converged, and when that was."""
+    ended_s = next(one.time_s for one in run.acts if one.reason in CONVERGED)
+    steps = {one.time_s for one in run.acts if one.reason in STEPS and one.time_s <= ended_s}
+    return len(steps), ended_s
+
+
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_a_cluster_converges_within_the_bound(seed: int) -> None:
+    """SoCC'18, theorem 1, with rounding: N · (⌊log₁₊Δ F⌋ + 1) + 2 steps, F = max(max / initial)."""
+    runner = Runner(BUILDER)
+    scenario = runner.steered(steady(seed), Steering.HENGE, {})
+    run = runner.simulated(scenario, Steering.HENGE, FROM_S)
+    first = int(np.argmax(run.times_s >= FROM_S))
+    begins = np.maximum(LEAST, np.nan_to_num(run.shares[:, first]))
+    f = float(1 / min(1.0, begins.min()))
+    delta = HengeParameters().improvement
+    steps, ended_s = searched(run)
+    assert steps <= len(run.jobs) * (math.floor(math.log(f, 1 + delta)) + 1) + 2
+    # What it found is worth no less than what it began with.
+    before, after = run.satisfaction[first], run.satisfaction[run.times_s > ended_s - 60][0]
+    assert after >= before - 0.01
+
+
+def two_on_few_slots() -> Scenario:
+    """One job that meets its intent with instances to spare, one that matters more and has too few; and every
+    slot in use.
+    """
+    poor = Jobs("poor", 1, Shape.PAGELOAD, latency(80), (35,))
+    rich = Jobs(
+        "rich", 1, Shape.PAGELOAD, latency(200), (10,),
+        instances=(("transform", 5), ("filter", 5), ("join", 8), ("project", 5)),
+    )  # fmt: skip
+    experiment = Experiment("few", "few slots", "", 3600.0, (), (), (), FROM_S)
+    found = BUILDER.scenario(experiment, Variant("few", (poor, rich), machines=4))
+    slots = sum(sum(o.parallelism.initial for o in fed.job.operators) for fed in found.jobs)
+    return replace(found, slots=slots, policy=policy("henge", {}))
+
+
+@pytest.mark.parametrize("down_delay_s", [0.0, 60.0])
+def test_a_reduction_gets_through_the_guard_and_who_matters_more_gets_the_slots(
+    down_delay_s: float,
+) -> None:
+    """The guard lets a job have fewer instances only after that was wished for as long as it says."""
+    scenario = two_on_few_slots()
+    limits = Limits(round_s=scenario.round_s, down_delay_s=down_delay_s)
+    result = simulate(scenario, limits=limits)
+    run = Run.of(scenario, Steering.HENGE, result.figures, FROM_S)
+    asked = [one for one in run.acts if one.reason == tell.REDUCTION]
+    done = [one for one in asked if one.changed]
+    assert done
+    assert done[0].time_s - asked[0].time_s >= down_delay_s
+    assert run.line("papers/poor", "share")[0] < 0.5
+    late = run.times_s > 3000
+    assert run.line("papers/poor", "share")[late].mean() > 0.99
+    assert run.satisfaction[late].mean() > 0.99
+
+
+def test_the_default_guard_is_one_that_delays() -> None:
+    assert Limits().down_delay_s > 0

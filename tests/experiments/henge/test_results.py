@@ -17,7 +17,16 @@ from trilithon.experiments.definition import Figure
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.measured import MEASURED, stays_from
 from trilithon.experiments.henge.mixes import FIRST, Mixed, mix, rank
-from trilithon.experiments.henge.moved import RUNS, Moved, Task, moved, numbers, tasks
+from trilithon.experiments.henge.moved import (
+    RUNS,
+    Moved,
+    Task,
+    moved,
+    moved_parameter,
+    numbers,
+    of_policy,
+    tasks,
+)
 from trilithon.experiments.henge.page import HEAD, number, page
 from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.henge.results import Whole, as_data, beside, of_data, read, write
@@ -114,7 +123,12 @@ def test_every_chosen_number_is_moved_in_some_run_or_named_as_unused() -> None:
     form = chosen()
     wanted, unmoved = tasks(form)
     moves = {task.path for task in wanted if task.path is not None}
-    assert moves | set(unmoved) == set(numbers(form))
+    words = {"storm.waiting=kept", "storm.waiting=dealt"}
+    ours = {path for path in moves if path.startswith("policy.")}
+    assert (moves - words - ours) | set(unmoved) | {"storm.waiting"} == set(numbers(form))
+    assert words < moves
+    assert {"policy.settle_s", "policy.load_change", "policy.history"} <= ours
+    assert not ours & {"policy.least_capacity", "policy.reduced_capacity", "policy.drop"}
     assert not moves & set(unmoved)
     assert [task for task in wanted if task.path is None] == [
         Task(name, variant, None, 1.0) for name, variant in RUNS
@@ -142,6 +156,13 @@ def test_a_number_is_moved_as_what_it_is() -> None:
     share = moved(form, "profiles.pageload.join.cpu_share", 1.5)
     assert share is not None
     assert share.profiles["pageload"]["join"].cpu_share == pytest.approx(0.3)
+    kept = moved(form, "storm.waiting=kept", 1.0)
+    assert kept is not None
+    assert kept.storm.waiting == "kept"
+    assert moved(form, "storm.waiting=lost", 1.0) is None
+    full = of_policy()["policy.memory_full"]
+    assert [moved_parameter(full, f) for f in (0.5, 1.5)] == [0.45, 1.0]  # no more than all
+    assert moved_parameter(of_policy()["policy.history"], 0.5) == 4
 
 
 def test_a_page_tells_the_paper_ours_and_why_where_we_are_worse(
@@ -165,13 +186,19 @@ def test_a_page_tells_the_paper_ours_and_why_where_we_are_worse(
 def test_the_page_of_moved_numbers_compares_with_what_was_chosen() -> None:
     ways = {Steering.HENGE: 0.9, Steering.NOBODY: 0.1, Steering.MANUAL: 0.8}
     worse = {**ways, Steering.HENGE: 0.7}
+    figures: dict[str, float | None] = {one.what: 0.25 for one in EXPERIMENTS["diurnal"].figures}
+    late = {**figures, "median, Henge": 0.5, "longest convergence": None}
     text = page(
         Whole([], None, [
-            Moved(Task("diurnal", "two-days", None, 1.0), ways),
-            Moved(Task("diurnal", "two-days", "storm.outage", 0.5), ways),
-            Moved(Task("diurnal", "two-days", "storm.outage", 1.5), worse),
+            Moved(Task("diurnal", "two-days", None, 1.0), ways, figures),
+            Moved(Task("diurnal", "two-days", "storm.outage", 0.5), ways, figures),
+            Moved(Task("diurnal", "two-days", "storm.outage", 1.5), worse, late),
+            Moved(Task("diurnal", "two-days", "storm.waiting=kept", 1.0), worse, figures),
         ], ["machine.cores"])
     )  # fmt: skip
+    assert "| diurnal two-days | median, Henge | 99.1 % | 25.0 % | 25.0 % | 50.0 % |" in text
+    assert "| longest convergence | 960 s | 0.2 s | 0.2 s | 0.2 s, none in 1 |" in text
+    assert "| diurnal two-days | `storm.waiting=kept` | 70.0 / 10.0 / 80.0 % |  |" in text
     assert (
         "| diurnal two-days | `storm.outage` | 90.0 / 10.0 / 80.0 % | 70.0 / 10.0 / 80.0 % |"
         in text

@@ -1,24 +1,27 @@
 """Owns how figures move when a number that had to be chosen is another: every one of them, half as much again
-and half as much.
+and half as much; of words, the other ones.
 
 A number is moved in an experiment in which it plays a part; what no experiment of Henge's uses is left alone,
-and named.
+and named. The policy's own chosen parameters are moved as well.
 """
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import FaultKind, Variant
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
-from trilithon.experiments.runs import Runner, Steering
+from trilithon.experiments.henge.measured import MEASURED
+from trilithon.experiments.runs import AS_PRINTED, Runner, Steering
+from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.parameters import Described
 from trilithon.scenarios.forms import ChosenForm
 from trilithon.spec.durations import seconds
 
 FACTORS: Final = (0.5, 1.5)
-# The search for the best allocation takes longer than all the rest, and does not depend on who steers.
+# The search for the best allocation would take longer than all the rest.
 WAYS: Final = (Steering.HENGE, Steering.NOBODY, Steering.MANUAL)
 # In which runs numbers are moved; one that plays a part in several is moved in the first of them.
 RUNS: Final = (
@@ -30,6 +33,11 @@ RUNS: Final = (
     ("cost", "60%"),
     ("more-machines", "30x8"),
 )
+# The first is the one that most numbers play a part in.
+FIRST_RUN: Final = RUNS[0]
+POLICY: Final = "policy."
+# What it can be said to be instead.
+WORDS: Final = {"storm.waiting": ("kept", "dealt")}
 # Words, not numbers; what only other papers' experiments or crashes use; and what every profile here says itself.
 _UNUSED: Final = (
     "machine",
@@ -63,14 +71,32 @@ def _leaves(data: Mapping[str, Any], before: str) -> Iterator[tuple[str, float |
             yield path, value
 
 
+def of_policy() -> dict[str, Described]:
+    """The policy's parameters that had to be chosen, without those that these runs set to do nothing."""
+    return {
+        f"{POLICY}{one.name}": one
+        for one in HengeParameters.describe()
+        if one.meaning.startswith("chosen:") and one.name not in AS_PRINTED
+    }
+
+
+def moved_parameter(one: Described, factor: float) -> float | None:
+    """A parameter multiplied, within its range; None if it would be the same."""
+    assert not isinstance(one.default, str)  # noqa: S101 - those with a unit are numbers
+    value = min(one.most, max(one.least, one.default * factor))
+    found = round(value) if isinstance(one.default, int) else value
+    return None if found == one.default else found
+
+
 def moved(form: ChosenForm, path: str, factor: float) -> ChosenForm | None:
-    """The numbers with one of them multiplied; None if it would be the same."""
+    """The numbers with one of them multiplied, or with another word after a `=`; None if it would be the same."""
+    path, _, word = path.partition("=")
     data = copy.deepcopy(form.model_dump(exclude_none=True))
     place = data
     *way, last = path.split(".")
     for name in way:
         place = place[name]
-    place[last] = _times(path, place[last], factor)
+    place[last] = word or _times(path, place[last], factor)
     made = ChosenForm.model_validate(data)
     return None if made == form else made
 
@@ -124,8 +150,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Moved:
+    """What came of it: the mean satisfaction in each way, and the paper's figures where the run is all that its
+    experiment has.
+    """
+
     task: Task
     satisfaction: Mapping[Steering, float]
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
@@ -148,18 +179,30 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
         found += [Task(*place, path, factor) for factor in factors]
         if not factors:
             unmoved.append(path)
-    return found, unmoved
+    found += [Task(*FIRST_RUN, f"{path}={w}", 1.0) for path, words in WORDS.items() for w in words]
+    found += [
+        Task(*FIRST_RUN, path, factor)
+        for path, one in of_policy().items()
+        for factor in FACTORS
+        if moved_parameter(one, factor) is not None
+    ]
+    return found, [path for path in unmoved if path not in WORDS]
 
 
 def run_task(task: Task, form: ChosenForm) -> Moved:
-    other = form if task.path is None else moved(form, task.path, task.factor)
-    assert other is not None  # noqa: S101 - tasks are only what changes something
     experiment = EXPERIMENTS[task.experiment]
+    variant, other = experiment.variant(task.variant), form
+    if task.path is not None and task.path.startswith(POLICY):
+        one = of_policy()[task.path]
+        value = moved_parameter(one, task.factor)
+        assert value is not None  # noqa: S101 - tasks are only what changes something
+        variant = replace(variant, parameters=(*variant.parameters, (one.name, value)))
+    elif task.path is not None:
+        changed = moved(form, task.path, task.factor)
+        assert changed is not None  # noqa: S101
+        other = changed
     runner = Runner(Builder(other))
-    return Moved(
-        task,
-        {
-            way: runner.run(experiment, experiment.variant(task.variant), way).average
-            for way in WAYS
-        },
-    )
+    runs = {way: runner.run(experiment, variant, way) for way in WAYS}
+    whole = len(experiment.variants) == 1
+    figures = MEASURED[experiment.name]({variant.name: runs}) if whole else {}
+    return Moved(task, {way: run.average for way, run in runs.items()}, figures)

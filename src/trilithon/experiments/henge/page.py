@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.mixes import FIRST, Ranking
 from trilithon.experiments.henge.moved import WAYS, Moved
 from trilithon.experiments.henge.reasons import REASONS
@@ -159,16 +160,49 @@ def _moved(found: Sequence[Moved], unmoved: Sequence[str]) -> str:
             "### Every chosen number, half and half as much again\n",
             (
                 "Mean satisfaction of Henge / uncontrolled / manual in a run in which the number plays a part "
-                f"(`{COMMAND} chosen`). The first row of a run is with everything as chosen.\n"
+                f"(`{COMMAND} chosen`). The first row of a run is with everything as chosen; of a word, the other ones "
+                "are tried; `policy.` are the parameters of our own in Henge.\n"
             ),
             _table(("run", "number", "× 0.5", "× 1.5"), _moved_rows(found)),
             _changes(found),
+            (
+                "The paper's figures in those runs that are all of their experiments: as chosen, and the lowest and "
+                "the highest over all moves in that run.\n"
+            ),
+            _table(("run", "figure", "paper", "as chosen", "lowest", "highest"), _spans(found)),
             (
                 "Not moved, since no run of these depends on it, or because it is 0 and half of that is the same: "
                 f"{', '.join(f'`{path}`' for path in unmoved)}.\n"
             ),
         ]
     )
+
+
+def _spans(found: Sequence[Moved]) -> Iterator[tuple[str, ...]]:
+    """How far each figure goes; what never came about in some run is told."""
+    for base in found:
+        task = base.task
+        if task.path is not None or not base.figures:
+            continue
+        moves = [
+            one.figures
+            for one in found
+            if one.task.path is not None
+            and (one.task.experiment, one.task.variant) == (task.experiment, task.variant)
+        ]
+        for figure in EXPERIMENTS[task.experiment].figures:
+            values = [one[figure.what] for one in moves]
+            known = [value for value in values if value is not None]
+            never = f", none in {len(values) - len(known)}" if len(known) < len(values) else ""
+            ends = [number(end(known), figure.unit) if known else "–" for end in (min, max)]
+            yield (
+                f"{task.experiment} {task.variant}",
+                figure.what,
+                number(figure.value, figure.unit),
+                number(base.figures[figure.what], figure.unit),
+                ends[0],
+                ends[1] + never,
+            )
 
 
 def _three(one: Moved | None) -> str:
@@ -188,6 +222,9 @@ def _moved_rows(found: Sequence[Moved]) -> Iterator[tuple[str, str, str, str]]:
         run = f"{experiment} {variant}"
         if path is None:
             yield run, "as chosen", _three(by_key[experiment, variant, None, 1.0]), ""
+            continue
+        if "=" in path:
+            yield run, f"`{path}`", _three(by_key[experiment, variant, path, 1.0]), ""
             continue
         half, more = (by_key.get((experiment, variant, path, f)) for f in (0.5, 1.5))
         yield run, f"`{path}`", _three(half), _three(more)

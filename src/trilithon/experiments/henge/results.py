@@ -167,6 +167,7 @@ def _moved(one: Moved) -> dict[str, Any]:
         "number": task.path,
         "factor": task.factor,
         "satisfaction": {str(way): value for way, value in one.satisfaction.items()},
+        "figures": dict(one.figures),
     }
 
 
@@ -175,4 +176,5 @@ def _moved_of(data: Mapping[str, Any]) -> Moved:
     return Moved(
         Task(experiment, variant, data["number"], data["factor"]),
         {Steering(way): value for way, value in data["satisfaction"].items()},
+        data["figures"],
     )

@@ -119,6 +119,7 @@ def test_convergence_of_jobs_with_state_is_told_apart() -> None:
         "rounds, stateless": 1,
         "convergence, stateful": 2010 - 900,
         "convergence, stateless": 1510 - 900,
+        "longer with state": pytest.approx(1110 / 610 - 1),
     }
 
 
@@ -156,3 +157,38 @@ def test_instances_and_rounds_are_counted_at_the_operator_that_begins_with_too_f
     assert found["rounds from 10, 70 ms"] == 1
     assert found["rounds at 60 ms, twice the load"] == 2
     assert found["rounds at 50 ms, twice the load"] == 1
+
+
+def test_utility_after_arrivals_is_of_those_that_are_there() -> None:
+    shares = lines(11 * 3600, 2)
+    shares[1] = 0.5
+    run = made(shares, look_s=10, from_s=900)
+    run = Run(**{**vars(run), "starts_s": np.array([0.0, 8 * 3600.0])})
+    queue = np.zeros(shares.shape)
+    queue[1, : 8 * 360] = np.nan
+    run = Run(**{**vars(run), "lines": {**run.lines, "queue": queue}})
+    assert values("more-jobs", run) == {
+        "average utility after the arrivals at 2, 4 and 6 h": 10.0,
+        "average utility after the arrivals at 8 h": 7.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("strict_s", "lax_s", "told"), [(1000, 1200, "earlier than"), (1300, 1200, "later than")]
+)
+def test_which_promise_is_blacklisted_first_is_said(
+    strict_s: float, lax_s: float, told: str
+) -> None:
+    results = {
+        f"{ms}ms-5-2x": {Steering.HENGE: made(lines(4500), (act(at_s, 1, "BLACKLISTED"),))}
+        for ms, at_s in ((40, strict_s), (50, lax_s))
+    }
+    assert f"blacklisted {told} that of 50 ms" in NOTES["initial-configuration"](results)
+    never = {name: {Steering.HENGE: made(lines(4500))} for name in results}
+    assert "is ever blacklisted" in NOTES["initial-configuration"](never)
+
+
+def test_how_the_production_cluster_ended_is_said() -> None:
+    run = made(lines(3600), (act(1000, 1), act(1100, 1), act(1200, 1, "REVERSION")))
+    told = NOTES["production"]({"it": {Steering.HENGE: run}})
+    assert "2 × RECONFIGURATION, 1 × REVERSION. The last is REVERSION" in told

@@ -19,6 +19,7 @@ from trilithon.engines.simulated.cost import key_shares
 from trilithon.errors import InvalidRecording, InvalidScenario, Problem
 from trilithon.measures.group import ratio, sum_by, sum_by_node
 from trilithon.model.groups import spread
+from trilithon.model.hosts import over_hosts
 from trilithon.model.job import Grouping, Job, Kind
 from trilithon.model.layout import KINDS
 from trilithon.model.profile import Profile
@@ -177,7 +178,8 @@ def _constant_load(series: Series) -> float | None:
     """
     others_s = span_s = 0.0
     for part in _alike(series):
-        computing = [busy for s in part[1:] if (busy := _cores_busy(s)) is not None]
+        told = [over_hosts(s.layout.machines, s.machines.cores_busy) for s in part[1:]]
+        computing = [busy for busy in told if np.isfinite(busy)]
         window = Series(tuple(part)).window() if len(part) > 1 else None
         if window is None or not computing:
             continue
@@ -186,15 +188,6 @@ def _constant_load(series: Series) -> float | None:
             np.nansum(window.instances.cpu_s)
         )
     return max(0.0, others_s / span_s) if span_s else None
-
-
-def _cores_busy(snapshot: Snapshot) -> float | None:
-    """Of all hosts. Several executors on one host each tell of the whole of it."""
-    hosts: dict[str, list[float]] = {}
-    for name, busy in zip(snapshot.layout.machines, snapshot.machines.cores_busy, strict=True):
-        if np.isfinite(busy):
-            hosts.setdefault(name.partition("/")[0], []).append(float(busy))
-    return sum(sum(told) / len(told) for told in hosts.values()) if hosts else None
 
 
 def _read_s(series: Series) -> float | None:

@@ -2,6 +2,7 @@
 rescaled is rescaled at the same time.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Floats
+from trilithon.model.hosts import host_of
 from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
 from trilithon.model.snapshot import Snapshot
@@ -117,8 +119,10 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
     """The run of a recording, simulated record by record; its snapshots are at the same times."""
     first = real.snapshots[0]
     cores = np.nan_to_num(first.machines.cores, nan=1.0)
+    # Executors on one host share its cores.
+    beside = Counter(map(host_of, first.layout.machines))
     machines = [
-        Machine(name, float(cores[row]), MEMORY_BYTES)
+        Machine(name, float(cores[row]) / beside[host_of(name)], MEMORY_BYTES)
         for row, name in enumerate(first.layout.machines)
     ] or [Machine("m0", 1.0, MEMORY_BYTES)]
     # The load generator sends evenly, not by chance.

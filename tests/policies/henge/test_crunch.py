@@ -50,6 +50,32 @@ def test_a_job_that_falls_behind_needs_what_arrives_not_what_it_manages() -> Non
     assert found.feasible is False
 
 
+@pytest.mark.parametrize(
+    ("asked", "instances"),
+    [
+        ((Threshold(Metric.JUICE, 0.5),), 10),
+        ((Threshold(Metric.THROUGHPUT, 40),), 8),
+        ((Threshold(Metric.THROUGHPUT, 40), Threshold(Metric.JUICE, 0.6)), 12),
+        ((), 1),
+    ],
+)
+def test_who_is_promised_a_part_needs_what_carries_that_part(
+    asked: tuple[Threshold, ...], instances: int
+) -> None:
+    """Ten busy instances manage half of 100 records/s."""
+    law = constant(line("a", thresholds=asked), 20, work=1.0)
+    law.juice = lambda _: 0.5
+    found = crunch_of(law, slots=instances)
+    assert need(found, "t/a").instances == {"work": instances}
+    assert found.feasible is True
+    assert found.cores_needed == pytest.approx(instances if asked else 0)
+
+
+def test_executors_on_one_host_have_its_cores_once() -> None:
+    found = crunch_of(juicy("a", 0.5), cores=8, machines=("h0/1", "h0/2", "h1/3"))
+    assert found.cores == 16
+
+
 def test_the_slots_of_all_are_added_up_and_compared() -> None:
     found = crunch_of(juicy("a", 0.9), juicy("b", 0.45), constant(line("c"), 20), slots=15)
     assert [one.slots for one in found.needs] == [10, 5, 2]
@@ -91,7 +117,10 @@ def test_without_numbers_nothing_is_claimed() -> None:
     found = crunch_of(law, juicy("b", 0.5), slots=50)
     assert found.unknown == ("t/a",)
     assert found.feasible is None
-    assert need(found, "t/a").slots == 10
+    assert need(found, "t/a").slots == 1
+    # Nor is anything missing for certain when what is unknown could do with less than it has.
+    assert crunch_of(law, juicy("b", 0.5), slots=8).feasible is None
+    assert crunch_of(law, juicy("b", 0.5), slots=6).feasible is False
 
 
 def test_more_cpu_than_there_are_cores_cannot_be_divided_well() -> None:

@@ -4,7 +4,8 @@ SoCC'18, section 5.5, names the signs: jobs of high priority that many Reconfigu
 intents on a congested cluster. How many slots are missing is our own:
 
     demand   λₒ = what the sources get, carried through the graph by what each operator passes on
-    load     aₒ = λₒ · Sₒ instances' worth of work; fewer than that never keep up
+    load     aₒ = λₒ · Sₒ instances' worth of work; fewer than that never keep up, and who is promised a juice
+             or a throughput only must keep up with that share of it
     waiting  Wₒ(p) = e · ρ·S / (1 − ρ) · (c²_A + c²_S)/2 with ρ = a/p       (Kingman, as in measures/queueing.py)
     latency  of a job: the longest way from a source to a sink, Σ (S + W) + transport + batching
 
@@ -24,6 +25,7 @@ from trilithon.measures import queueing
 from trilithon.measures.group import ratio, sum_by_node
 from trilithon.measures.rates import processing_rate
 from trilithon.model.columns import Floats, Ints
+from trilithon.model.hosts import over_hosts
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Kind
 from trilithon.model.layout import KINDS, Layout
@@ -54,10 +56,12 @@ class Need:
     instances: Mapping[str, int] | None
     possible: bool
     latency_ms: float | None
+    least: int = 1
 
     @property
     def slots(self) -> int:
-        return self.has if self.instances is None else sum(self.instances.values())
+        """At least: of a job of which too little is known, what it cannot do without."""
+        return self.least if self.instances is None else sum(self.instances.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,8 @@ def crunch(scene: Scene, state: State, parameters: HengeParameters | None = None
     work = _Work.of(window)
     memory = Memory.of(state.get("henge", {}))
     missed = tuple(n for n, seen in found.jobs.items() if seen.misses(given.missed))
-    cores, needed = float(window.machines.cores.sum()), work.cores(window)
+    cores = over_hosts(window.layout.machines, window.machines.cores)
+    needed = work.cores(window)
     return Crunch(
         needs=tuple(_need(scene.standings[n], window, work) for n in sorted(scene.standings)),
         hungry=_hungry(scene, memory, missed, given),
@@ -186,9 +191,11 @@ class _Work:
         return np.where(rho >= 1, np.inf, steady)
 
     def cores(self, window: Window) -> float:
-        """The cores that all operators would keep busy."""
-        operators = window.layout.operator_nodes
-        return float((self.demand_per_s * self.cpu_s)[operators].sum())
+        """The cores that all operators keep busy with what the intents ask for."""
+        layout = window.layout
+        shares = np.array([_share(window, name, self) for name in layout.jobs])
+        busy = self.demand_per_s * self.cpu_s * shares[layout.node_job]
+        return float(busy[layout.operator_nodes].sum())
 
 
 def _demand(window: Window) -> Floats:
@@ -208,10 +215,35 @@ def _demand(window: Window) -> Floats:
     return demand
 
 
+def _share(window: Window, name: str, work: _Work) -> float:
+    """Of what comes to a job, the share that it must carry so that its intent can be met: all of it for a
+    latency, as a backlog would grow; what is asked for where that is juice or throughput; nothing without one.
+    """
+    thresholds = window.jobs[name].intent.thresholds
+    if any(one.metric is Metric.LATENCY for one in thresholds):
+        return 1.0
+    written = _written(window, name, work)
+    asked = [one.value for one in thresholds if one.metric is Metric.JUICE]
+    asked += [
+        one.value / written if written > 0 else 1.0
+        for one in thresholds
+        if one.metric is Metric.THROUGHPUT
+    ]
+    return min(1.0, max(asked, default=0.0))
+
+
+def _written(window: Window, name: str, work: _Work) -> float:
+    """What a job would write if nothing were held back."""
+    rows = np.array(window.layout.job_nodes(name))
+    sinks = rows[window.layout.node_kind[rows] == KINDS.index(Kind.SINK)]
+    return float(work.demand_per_s[sinks].sum())
+
+
 def _need(standing: Standing, window: Window, work: _Work) -> Need:
     layout, job = window.layout, window.jobs.get(standing.job)
     has = standing.allocation.instances
-    unknown = Need(standing.job, has, None, possible=True, latency_ms=None)
+    fewest = sum(span.min for span in standing.spans.values())
+    unknown = Need(standing.job, has, None, possible=True, latency_ms=None, least=fewest)
     if job is None or standing.job not in layout.jobs:
         return unknown
     rows = np.array(layout.job_nodes(standing.job))
@@ -225,10 +257,12 @@ def _need(standing: Standing, window: Window, work: _Work) -> Need:
     least = np.array([standing.spans[n].min if n in standing.spans else 1 for n in names], float)
     most = np.array([standing.spans[n].max if n in standing.spans else 1 for n in names], float)
     least, most = np.where(fixed, now, least), np.where(fixed, now, most)
-    enough = np.maximum(1.0, np.ceil(load / FULL - 1e-9))
-    counts = np.clip(enough, least, most)
-    keeps_up = bool((load < counts).all()) or not job.intent.thresholds
-    written = float(work.demand_per_s[rows[layout.node_kind[rows] == KINDS.index(Kind.SINK)]].sum())
+    share = _share(window, standing.job, work)
+    # Who need not keep up may be busy all the time.
+    full = FULL if share >= 1 else 1.0
+    counts = np.clip(np.maximum(1.0, np.ceil(load * share / full - 1e-9)), least, most)
+    keeps_up = bool((load < counts).all() if share >= 1 else (load * share <= counts + 1e-9).all())
+    written = _written(window, standing.job, work)
     comes_in = all(t.met(written) for t in job.intent.thresholds if t.metric is Metric.THROUGHPUT)
     limits = [t for t in job.intent.thresholds if t.metric is Metric.LATENCY]
     path = _Path.of(layout, rows, nodes, work)
@@ -240,6 +274,7 @@ def _need(standing: Standing, window: Window, work: _Work) -> Need:
         {name: int(count) for name, count in zip(names, counts, strict=True)},
         possible=keeps_up and comes_in and met,
         latency_ms=1000 * latency if math.isfinite(latency) else None,
+        least=fewest,
     )
 
 

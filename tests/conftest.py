@@ -1,6 +1,7 @@
 """Settings that all tests share."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ settings.register_profile(
     "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
+RUN = "TRILITHON_TEST_RUN"
+ENDING_S = 30.0
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
@@ -26,11 +29,37 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_broker_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The first to be set up and so the last to look: after the run no broker of ours is there."""
+def _nothing_is_left_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The first to be set up and so the last to look: after the run no process of it is there, neither a broker
+    nor a JVM, a host, a daemon, a load generator or a browser.
+    """
     base = tmp_path_factory.getbasetemp()
+    os.environ[RUN] = str(base)
     yield
+    deadline = time.monotonic() + ENDING_S
+    while (left := processes_of(str(base))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == {}
     assert brokers_under(base) == []
+
+
+def processes_of(run: str) -> dict[int, str]:
+    """The processes that a run of the tests has started and that are still there: whoever is started has its
+    mark, as children have it from their parents.
+    """
+    mark = f"{RUN}={run}".encode()
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        try:
+            marked = mark in (path / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        words = command_line(pid) if marked and pid != os.getpid() else []
+        # Python's own helpers end with the process that looks.
+        if words and not any("multiprocessing" in word for word in words):
+            found[pid] = " ".join(words)[:200]
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from trilithon.cli.options import span
 from trilithon.cli.output import Format, Output, answer, number, progress, table
 from trilithon.cli.settings import read_settings
 from trilithon.engines.spark import broker
 from trilithon.errors import BrokerUnavailable, InvalidLoad
-from trilithon.spec.durations import seconds
 from trilithon.workloads import shapes, trace
 from trilithon.workloads.load import Summary, generate
 from trilithon.workloads.records import LEAST_BYTES, SCHEMA, Records
@@ -30,16 +30,6 @@ class ShapeName(StrEnum):
     RAMP = "ramp"
     SINE = "sine"
     TRACE = "trace"
-
-
-def _span(text: str) -> float:
-    try:
-        found = seconds(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.") from error
-    if found <= 0:
-        raise typer.BadParameter("it must be above 0.")
-    return found
 
 
 def _above_zero(value: float | None) -> float | None:
@@ -59,7 +49,7 @@ def load_command(
         ),
     ],
     length_s: Annotated[
-        float, typer.Option("--for", help="How long.", parser=_span, metavar="SPAN")
+        float, typer.Option("--for", help="How long.", parser=span, metavar="SPAN")
     ] = "60s",  # type: ignore[assignment] # the parser makes a number of it
     kafka: Annotated[
         str | None,
@@ -85,7 +75,7 @@ def load_command(
         typer.Option(
             "--period",
             help="Until a step or up a ramp, between spikes, of a wave (20s); of a trace's row (10m).",
-            parser=_span,
+            parser=span,
             metavar="SPAN",
         ),
     ] = None,

@@ -8,6 +8,7 @@ import typer
 
 from trilithon import folders
 from trilithon.cli.settings import given_numbers, given_settings, read_settings
+from trilithon.spec.durations import seconds
 
 if TYPE_CHECKING:
     from trilithon.engines.spark.application import Setup
@@ -34,6 +35,17 @@ SparkSettings = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE: a setting of Spark's, as spark.executor.memory=2g."),
 ]
+
+
+def span(text: str) -> float:
+    """A span of time in an option, above 0."""
+    try:
+        found = seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+    if found <= 0:
+        raise typer.BadParameter("it must be above 0.")
+    return found
 
 
 def setup_of(

@@ -23,6 +23,7 @@ from trilithon.cli.options import (
     Slots,
     SparkSettings,
     setup_of,
+    span,
 )
 from trilithon.cli.output import Format, Output, answer, message_console, progress
 from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
@@ -32,7 +33,6 @@ from trilithon.engines.remote import RefusedByHost, RemoteEngine
 from trilithon.errors import NotFound, TrilithonError
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
-from trilithon.spec.durations import seconds
 
 if TYPE_CHECKING:
     from trilithon.engines.spark.application import Setup
@@ -47,7 +47,10 @@ def run_command(
     master: Master = MASTER,
     kafka: Kafka = None,
     kafka_settings: KafkaSettings = None,
-    span: Annotated[str | None, typer.Option("--for", help="How long to run, as in 60s.")] = None,
+    length_s: Annotated[
+        float | None,
+        typer.Option("--for", help="How long to run, as in 60s.", parser=span, metavar="SPAN"),
+    ] = None,
     slots: Slots = SLOTS,
     quota: Annotated[
         list[str] | None,
@@ -59,7 +62,6 @@ def run_command(
 ) -> None:
     """Run jobs on Spark and show live what they do, until Ctrl-C or the time is over."""
     jobs = [job for file in files for job in jobs_in(file)]
-    length_s = None if span is None else seconds(span)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
     with progress() as tell, running(setup, jobs, tell) as engine:
         figures = _watch(Watcher(engine), length_s)

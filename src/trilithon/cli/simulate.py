@@ -46,12 +46,11 @@ def simulate_command(
     from trilithon.scenarios.run import clear, simulate  # noqa: PLC0415
     from trilithon.scenarios.scenario import load  # noqa: PLC0415
 
-    wanted = load(scenario)
+    wanted = load(scenario, seed)
     if way is not None:
         if way not in set(Way):
             raise typer.BadParameter(f"{way!r}: write fluid or events.", param_hint="--way")
         wanted = replace(wanted, way=Way(way))
-    wanted = wanted if seed is None else replace(wanted, seed=seed)
     folder = into or Path("runs") / wanted.name
     if force:
         clear(folder)

@@ -169,6 +169,7 @@ class Runner:
 
     builder: Builder
     policy_name: str = "henge"
+    most_tried: int = MOST_TRIED
     tell: Callable[[str, float], None] = lambda _what, _share: None
 
     def run(self, experiment: Experiment, variant: Variant, steering: Steering) -> Run:
@@ -191,7 +192,7 @@ class Runner:
         if steering is Steering.MANUAL:
             return allocated(scenario, of, hand)
         hours = len(scenario.jobs) * scenario.length_s / 3600
-        most = max(20, min(MOST_TRIED, int(MOST_JOB_HOURS / max(hours, 1e-9))))
+        most = max(20, min(self.most_tried, int(MOST_JOB_HOURS / max(hours, 1e-9))))
         search = Search(scenario, scenario.warm_up_s, most)
         return allocated(scenario, of, search.best([hand, for_peak(scenario)]))
 

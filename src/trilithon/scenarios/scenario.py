@@ -1,5 +1,6 @@
 """Owns reading a scenario: files become machines, jobs, loads and faults, every problem with its line."""
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -84,10 +85,12 @@ class Scenario:
     rescales: tuple[tuple[float, str, dict[str, int]], ...]
 
 
-def load(path: Path) -> Scenario:
-    """The scenario of a file. What it names is looked for beside it."""
+def load(path: Path, seed: int | None = None) -> Scenario:
+    """The scenario of a file, with another seed if one is given. What it names is looked for beside it."""
     document = read_file(path)
     form = _form(ScenarioForm, document)
+    if seed is not None:
+        form = form.model_copy(update={"seed": seed})
     reader = _Reader(path, document, form)
     return reader.scenario()
 
@@ -243,14 +246,17 @@ class _Reader:
             )
             loads = {
                 source.name: self._load(
-                    form.loads.get(source.name, form.load), f"{path}.load", rate, len(found)
+                    form.loads.get(source.name, form.load),
+                    f"{path}.load",
+                    rate,
+                    f"{copy.id}/{source.name}",
                 )
                 for source in job.sources
             }
             found.append(Fed(copy, seconds(form.start), loads))
         return found
 
-    def _load(self, form: LoadForm, path: str, usual: float | None, copy: int) -> shapes.Shape:
+    def _load(self, form: LoadForm, path: str, usual: float | None, whose: str) -> shapes.Shape:
         rate = form.rate if form.rate is not None else usual
         if rate is None:
             raise self.refuse(
@@ -269,8 +275,9 @@ class _Reader:
         if form.shape == "mmpp":
             calm_s = seconds(form.calm) if form.calm else PERIOD_S
             burst_s = seconds(form.burst) if form.burst else PERIOD_S / 6
-            # Copies of a job have bursts of their own.
-            return shapes.Mmpp(low, high, calm_s, burst_s, self.form.seed * 1000 + copy)
+            # Each source has bursts of its own.
+            seed = zlib.crc32(f"{self.form.seed}/{whose}".encode())
+            return shapes.Mmpp(low, high, calm_s, burst_s, seed)
         if form.shape == "phases":
             return shapes.Phases.prime_tester(low, high, form.steps, period_s)
         if form.shape == "constant":

@@ -1,4 +1,4 @@
-"""A Spark session and a Kafka broker for tests, one of each per module, ended with it."""
+"""A Spark session per module, ended with it, and the broker of the whole run."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

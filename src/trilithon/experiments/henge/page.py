@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
-from trilithon.experiments.henge.mixes import FIRST, Ranking
+from trilithon.experiments.henge.mixes import FIRST, TRIED, Ranking
 from trilithon.experiments.henge.moved import WAYS, Moved
 from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.henge.results import Whole
@@ -143,9 +143,10 @@ def _ranking(found: Ranking) -> str:
             "### Random mixes\n",
             (
                 f"{found.mixes} mixes of three to ten jobs, drawn from seeds {FIRST} to {FIRST + found.mixes - 1} "
-                "that were not looked at while anything was developed: shapes, intents, priorities, loads over two "
-                "hours, and clusters from ample to too small. Mean satisfaction while Henge may act, the tenth "
-                f"percentile over the mixes, and the mean rank (`{COMMAND} mixes`):\n"
+                "that were not looked at while anything was developed: shapes, intents, priorities, loads over an "
+                f"hour and a half, and clusters from ample to too small. The search tries {TRIED} allocations of each. "
+                "Mean satisfaction while Henge may act, the tenth percentile over the mixes, and the mean rank "
+                f"(`{COMMAND} mixes`):\n"
             ),
             _table(("", "satisfaction", "10th percentile", "rank"), rows),
             "Henge against the others, in how many mixes (less than half a percent apart is the same):\n",

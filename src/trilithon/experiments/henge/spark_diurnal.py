@@ -34,7 +34,7 @@ LENGTH_S: Final = 1200.0
 # The first minute belongs to the JVM, which compiles what it runs.
 WARM_S: Final = 60.0
 LOOK_S: Final = 1.0
-# A slot or two to spare, and mean loads whose peaks need more than the jobs begin with.
+# A few slots to spare, and mean loads whose peaks need more than the jobs begin with.
 SPARE: Final = 4
 MEAN: Final = {
     "pageload": 90.0,

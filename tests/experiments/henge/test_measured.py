@@ -1,10 +1,12 @@
 """Our numbers for the paper's figures, each from a run in which the answer can be seen."""
 
+import json
+
 import numpy as np
 import pytest
 
 from tests.experiments.henge.made import made
-from trilithon.experiments.henge.measured import MEASURED, NOTES, Values
+from trilithon.experiments.henge.measured import MEASURED, NOTES, Values, measured
 from trilithon.experiments.runs import Act, Floats, Run, Steering
 
 
@@ -17,7 +19,9 @@ def lines(length_s: float, jobs: int = 1, look_s: float = 10.0) -> Floats:
 
 
 def values(name: str, found: Run, variant: str = "it") -> Values:
-    return MEASURED[name]({variant: dict.fromkeys(Steering, found)})
+    told = measured(name, {variant: dict.fromkeys(Steering, found)})
+    json.dumps(told)  # plain numbers
+    return told
 
 
 def test_juice_is_told_of_the_job_that_is_changed_and_stability_of_all() -> None:

@@ -352,6 +352,12 @@ MEASURED: Final[Mapping[str, Callable[[Results], Values]]] = {
 }
 
 
+def measured(experiment: str, results: Results) -> Values:
+    """Our numbers for the figures of an experiment, as plain ones."""
+    found = MEASURED[experiment](results)
+    return {what: None if value is None else float(value) for what, value in found.items()}
+
+
 def _juice_and_queue(results: Results) -> str:
     """Figure 9 of the report: the two move against each other."""
     run = _only(results)[Steering.HENGE]

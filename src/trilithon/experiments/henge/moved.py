@@ -13,7 +13,7 @@ from typing import Any, Final
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import FaultKind, Variant
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
-from trilithon.experiments.henge.measured import MEASURED
+from trilithon.experiments.henge.measured import measured
 from trilithon.experiments.runs import AS_PRINTED, Runner, Steering
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.parameters import Described
@@ -205,5 +205,5 @@ def run_task(task: Task, form: ChosenForm) -> Moved:
     runner = Runner(Builder(other))
     runs = {way: runner.run(experiment, variant, way) for way in WAYS}
     whole = len(experiment.variants) == 1
-    figures = MEASURED[experiment.name]({variant.name: runs}) if whole else {}
+    figures = measured(experiment.name, {variant.name: runs}) if whole else {}
     return Moved(task, {way: run.average for way, run in runs.items()}, figures)

@@ -17,7 +17,7 @@ from trilithon.errors import InvalidScenario, Problem
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Figure, Shape
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
-from trilithon.experiments.henge.measured import END_S, MEASURED, NOTES
+from trilithon.experiments.henge.measured import END_S, NOTES, measured
 from trilithon.experiments.henge.mixes import COUNT, FIRST, Mixed, Ranking, rank, run_mix
 from trilithon.experiments.henge.moved import Moved, Task, run_task, tasks
 from trilithon.experiments.runs import Run, Runner, Steering
@@ -118,7 +118,7 @@ def outcome(experiment: Experiment, runs: Mapping[tuple[str, Steering], Run]) ->
     by_variant: dict[str, dict[Steering, Run]] = {}
     for (variant, steering), run in runs.items():
         by_variant.setdefault(variant, {})[steering] = run
-    values = MEASURED[experiment.name](by_variant)
+    values = measured(experiment.name, by_variant)
     return Outcome(
         experiment,
         tuple(Beside(figure, values[figure.what]) for figure in experiment.figures),

@@ -173,6 +173,7 @@ def test_utility_after_arrivals_is_of_those_that_are_there() -> None:
     run = Run(**{**vars(run), "lines": {**run.lines, "queue": queue}})
     assert values("more-jobs", run) == {
         "average utility after the arrivals at 2, 4 and 6 h": 10.0,
+        "average utility after the arrivals at 8 h": 7.5,
     }
 
 

@@ -299,6 +299,8 @@ MORE_JOBS: Final = Experiment(
     figures=(
         Figure("average utility after the arrivals at 2, 4 and 6 h", 35, "utility",
                "SoCC'18 8.4.1, figure 15", at_least=True),
+        Figure("average utility after the arrivals at 8 h", 35, "utility",
+               "SoCC'18 8.4.1, figure 15", at_least=True),
     ),
     chosen=("three hours after the last arrival, so that it can be seen to settle", CORES_NOT_SAID),
 )  # fmt: skip

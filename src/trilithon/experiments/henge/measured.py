@@ -270,6 +270,7 @@ def more_jobs(results: Results) -> Values:
 
     return {
         "average utility after the arrivals at 2, 4 and 6 h": float(np.mean([by(4), by(6), by(8)])),
+        "average utility after the arrivals at 8 h": by(11),
     }
 
 

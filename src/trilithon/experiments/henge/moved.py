@@ -32,7 +32,7 @@ RUNS: Final = (
     ("initial-configuration", "60ms-10-1x"),
     ("cpu-spike", "eight"),
     ("cost", "60%"),
-    ("more-machines", "30x8"),
+    ("more-machines", "10x8"),
 )
 # In which words and the parameters of the policy are moved: loads change in it.
 CHANGING: Final = RUNS[1]

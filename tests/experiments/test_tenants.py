@@ -1,0 +1,150 @@
+"""Five tenants, their loads and what is told of them: all that needs no Spark."""
+
+import importlib.util
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from trilithon.errors import InvalidLoad
+from trilithon.experiments import sim_vs_spark, tenants
+from trilithon.experiments.henge import spark_diurnal
+from trilithon.experiments.tenants import Look, Offered
+from trilithon.policies.scene import Mode
+from trilithon.workloads import trace
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def demo() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "tools" / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_five_tenants_have_different_intents_and_every_slot_is_in_use() -> None:
+    jobs = tenants.jobs()
+    assert len({job.tenant for job in jobs}) == len(jobs) == 5
+    assert len({repr(job.intent) for job in jobs}) == 5
+    first = sum(o.parallelism.initial for job in jobs for o in job.operators)
+    assert tenants.slots() == first
+    assert tenants.most_utility() == sum(job.intent.max_utility for job in jobs)
+    assert [one.name for one in tenants.TENANTS if one.computes] == ["science"]
+    # Who computes does so with an expression that takes CPU, the others with one that waits.
+    for tenant in tenants.TENANTS:
+        text = repr(tenant.job)
+        assert ("work(" in text) is tenant.computes
+        assert ("wait(" in text) is not tenant.computes
+
+
+@pytest.mark.parametrize("policy", ["henge", "threshold"])
+def test_rules_of_a_small_machine_are_valid(policy: str) -> None:
+    found = tenants.rules(policy, Mode.OFF)
+    assert (found.policy, found.mode, found.limits.down_delay_s) == (policy, Mode.OFF, 0.0)
+
+
+def test_a_job_that_writes_nothing_is_worth_nothing() -> None:
+    look = Look.of(3.0, [{"utility": 30.0}, {"utility": None}, {}], 60.0)
+    assert (look.utility, look.satisfaction) == (30.0, 0.5)
+
+
+def test_load_generators_that_die_are_noticed_and_none_is_left() -> None:
+    loads = [Offered(tenants.TENANTS[0], {"rate": 0})]  # which is refused
+
+    def offer() -> None:
+        with tenants.offered("127.0.0.1:1", loads, 30) as running:
+            started.extend(running)
+            for process in running:
+                assert process.wait(60) != 0
+
+    started: list[Any] = []
+    with pytest.raises(InvalidLoad, match="ads"):
+        offer()
+    assert [process.poll() is None for process in started] == [False]
+
+
+def test_load_generators_end_with_whoever_asked_for_them() -> None:
+    started: list[Any] = []
+
+    def offer() -> None:
+        with tenants.offered("127.0.0.1:1", [Offered(tenants.TENANTS[0], {})], 30) as running:
+            started.extend(running)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        offer()
+    assert [process.poll() is None for process in started] == [False]
+
+
+def test_two_days_of_a_trace_come_to_each_tenant_in_twenty_minutes() -> None:
+    found = spark_diurnal.loads(spark_diurnal.LENGTH_S)
+    assert spark_diurnal.LENGTH_S == 1200
+    assert [one.tenant for one in found] == list(tenants.TENANTS)
+    assert {one.options["period"] for one in found} == {"25s"}  # an hour of 48
+    assert {one.options["trace"] for one in found} == set(trace.names())
+    assert all(a.options["trace"] != b.options["trace"] for a, b in pairwise(found))
+
+
+def test_satisfaction_is_told_as_a_mean_a_worst_tenth_and_by_job() -> None:
+    looks = [
+        Look.of(
+            i,
+            [
+                {"job": "a/a", "utility": 10.0 if i else 0.0, "max_utility": 10.0},
+                {"job": "b/b", "utility": None, "max_utility": 30.0},
+            ],
+            40.0,
+        )
+        for i in range(10)
+    ]
+    found = spark_diurnal._result("henge", looks, 3)
+    assert found.satisfaction == pytest.approx(0.225)
+    assert found.worst_tenth == pytest.approx(0.225)
+    assert found.by_job == {"a/a": pytest.approx(0.9), "b/b": 0.0}
+    assert found.as_data()["actions"] == 3
+
+
+def test_only_the_load_of_one_job_doubles_in_the_demo(demo: ModuleType) -> None:
+    loads = {one.job.id: demo.load_of(one) for one in tenants.TENANTS}
+    stepped = {name: load for name, load in loads.items() if "shape" in load}
+    assert set(stepped) == {demo.DOUBLES}
+    (load,) = stepped.values()
+    assert load["peak"] == 2 * load["rate"]
+    assert load["period"] == f"{demo.WARM_S + demo.CALM_S}s"
+    assert "usual" in demo.note(demo.WARM_S)
+    assert "twice" in demo.note(demo.WARM_S + demo.CALM_S)
+
+
+def test_the_demo_ends_with_utility_before_during_and_after(demo: ModuleType) -> None:
+    def job(utility: float, instances: int) -> dict[str, Any]:
+        operators = [{"operator": "o", "instances": instances, "parallelism": instances}]
+        return {"job": "ads/x", "utility": utility, "max_utility": 35.0, "operators": operators}
+
+    console = Console(record=True, width=120)
+    phases = {"before": (job(35.0, 2),), "at worst": (job(3.5, 2),), "at the end": (job(34.0, 4),)}
+    demo.summarise(console, phases, off=False)
+    text = console.export_text()
+    row = next(line for line in text.splitlines() if "ads/x" in line)
+    assert row.split()[1:5] == ["35", "35", "3.50", "34"]
+    assert "2 → 4" in row
+    assert "Nobody acted" not in text
+
+
+def test_the_runs_that_the_simulated_cluster_is_held_against_are_of_three_jobs() -> None:
+    jobs = [sim_vs_spark.job_of(case) for case in sim_vs_spark.CASES]
+    assert len({job.id for job in jobs}) == 3
+    for case, job in zip(sim_vs_spark.CASES, jobs, strict=True):
+        assert job.operator(case.operator).parallelism.initial == 1
+        assert job.operator(case.operator).parallelism.max >= case.instances > 1
+        assert all(operator.profile is None for operator in job.operators)  # nothing is known of it
+    # One step is more than an instance can do, and the parts that are compared are the others.
+    assert sum(share > 1 for share in sim_vs_spark.STEPS) == 1
+    assert len(sim_vs_spark.PARTS) == len(sim_vs_spark.STEPS) - 1
+    assert all(part.from_s < part.to_s for part in sim_vs_spark.PARTS)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from trilithon.engines.spark.compiler import plan_chain
 from trilithon.spec.load import load
 
 FOLDER = Path(str(resources.files("trilithon.workloads") / "jobs"))
@@ -28,3 +29,11 @@ def test_a_job_is_a_good_chain(file: Path) -> None:
     assert job.intent.thresholds
     for operator in job.operators:
         assert len(job.parents[operator.name]) == 1
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_job_is_one_that_spark_can_run(file: Path) -> None:
+    job = load(file)
+    chain = plan_chain(job)
+    assert chain.names[1:] == tuple(operator.name for operator in job.operators)
+    assert chain.tasks_per_stage[1:] == tuple(o.parallelism.max for o in job.operators)

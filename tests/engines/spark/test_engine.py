@@ -60,6 +60,26 @@ class TestSparkEngine(EngineContract):
         values = {row.value for row in topics.read("chain-out")}
         assert {f'{{"v":{i + 1}}}' for i in range(100)} <= values
 
+    def test_weights_divide_what_comes(
+        self, spark_engine: SparkEngine, running: Job, topics: Topics, engine: Engine
+    ) -> None:
+        wanted = Allocation(running.id, 2, {"first": 2, "second": 1}, weights={"first": (3.0, 1.0)})
+        assert engine.apply(Reallocate(wanted)).changed
+        assembler = Assembler()
+        assembler.expect(running, wanted)
+
+        def taken() -> list[float]:
+            for report in engine.reports():
+                assembler.take(report)
+            view = assembler.snapshot(spark_engine.clock()).job(running.id)
+            return [view.instance("first", i)["taken"] or 0.0 for i in (0, 1)]
+
+        before = taken()
+        topics.write("chain-in", [f'{{"v": {i}}}' for i in range(400)])
+        until(lambda: sum(taken()) >= sum(before) + 400)
+        first, second = (now - then for now, then in zip(taken(), before, strict=True))
+        assert first == pytest.approx(3 * second, rel=0.2)
+
     def test_reports_become_measures(
         self, spark_engine: SparkEngine, running: Job, topics: Topics, engine: Engine
     ) -> None:

@@ -27,6 +27,12 @@ def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
                 f"{operator.name} holds {operator.parallelism.max} tasks and cannot have "
                 f"{wanted.parallelism[operator.name]} instances."
             )
+    for name, places in wanted.placement.items():
+        if any(place is not None for place in places) and len({*wanted.weights.get(name, ())}) > 1:
+            raise InvalidAllocation(
+                f"{name} is to have both places and weights.",
+                "Of instances on named machines each gets the same share: leave one of the two out.",
+            )
     asked = {name for places in wanted.placement.values() for name in places if name is not None}
     if machines and (unknown := sorted(asked - set(machines))):
         raise InvalidAllocation(

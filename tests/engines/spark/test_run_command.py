@@ -1,0 +1,90 @@
+"""`trilithon run` and `trilithon rescale`, as two people at two terminals would use them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.engines.spark.conftest import until
+from tests.engines.spark.flow import job_named
+from trilithon.cli.main import app
+from trilithon.engines.spark.application import create_topics
+from trilithon.engines.spark.broker import EmbeddedBroker
+from trilithon.engines.spark.kafka import Kafka
+from trilithon.spec.dump import dump
+
+JOB = job_named("commanded")
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
+    (tmp_path / "job.json").write_text(json.dumps(dump(JOB)))
+    return tmp_path
+
+
+@pytest.fixture
+def running(state: Path, kafka: EmbeddedBroker) -> Iterator[subprocess.Popen[bytes]]:
+    """`trilithon run`, ended with the test whatever happens."""
+    create_topics(Kafka(kafka.address), [JOB])
+    command = ["run", str(state / "job.json"), "--master", "local[24]", "--kafka", kafka.address]
+    process = subprocess.Popen(  # noqa: S603 - ourselves
+        [sys.executable, "-m", "trilithon", *command, "--for", "10 minutes", "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    yield process
+    if process.poll() is None:
+        process.terminate()
+    process.communicate(timeout=60)
+
+
+def rescale(*changes: str) -> Any:
+    return CliRunner().invoke(app, ["rescale", *changes, "-o", "json"])
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_job_is_run_rescaled_from_elsewhere_and_ended_by_ctrl_c(
+    running: subprocess.Popen[bytes], kafka: EmbeddedBroker
+) -> None:
+    answers = []
+
+    def rescaled() -> bool:
+        assert running.poll() is None
+        answers.append(rescale("commanded", "spread=4", "keyed=1"))
+        return bool(answers[-1].exit_code == 0)
+
+    until(rescaled, 120)
+    assert json.loads(answers[-1].stdout)["parallelism"] == {"spread": 4, "keyed": 1}
+    refused = rescale("commanded", "spread=9")
+    assert refused.exit_code != 0
+    assert "holds 4 tasks" in str(refused.exception)
+    time.sleep(8)  # it looks every second, and shows what two looks apart tell
+    os.kill(running.pid, signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    (figures,) = json.loads(output)
+    assert figures["job"] == JOB.id
+    counts = {one["operator"]: one["parallelism"] for one in figures["operators"]}
+    assert counts == {"spread": 4, "keyed": 1}
+
+
+def test_a_span_that_is_none_is_refused(state: Path) -> None:
+    for span in ("soon", "0s"):
+        done = CliRunner().invoke(app, ["run", str(state / "job.json"), "--for", span])
+        assert done.exit_code == 2
+
+
+def test_a_change_that_is_none_is_refused(state: Path) -> None:
+    assert (state / "job.json").exists()
+    for change in ("spread", "spread=0", "spread=many"):
+        assert rescale("commanded", change).exit_code == 2

@@ -71,14 +71,16 @@ class Character:
         return self.stall_s > 0 or self.stall_per_task_s > 0
 
 
-# Measured: decision 7 (credits, time to act), the stall as of the Spark engine, and for a chain of four stages on an idle
-# machine a median of 17 ms, which is four hops; a reader alone reads some 110,000 records per second.
+# Measured: credits and the time to act in decision 7, the stall as of the Spark engine. Transport, reading and
+# constant load are the medians of the three calibrations that `trilithon bench sim-vs-spark --into FOLDER` leaves; a
+# restart is what `python -m bench.restarts` prints and the supervisor's first wait. `python -m bench.gate_ceiling`
+# tells how fast one reader reads.
 SPARK_RTM: Final = Character(
     name="spark-rtm",
     credits=20,
     credit_s=0.020,
-    transit_s=0.004,
-    fetch_s=0.002,
+    transit_s=0.0024,
+    fetch_s=0.0038,
     reader_s=9e-6,
     pulls=False,
     act_s=0.1,
@@ -87,7 +89,7 @@ SPARK_RTM: Final = Character(
     stall_s=BASE_S,
     stall_per_task_s=PER_TASK_S,
     replays=True,
-    constant_load=0.3,
+    constant_load=0.45,
 )
 
 

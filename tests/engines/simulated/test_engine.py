@@ -34,7 +34,7 @@ from trilithon.engines.simulated.machines import Machine
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.intent import EdgeName
-from trilithon.model.job import Job, Work
+from trilithon.model.job import Job, TimeWindow, Work
 from trilithon.model.profile import Distribution
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
@@ -481,3 +481,89 @@ def test_credits_are_what_was_taken_in_a_while_and_never_fewer_than_the_least() 
     assert actors["limit"][first : first + 3].tolist() == [800, 64, 64]
     tables.renew_limits(world, 64, 0.5, 0.25)  # nothing was taken since
     assert actors["limit"][first : first + 3].tolist() == [64, 64, 64]
+
+
+@both
+def test_broadcast_gives_every_instance_every_record(way: Way) -> None:
+    job = graph("told", [operator("a", 1, service_ms=0.1), operator("b", 3, service_ms=0.1)],
+                "in>a", "a*b", "b>out")  # fmt: skip
+    found = watched(way, TEXTBOOK, job, rate=50.0)
+    snapshot = found.look(30)
+    view = snapshot.job(job.id)
+    came = view.instance("a", 0)["taken"]
+    assert came == pytest.approx(1500, rel=0.1)
+    for index in range(3):
+        assert view.instance("b", index)["taken"] == pytest.approx(came, abs=2)
+    assert float(snapshot.sinks.written[0]) == pytest.approx(3 * (came or 0.0), abs=6)
+
+
+@both
+def test_memory_is_what_windows_and_state_hold(way: Way) -> None:
+    window = TimeWindow("at", 30.0)
+    used = {}
+    for name, work, rate in (
+        ("nothing", Work(), 100.0),
+        ("window", Work(window=window), 100.0),
+        ("twice", Work(window=window), 200.0),
+        ("state", Work(aggregate=(("n", "count(*)"),)), 100.0),
+    ):
+        job = line(replace(operator("keep", 1, service_ms=0.1), work=work))
+        assumed = replace(ASSUMED, state_bytes_per_key=500.0)
+        engine = SimulatedEngine([Machine("m0", 4.0, 8e9)], TEXTBOOK, assumed, way=way, seed=5)
+        assert engine.submit(job, initial(job)).changed
+        engine.feed(job.id, "in", Constant(rate))
+        snapshot = Watched(engine).look(120)
+        used[name] = float(snapshot.machines.memory_used_bytes[0])
+    record = ASSUMED.record_bytes
+    assert used["nothing"] < 10 * record
+    assert used["window"] == pytest.approx(100 * 30 * record, rel=0.1)
+    assert used["twice"] == pytest.approx(2 * used["window"], rel=0.1)
+    assert used["state"] == pytest.approx(500 * ASSUMED.keys, rel=0.05)
+
+
+@both
+def test_a_machine_that_crashed_comes_back_and_can_be_used(way: Way) -> None:
+    found = watched(way, replace(TEXTBOOK, restart_s=2.0))
+    found.engine.inject(MachineCrash(10.0, 20.0, "m1"))
+    assert "m1" not in found.look(20).layout.machines
+    assert "m1" in found.look(15).layout.machines
+    wanted = replace(
+        Allocation(JOB.id, 2, {"first": 1, "second": 2}), placement={"second": ("m1", "m1")}
+    )
+    assert found.engine.apply(Reallocate(wanted)).changed
+    before = found.look(2)
+    after = found.look(20)
+    assert float(after.sinks.written[0] - before.sinks.written[0]) == pytest.approx(2000, rel=0.15)
+
+
+@both
+def test_what_always_computes_takes_its_part_of_the_first_machine(way: Way) -> None:
+    """A thread of 8 ms CPU per record on one core does 125 records/s, beside another one half of that."""
+    job = line(operator("work", 1, service_ms=8.0, cpu_share=1.0))
+    rates = []
+    for load in (0.0, 1.0):
+        character = replace(TEXTBOOK, pulls=False, constant_load=load)
+        found = watched(way, character, job, rate=300.0, machines=1, cores=1.0)
+        before, after = found.look(10), found.look(30)
+        rates.append(float(after.sinks.written[0] - before.sinks.written[0]) / 30)
+    assert rates == [pytest.approx(125, rel=0.1), pytest.approx(62.5, rel=0.15)]
+
+
+def test_an_allocation_holds_a_tenth_of_a_second_after_it_was_asked_for() -> None:
+    found = watched(Way.EVENTS, rate=1000.0)
+    found.look(5)
+    assert found.engine.apply(Reallocate(Allocation(JOB.id, 2, {"first": 1, "second": 4}))).changed
+
+    def sent() -> float:
+        reports = found.engine.reports()
+        return sum(
+            float(np.nan_to_num(report.instances.sent[row]))
+            for report in reports
+            for row, key in enumerate(report.instance_keys)
+            if key[1:] == ("second", 3)
+        )
+
+    found.engine.advance(SPARK_RTM.act_s - 0.02)
+    assert sent() == 0
+    found.engine.advance(0.1)
+    assert sent() > 0

@@ -7,6 +7,7 @@ import numpy as np
 
 from trilithon.engines.simulated.cost import Assumed
 from trilithon.engines.simulated.tables import Floats, World
+from trilithon.model.job import Operator
 
 if TYPE_CHECKING:
     from trilithon.engines.simulated.engine import Held
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Assumed) -> Floats:
     """Bytes in use on each machine.
 
-    An instance holds its part of the state of all keys, the records that wait for it, and, if its
+    An instance of an operator with state holds its part of that of all keys; each holds the records that wait for it, and, if its
     operator has a window, the records that came in as long a time.
     """
     used = np.zeros(len(world.machines))
@@ -28,7 +29,9 @@ def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Ass
             count = int(nodes["active"][node])
             first = int(nodes["first"][node])
             mine = slice(first, first + count)
-            each = np.full(count, cost.state_bytes_per_key * assumed.keys / max(1, count))
+            each = np.zeros(count)
+            if operator.work.stateful or _says_so(operator):
+                each += cost.state_bytes_per_key * assumed.keys / max(1, count)
             window = operator.work.window
             if window is not None:
                 gaps, spans = actors["gaps"][mine], actors["gap_s"][mine]
@@ -36,3 +39,8 @@ def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Ass
                 each += rate * window.duration_s * assumed.record_bytes
             np.add.at(used, actors["machine"][mine], each)
     return used
+
+
+def _says_so(operator: Operator) -> bool:
+    """Whether a profile gives an operator state, whatever its expressions do."""
+    return operator.profile is not None and operator.profile.state_bytes_per_key is not None

@@ -116,10 +116,11 @@ def _experiment(found: Outcome) -> dict[str, Any]:
 
 def _experiment_of(data: Mapping[str, Any]) -> Outcome:
     experiment = EXPERIMENTS[data["experiment"]]
+    # A figure that came later has no number yet.
     ours = {one["what"]: one["ours"] for one in data["figures"]}
     return Outcome(
         experiment,
-        tuple(Beside(figure, ours[figure.what]) for figure in experiment.figures),
+        tuple(Beside(figure, ours.get(figure.what)) for figure in experiment.figures),
         {
             variant: {Steering(way): _summary_of(told) for way, told in ways.items()}
             for variant, ways in data["ways"].items()

@@ -32,7 +32,15 @@ RUNS: Final = (
     ("initial-configuration", "60ms-10-1x"),
     ("cpu-spike", "eight"),
     ("cost", "60%"),
-    ("more-machines", "10x8"),
+    ("more-machines", "a tenth of 10x8"),
+)
+# Of forty jobs on ten machines five on one: there are hundreds of runs.
+_FORTY: Final = EXPERIMENTS["more-machines"].variant("10x8")
+_TENTH: Final = replace(
+    _FORTY,
+    name="a tenth of 10x8",
+    jobs=tuple(replace(jobs, count=max(1, jobs.count // 10)) for jobs in _FORTY.jobs),
+    machines=1,
 )
 # In which words and the parameters of the policy are moved: loads change in it.
 CHANGING: Final = RUNS[1]
@@ -56,6 +64,10 @@ _OF_MEMORY: Final = (
 _WHOLE: Final = ("assumed.keys", "henge.tasks", "henge.instances")
 # Shares cannot be more than all.
 _AT_MOST_1: Final = ("cpu_share",)
+
+
+def variant_of(experiment: str, name: str) -> Variant:
+    return _TENTH if name == _TENTH.name else EXPERIMENTS[experiment].variant(name)
 
 
 def numbers(form: ChosenForm) -> dict[str, float | str]:
@@ -169,7 +181,7 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
             (
                 (name, variant)
                 for name, variant in RUNS
-                if plays_a_part(path, form, EXPERIMENTS[name].variant(variant))
+                if plays_a_part(path, form, variant_of(name, variant))
             ),
             None,
         )
@@ -192,7 +204,7 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
 
 def run_task(task: Task, form: ChosenForm) -> Moved:
     experiment = EXPERIMENTS[task.experiment]
-    variant, other = experiment.variant(task.variant), form
+    variant, other = variant_of(task.experiment, task.variant), form
     if task.path is not None and task.path.startswith(POLICY):
         one = of_policy()[task.path]
         value = moved_parameter(one, task.factor)

@@ -23,6 +23,7 @@ SEEDS = (0, 1, 2)
 # A life comes to most places often, and to these only so many times.
 TIMES = {
     "replace": 1,
+    "cancel": 1,
     "recover": 1,
     "mode": 1,
     "gone": 1,

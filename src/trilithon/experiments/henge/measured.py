@@ -253,7 +253,8 @@ def stateful(results: Results) -> Values:
         jobs = [job for job in run.jobs if job.startswith(f"papers/{kind}")]
         met = [stays_from(run.times_s, _met(run, job)) for job in jobs]
         found[f"rounds, {kind}"] = float(np.mean([steps[job] for job in jobs]))
-        known = [at_s - run.from_s for at_s in met if at_s is not None]
+        # Who meets its intent before anybody may act need not converge.
+        known = [max(0.0, at_s - run.from_s) for at_s in met if at_s is not None]
         found[f"convergence, {kind}"] = float(np.mean(known)) if len(known) == len(jobs) else None
     longer, shorter = found["convergence, stateful"], found["convergence, stateless"]
     found["longer with state"] = longer / shorter - 1 if longer and shorter else None

@@ -173,7 +173,7 @@ def _moved(found: Sequence[Moved], unmoved: Sequence[str]) -> str:
             _table(("run", "figure", "paper", "as chosen", "lowest", "highest"), _spans(found)),
             (
                 "Not moved, since no run of these depends on it, or because it is 0 and half of that is the same: "
-                f"{', '.join(f'`{path}`' for path in unmoved)}.\n"
+                f"{', '.join(f'`{path}`' for path in dict.fromkeys(map(_family, unmoved)))}.\n"
             ),
         ]
     )
@@ -204,6 +204,14 @@ def _spans(found: Sequence[Moved]) -> Iterator[tuple[str, ...]]:
                 ends[0],
                 ends[1] + never,
             )
+
+
+def _family(path: str) -> str:
+    """Many numbers of one kind as one: all of a machine's, or of a job's profiles."""
+    top, *rest = path.split(".")
+    if top in {"machine", "machines"}:
+        return f"{top}.*"
+    return f"{top}.{rest[0]}.*" if top == "profiles" else path
 
 
 def _three(one: Moved | None) -> str:

@@ -50,8 +50,8 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
     console.print(
         f"Five jobs of five tenants on one Spark application in real-time mode, with {setup.slots} slots, all "
         "in use.\nFour of them wait where they work, so that more instances help on few cores as they would on "
-        "many.\nscience/primetester computes: it contends with all others for the cores, and more instances of it "
-        "make none.\nA first start fetches the Kafka jars.\n"
+        "many.\nscience/primetester computes: it contends with all others for the cores, of which more instances make "
+        "none.\nA first start fetches the Kafka jars.\n"
     )
     with progress() as tell:
         started = whole(setup, tenants.jobs(), rules, folder, tell)

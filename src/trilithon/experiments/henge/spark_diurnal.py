@@ -41,7 +41,7 @@ MEAN: Final = {
     "linear": 100.0,
     "processing": 80.0,
     "wordcount": 45.0,
-    "primetester": 120.0,
+    "primetester": 40.0,
 }
 Tell = Callable[[str], None]
 

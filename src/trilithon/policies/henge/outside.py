@@ -116,13 +116,16 @@ def _intents(view: View, memory: Memory, found: _Changes) -> None:
 
 def _modes(scene: Scene, memory: Memory, found: _Changes) -> None:
     """A job that may be changed from now on opens what was closed before."""
+    opened = []
     for name, standing in sorted(scene.standings.items()):
         known = memory.jobs[name]
         if known.mode not in {"", str(Mode.AUTO)} and standing.mode is Mode.AUTO:
-            found.said.append(f"{name} may be changed from now on")
-            found.load_only = False
+            opened.append(name)
             memory.blacklist.pop(name, None)
         known.mode = str(standing.mode)
+    if opened:
+        found.said.append(f"{tell.some(opened)} may be changed from now on")
+        found.load_only = False
 
 
 def _digest(intent: Intent) -> list[Any]:

@@ -22,7 +22,7 @@ from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.measures.sketch import quantile
-from trilithon.model.allocation import initial
+from trilithon.model.allocation import carried_over, initial
 from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.job import Bounds, Job, Parallelism
 from trilithon.model.series import Series
@@ -74,8 +74,12 @@ def test_five_restarts_with_other_plans_lose_nothing_and_do_nothing_twice(run: A
         for number in range(5):
             on.flowing()
             spec = changed(job, number)
-            outcomes.append(on.engine.apply(RestartJob(f"r{number}", job.id, spec)))
-            assert on.engine.jobs()[job.id].job == spec
+            # As the controller asks for another version: with its allocation, from the same checkpoint.
+            wanted = carried_over(on.engine.jobs()[job.id].allocation, spec)
+            action = RestartJob(f"r{number}", job.id, spec, wanted, "")
+            outcomes.append(on.engine.apply(action))
+            found = on.engine.jobs()[job.id]
+            assert (found.job, found.allocation) == (spec, wanted)
         until(lambda: on.heard() and on.flow.sent >= 20_000)
         sent = on.flow.stop_sending()
         on.flow.await_all()
@@ -150,6 +154,9 @@ def test_a_spec_that_cannot_run_leaves_the_job_as_it_was(run: Any) -> None:
         assert on.engine.jobs()[job.id].job == job
         on.flowing()
         assert on.flow.doubled == 0
+        # From a checkpoint of its own it reads everything from the beginning.
+        assert on.engine.apply(RestartJob("d", job.id, job, None, "anew")).status is Status.DONE
+        until(lambda: on.heard() and on.flow.doubled > 100)
 
 
 def test_counters_are_exact_over_twenty_boundaries_and_another_jobs_batch_goes_on(run: Any) -> None:

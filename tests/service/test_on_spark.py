@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
-from trilithon.model.job import Job
+from trilithon.model.job import Job, Parallelism
 from trilithon.policies.scene import Mode
 from trilithon.service.daemon import daemon
 from trilithon.spec.dump import dump
@@ -114,6 +115,48 @@ def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
             flow.end()
         told = running.journal.decisions(job.id, 10, 0.0)
         assert {one.reason for one in told} >= {"LATENCY_MISSED"}
+    engine.close()
+    other.close()
+
+
+def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
+    host: Host,
+    broker: Kafka,  # noqa: F811
+    state: Path,
+) -> None:
+    job = job_named("versioned")
+    (slow,) = job.operators
+    huge = replace(job, operators=(replace(slow, parallelism=Parallelism(1, 1, 500)),))
+    kept = replace(job, operators=(replace(slow, work=replace(slow.work, where="n >= 0")),))
+    create_topics(broker, [job])
+    engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
+    with daemon(engine, Rules.of({**RULES, "mode": "off"}), state / "daemon") as running:
+
+        def standing(job_: Job) -> tuple[int, str]:
+            version = running.controller.books.jobs[job_.id].version
+            return version.generation, str(version.standing)
+
+        running.desk.apply(job)
+        running.wake()
+        until(lambda: job.id in other.jobs())
+        flow = Flow(broker, job.name, 40.0)
+        try:
+            until(lambda: standing(job) == (1, "good"))
+            assert host.engine.jobs()[job.id].job.operators == job.operators
+            query = host.engine.held[job.id].running  # type: ignore[attr-defined]
+            assert running.desk.apply(huge).generation == 2
+            running.wake()
+            until(lambda: standing(job) == (1, "good"))
+            assert host.engine.held[job.id].running is query  # type: ignore[attr-defined]
+            assert running.desk.apply(kept).plan.impact == "restart"
+            running.wake()
+            until(lambda: other.jobs()[job.id].job.operators[0].work.where == "n >= 0")
+            until(lambda: standing(job) == (3, "good"))
+            sent = flow.stop_sending()
+            flow.await_all()
+            assert {one.number for one in flow.got} == set(range(sent))
+        finally:
+            flow.end()
     engine.close()
     other.close()
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.job import Job, Parallelism
 from trilithon.policies.scene import Mode
-from trilithon.service.daemon import daemon
+from trilithon.service.daemon import Daemon, daemon
 from trilithon.spec.dump import dump
 from trilithon.spec.load import loads
 
@@ -39,6 +40,9 @@ RULES = {
     "limits": {"round_s": 2.0, "cool_down_s": 4.0, "fresh_s": 4.0, "good_after_s": 2.0},
     "parameters": {"window_s": 5.0},
 }
+
+
+Looked = tuple[Daemon, RemoteEngine]
 
 
 def job_named(name: str) -> Job:
@@ -82,25 +86,34 @@ def host(spark: SparkSession, broker: Kafka, state: Path) -> Iterator[Host]:  # 
     serving.join(5)
 
 
+@contextmanager
+def looked_after(host: Host, kafka: Kafka, state: Path, job: Job) -> Iterator[Looked]:
+    """A job that runs under a daemon which may not act yet, and another who can ask the host."""
+    create_topics(kafka, [job])
+    engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
+    with daemon(engine, Rules.of({**RULES, "mode": "off"}), state / "daemon") as running:
+        running.desk.apply(job)
+        running.wake()
+        until(lambda: job.id in other.jobs())
+        yield running, other
+    engine.close()
+    other.close()
+
+
 def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
     host: Host,
     broker: Kafka,  # noqa: F811
     state: Path,
 ) -> None:
     job = job_named("promised")
-    create_topics(broker, [job])
-    engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
-    watcher = Watcher(other)
+    with looked_after(host, broker, state, job) as (running, other):
+        watcher = Watcher(other)
 
-    def p95_ms() -> float | None:
-        time.sleep(1)
-        found: float | None = next((j.get("p95_ms") for j in watcher.look(time.time())), None)
-        return found
+        def p95_ms() -> float | None:
+            time.sleep(1)
+            found: float | None = next((j.get("p95_ms") for j in watcher.look(time.time())), None)
+            return found
 
-    with daemon(engine, Rules.of({**RULES, "mode": "off"}), state / "daemon") as running:
-        running.desk.apply(job)
-        running.wake()
-        until(lambda: job.id in other.jobs())
         flow = Flow(broker, job.name, 150.0)
         try:
             # Off: it falls behind, and nobody does anything about it.
@@ -115,8 +128,6 @@ def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
             flow.end()
         told = running.journal.decisions(job.id, 10, 0.0)
         assert {one.reason for one in told} >= {"LATENCY_MISSED"}
-    engine.close()
-    other.close()
 
 
 def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
@@ -128,17 +139,12 @@ def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
     (slow,) = job.operators
     huge = replace(job, operators=(replace(slow, parallelism=Parallelism(1, 1, 500)),))
     kept = replace(job, operators=(replace(slow, work=replace(slow.work, where="n >= 0")),))
-    create_topics(broker, [job])
-    engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
-    with daemon(engine, Rules.of({**RULES, "mode": "off"}), state / "daemon") as running:
+    with looked_after(host, broker, state, job) as (running, other):
 
         def standing(job_: Job) -> tuple[int, str]:
             version = running.controller.books.jobs[job_.id].version
             return version.generation, str(version.standing)
 
-        running.desk.apply(job)
-        running.wake()
-        until(lambda: job.id in other.jobs())
         flow = Flow(broker, job.name, 40.0)
         try:
             until(lambda: standing(job) == (1, "good"))
@@ -157,8 +163,6 @@ def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
             assert {one.number for one in flow.got} == set(range(sent))
         finally:
             flow.end()
-    engine.close()
-    other.close()
 
 
 def serve(state: Path, *options: str) -> "subprocess.Popen[bytes]":

@@ -1,7 +1,6 @@
 """Owns the papers' experiments on the command line: run them, print ours beside theirs, write the page."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,12 +11,10 @@ from trilithon.cli.output import Format, Output, answer, progress, table
 from trilithon.errors import FileUnwritable, NotFound
 
 if TYPE_CHECKING:
-    from trilithon.experiments.henge.mixes import Ranking
     from trilithon.experiments.henge.moved import Moved
-    from trilithon.experiments.henge.suite import Outcome
+    from trilithon.experiments.henge.results import Whole
 
 app = typer.Typer(help="The papers' experiments.", no_args_is_help=True)
-Tell = Callable[[str], None]
 MIXES: Final = "mixes"
 CHOSEN: Final = "chosen"
 SPARK: Final = "spark-diurnal"
@@ -85,7 +82,7 @@ def henge_command(
         results.write(results.beside(into), all_of_it)
         into.write_text(page(all_of_it), encoding="utf-8")
     data = results.as_data(whole)
-    answer(output, data, lambda console: _draw(console, outcomes, ranking, changes))
+    answer(output, data, lambda console: _draw(console, whole))
 
 
 def _writable(path: Path) -> None:
@@ -110,16 +107,11 @@ def _spark(output: Format) -> None:
     answer(output, data, lambda console: console.print(table(None, heads, rows)))
 
 
-def _draw(
-    console: Console,
-    outcomes: "list[Outcome]",
-    ranking: "Ranking | None",
-    changes: "list[Moved]",
-) -> None:
+def _draw(console: Console, whole: "Whole") -> None:
     from trilithon.experiments.henge.page import number, verdict  # noqa: PLC0415
     from trilithon.experiments.runs import Steering  # noqa: PLC0415
 
-    for one in outcomes:
+    for one in whole.outcomes:
         rows = [
             (b.figure.what, number(b.figure.value, b.figure.unit), number(b.ours, b.figure.unit),
              verdict(b))
@@ -137,16 +129,16 @@ def _draw(
         heads = ("satisfaction", *(str(s) for s in Steering), "actions")
         console.print(table(None, heads, ways))
         console.print()
-    if ranking is not None:
+    if (ranking := whole.ranking) is not None:
         mixed = [(str(s), ranking.mean[s], ranking.tenth[s], ranking.rank[s]) for s in Steering]
         heads = ("satisfaction", "mean", "10th percentile", "rank")
         console.print(table(f"{ranking.mixes} random mixes", heads, mixed))
-    if changes:
+    if whole.moved:
         from trilithon.experiments.henge.moved import WAYS  # noqa: PLC0415
 
         moved = [
             (one.task.experiment, one.task.path or "as chosen", one.task.factor,
              *(f"{100 * one.satisfaction[way]:.1f} %" for way in WAYS))
-            for one in changes
+            for one in whole.moved
         ]  # fmt: skip
         console.print(table("chosen numbers", ("run", "number", "×", *map(str, WAYS)), moved))

@@ -67,7 +67,7 @@ def compare(old: Job, new: Job) -> Plan:
         found.append(Change("preserve_order", Impact.RESTART, "senders are told at the start"))
     if replace(old.bounds, preserve_order=new.bounds.preserve_order) != new.bounds:
         found.append(Change("bounds", Impact.LIVE, "only the controller looks at them"))
-    if [one.topics for one in old.sources] != [one.topics for one in new.sources]:
+    if old.topics != new.topics:
         found.append(
             Change("sources", Impact.ANEW, "a checkpoint holds the places in these topics")
         )

@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 # Candidates of a search; fewer where a single one takes long.
 MOST_TRIED: Final = 60
+# What is called the end of a run.
+END_S: Final = 600.0
 MOST_JOB_HOURS: Final = 5_000
 # Nothing stood between Henge and Storm: the guard lets everything through that is possible at all.
 UNGUARDED: Final = Limits(
@@ -153,6 +155,16 @@ class Run:
     @property
     def average(self) -> float:
         return float(np.nanmean(self.satisfaction[self.late]))
+
+    @property
+    def at_end(self) -> float:
+        """The satisfaction of the last minutes."""
+        return float(np.nanmean(self.satisfaction[self.last_minutes]))
+
+    @property
+    def last_minutes(self) -> Bools:
+        found: Bools = self.times_s > self.times_s[-1] - END_S
+        return found
 
     def acted(self, *reasons: str) -> list[Act]:
         """Decisions that changed something, of some kinds."""

@@ -16,7 +16,7 @@ from trilithon.experiments.build import median_rate
 from trilithon.experiments.flows import flows
 from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
-from trilithon.measures.group import sum_by
+from trilithon.measures.group import sum_by_job
 from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.scenarios.loop import Looking
 from trilithon.scenarios.run import engine_for
@@ -86,7 +86,7 @@ def look(scenario: Scenario, from_s: float) -> Look:
         if window is None or engine.now_s <= from_s:
             continue
         layout = window.layout
-        waits = sum_by(layout.node_job[layout.instance_node], window.queue, len(layout.jobs))
+        waits = sum_by_job(layout, window.queue)
         shares = np.nan_to_num(slo.outcome(window).satisfaction, nan=0.0)
         for name, share, heard in zip(layout.jobs, shares, ~np.isnan(waits), strict=True):
             if heard:  # as in `Run.shares`

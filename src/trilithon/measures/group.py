@@ -31,6 +31,10 @@ def sum_by_node(layout: Layout, values: Floats) -> Floats:
     return sum_by(layout.instance_node, values, len(layout.node_names))
 
 
+def sum_by_job(layout: Layout, values: Floats) -> Floats:
+    return sum_by(layout.node_job[layout.instance_node], values, len(layout.jobs))
+
+
 def mean_by_node(layout: Layout, values: Floats) -> Floats:
     return sum_by_node(layout, values) / np.maximum(1, layout.parallelism)
 

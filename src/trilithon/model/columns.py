@@ -62,7 +62,7 @@ class Columns:
     @classmethod
     @cache
     def describe(cls) -> tuple[Column, ...]:
-        return tuple(Column(f.name, **{"largest": False, **f.metadata}) for f in fields(cls))
+        return tuple(Column(f.name, **f.metadata) for f in fields(cls))
 
     @classmethod
     @cache

@@ -225,6 +225,11 @@ class Job:
         return next(operator for operator in self.operators if operator.name == name)
 
     @property
+    def topics(self) -> tuple[tuple[str, ...], ...]:
+        """What each source reads, in their order: what a checkpoint holds the places in."""
+        return tuple(source.topics for source in self.sources)
+
+    @property
     def instances(self) -> int:
         """The slots that the job asks for at its start."""
         return sum(operator.parallelism.initial for operator in self.operators)

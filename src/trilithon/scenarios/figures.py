@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trilithon.measures import slo
-from trilithon.measures.group import sum_by
+from trilithon.measures.group import sum_by_job
 from trilithon.measures.rates import input_rate
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
@@ -34,6 +34,11 @@ class JobLines:
     # Records in the queues of all its instances.
     queue: list[float | None] = field(default_factory=list)
     parallelism: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> tuple[list[float | None], ...]:
+        """Those that every job has."""
+        return self.utility, self.satisfaction, self.input_per_s, self.lag, self.queue
 
 
 @dataclass
@@ -65,7 +70,7 @@ class Figures:
         self.acted += acted
         rates = input_rate(window)
         nodes = self._nodes(layout)
-        queues = sum_by(layout.node_job[layout.instance_node], window.queue, len(layout.jobs))
+        queues = sum_by_job(layout, window.queue)
         for row, name in enumerate(layout.jobs):
             lines = self.jobs.get(name)
             if lines is None:
@@ -104,7 +109,7 @@ class Figures:
         """What was not there in this round has a gap."""
         gaps: list[list[Any]] = [*self.load.values()]
         for lines in self.jobs.values():
-            gaps += [lines.utility, lines.satisfaction, lines.input_per_s, lines.lag, lines.queue]
+            gaps += lines.plain
             gaps += lines.values.values()
             for counts in lines.parallelism.values():
                 counts.extend([0] * (length - len(counts)))
@@ -149,9 +154,7 @@ class Figures:
 
 
 def _pad(lines: JobLines, length: int) -> None:
-    for line in (
-        lines.utility, lines.satisfaction, lines.input_per_s, lines.lag, lines.queue
-    ):  # fmt: skip
+    for line in lines.plain:
         line.extend([None] * length)
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Assumed) -> Floats:
     """Bytes in use on each machine.
 
-    An instance of an operator with state holds its part of that of all keys; each holds the records that wait for it, and, if its
-    operator has a window, the records that came in as long a time.
+    An instance of an operator with state holds its part of that of all keys; each holds the records that wait
+    for it, and, if its operator has a window, the records that came in as long a time.
     """
     used = np.zeros(len(world.machines))
     actors, nodes = world.actors, world.nodes

@@ -449,7 +449,7 @@ def _check_same_job(before: Job, after: Job) -> None:
 
 def _check_same_log(before: Job, after: Job) -> None:
     """A checkpoint says how far each source was read, in their order."""
-    if [source.topics for source in before.sources] != [source.topics for source in after.sources]:
+    if before.topics != after.topics:
         raise NewCheckpointNeeded(
             f"{after.id} reads other topics than before, or in another order: its checkpoint does not "
             "say how far they were read.",

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from trilithon.experiments.runs import Bools, Floats, Run, Steering
+from trilithon.experiments.runs import END_S, Bools, Floats, Run, Steering
 
 # By variant, then by who steered.
 Results = Mapping[str, Mapping[Steering, Run]]
@@ -17,7 +17,6 @@ REDUCTION: Final = "REDUCTION"
 BLACKLISTED: Final = "BLACKLISTED"
 # An intent counts as met from here on, as for the policy itself.
 MET: Final = 0.995
-END_S: Final = 600.0
 NOTHING: Final = 1e-3
 HOUR_S: Final = 3600.0
 EARLY_S: Final = 1500.0
@@ -55,13 +54,7 @@ def all_met_from(run: Run) -> float | None:
 
 
 def _at_end(run: Run, job: str) -> float:
-    late = run.times_s > run.times_s[-1] - END_S
-    return float(np.nanmean(run.line(job, "share")[late]))
-
-
-def _end_share(run: Run) -> float:
-    late = run.times_s > run.times_s[-1] - END_S
-    return float(np.nanmean(run.satisfaction[late]))
+    return float(np.nanmean(run.line(job, "share")[run.last_minutes]))
 
 
 def _steps(run: Run, *reasons: str) -> Counter[str]:
@@ -204,10 +197,10 @@ def _longest_convergence(run: Run) -> float | None:
 
 def cost(results: Results) -> Values:
     scarce = results["40%"]
-    share = _end_share(scarce[Steering.HENGE])
-    other = _end_share(scarce[Steering.NOBODY])
+    share = scarce[Steering.HENGE].at_end
+    other = scarce[Steering.NOBODY].at_end
     return {
-        "satisfaction at 60 %": _end_share(_henge(results, "60%")),
+        "satisfaction at 60 %": _henge(results, "60%").at_end,
         "satisfaction at 40 %": share,
         "against uncontrolled at 40 %": share / other if other > 0 else None,
     }
@@ -222,9 +215,7 @@ def production(results: Results) -> Values:
     medians = [median(job) for job in ("t1", "t2", "t3")]
     fifth = run.line("papers/t5", "share")[run.late]
     return {
-        "total utility at the end": float(
-            np.nanmean(run.utility[run.times_s > run.times_s[-1] - END_S])
-        ),
+        "total utility at the end": float(np.nanmean(run.utility[run.last_minutes])),
         "median of t4": median("t4"),
         "lowest median of t1 to t3": min(medians),
         "highest median of t1 to t3": max(medians),
@@ -316,7 +307,7 @@ def memory(results: Results) -> Values:
     run = _only(results)[Steering.HENGE]
     used = run.memory[-60:]
     return {
-        "total utility at the end": _end_share(run) * float(run.maxima.sum()),
+        "total utility at the end": run.at_end * float(run.maxima.sum()),
         "reached by": stays_from(run.times_s, run.satisfaction >= MET),
         "mean use of memory": float(np.mean(used)),
     }
@@ -418,7 +409,7 @@ def _ended(results: Results) -> str:
 
 def _alone(results: Results) -> str:
     """Whether a cluster of its own is as large as was chosen."""
-    reached = [_end_share(_henge(results, f"alone on {cores}")) for cores in (1, 2)]
+    reached = [_henge(results, f"alone on {cores}").at_end for cores in (1, 2)]
     return (
         f"In a cluster of its own a job comes to {100 * reached[0]:.1f} % of its utility on one core, and to "
         f"{100 * reached[1]:.1f} % on two, which is what `own_cores` was chosen by."

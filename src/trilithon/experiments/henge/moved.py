@@ -5,7 +5,6 @@ A number is moved in an experiment in which it plays a part; what no experiment 
 and named. The policy's own chosen parameters are moved as well.
 """
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -104,7 +103,7 @@ def moved_parameter(one: Described, factor: float) -> float | None:
 def moved(form: ChosenForm, path: str, factor: float) -> ChosenForm | None:
     """The numbers with one of them multiplied, or with another word after a `=`; None if it would be the same."""
     path, _, word = path.partition("=")
-    data = copy.deepcopy(form.model_dump(exclude_none=True))
+    data = form.model_dump(exclude_none=True)
     place = data
     *way, last = path.split(".")
     for name in way:

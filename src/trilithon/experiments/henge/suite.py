@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Final
-
-import numpy as np
+from typing import Final, TypeVar
 
 from trilithon.errors import InvalidScenario, Problem
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Figure, Shape
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
-from trilithon.experiments.henge.measured import END_S, NOTES, measured
+from trilithon.experiments.henge.measured import NOTES, measured
 from trilithon.experiments.henge.mixes import COUNT, FIRST, Mixed, Ranking, rank, run_mix
 from trilithon.experiments.henge.moved import Moved, Task, run_task, tasks
 from trilithon.experiments.runs import Run, Runner, Steering
@@ -26,6 +24,8 @@ from trilithon.scenarios.forms import ChosenForm
 from trilithon.scenarios.scenario import chosen
 
 Tell = Callable[[str], None]
+G = TypeVar("G")
+T = TypeVar("T")
 PERCENTILES: Final = (15, 50, 90)
 
 
@@ -41,11 +41,10 @@ class Summary:
 
     @classmethod
     def of(cls, run: Run) -> "Summary":
-        late = run.times_s > run.times_s[-1] - END_S
         return cls(
             average=run.average,
             percentiles={one: run.percentile(one) for one in PERCENTILES},
-            at_end=float(np.nanmean(run.satisfaction[late])),
+            at_end=run.at_end,
             actions=len(run.acted()),
             instances=sum(sum(counts.values()) for counts in run.last.values()),
         )
@@ -156,11 +155,7 @@ def _mix(seed: int, path: Path | None) -> Mixed:
 
 def run_mixes(workers: int, tell: Tell, path: Path | None = None, count: int = COUNT) -> Ranking:
     """Random mixes, from the first seed that nobody has looked at."""
-    with pool(workers) as processes:
-        asked = [processes.submit(_mix, seed, path) for seed in range(FIRST, FIRST + count)]
-        for done, _ in enumerate(as_completed(asked), start=1):
-            tell(f"{done} of {count} mixes")
-        return rank([future.result() for future in asked])
+    return rank(_each(_mix, range(FIRST, FIRST + count), path, workers, tell, "mixes"))
 
 
 def _task(task: Task, path: Path | None) -> Moved:
@@ -170,11 +165,23 @@ def _task(task: Task, path: Path | None) -> Moved:
 def run_moved(workers: int, tell: Tell, path: Path | None = None) -> tuple[list[Moved], list[str]]:
     """Every chosen number moved, and those that cannot be."""
     wanted, unmoved = tasks(_chosen(path))
+    return _each(_task, wanted, path, workers, tell, "runs with a number moved"), unmoved
+
+
+def _each(
+    run: Callable[[G, Path | None], T],
+    given: Sequence[G],
+    path: Path | None,
+    workers: int,
+    tell: Tell,
+    what: str,
+) -> list[T]:
+    """What came of each, in their order."""
     with pool(workers) as processes:
-        asked = [processes.submit(_task, task, path) for task in wanted]
+        asked = [processes.submit(run, one, path) for one in given]
         for done, _ in enumerate(as_completed(asked), start=1):
-            tell(f"{done} of {len(wanted)} runs with a number moved")
-        return [future.result() for future in asked], unmoved
+            tell(f"{done} of {len(given)} {what}")
+        return [future.result() for future in asked]
 
 
 @contextmanager

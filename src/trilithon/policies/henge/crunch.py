@@ -119,9 +119,12 @@ def crunch(scene: Scene, state: State, parameters: HengeParameters | None = None
     memory = Memory.of(state.get("henge", {}))
     missed = tuple(n for n, seen in found.jobs.items() if seen.misses(given.missed))
     cores = over_hosts(window.layout.machines, window.machines.cores)
-    needed = work.cores(window)
+    shares = {name: _share(window, name, work) for name in window.layout.jobs}
+    needed = work.cores(window, shares)
     return Crunch(
-        needs=tuple(_need(scene.standings[n], window, work) for n in sorted(scene.standings)),
+        needs=tuple(
+            _need(scene.standings[n], window, work, shares) for n in sorted(scene.standings)
+        ),
         hungry=_hungry(scene, memory, missed, given),
         missed=missed,
         congested=found.crowd.most,
@@ -190,11 +193,11 @@ class _Work:
             steady = factor * rho * self.service_s[nodes] / (1 - rho)
         return np.where(rho >= 1, np.inf, steady)
 
-    def cores(self, window: Window) -> float:
+    def cores(self, window: Window, shares: Mapping[str, float]) -> float:
         """The cores that all operators keep busy with what the intents ask for."""
         layout = window.layout
-        shares = np.array([_share(window, name, self) for name in layout.jobs])
-        busy = self.demand_per_s * self.cpu_s * shares[layout.node_job]
+        of_node = np.array([shares[name] for name in layout.jobs])[layout.node_job]
+        busy = self.demand_per_s * self.cpu_s * of_node
         return float(busy[layout.operator_nodes].sum())
 
 
@@ -239,7 +242,7 @@ def _written(window: Window, name: str, work: _Work) -> float:
     return float(work.demand_per_s[sinks].sum())
 
 
-def _need(standing: Standing, window: Window, work: _Work) -> Need:
+def _need(standing: Standing, window: Window, work: _Work, shares: Mapping[str, float]) -> Need:
     layout, job = window.layout, window.jobs.get(standing.job)
     has = standing.allocation.instances
     fewest = sum(span.min for span in standing.spans.values())
@@ -257,7 +260,7 @@ def _need(standing: Standing, window: Window, work: _Work) -> Need:
     least = np.array([standing.spans[n].min if n in standing.spans else 1 for n in names], float)
     most = np.array([standing.spans[n].max if n in standing.spans else 1 for n in names], float)
     least, most = np.where(fixed, now, least), np.where(fixed, now, most)
-    share = _share(window, standing.job, work)
+    share = shares[standing.job]
     # Who need not keep up may be busy all the time.
     full = FULL if share >= 1 else 1.0
     counts = np.clip(np.maximum(1.0, np.ceil(load * share / full - 1e-9)), least, most)
@@ -274,7 +277,6 @@ def _need(standing: Standing, window: Window, work: _Work) -> Need:
         {name: int(count) for name, count in zip(names, counts, strict=True)},
         possible=keeps_up and comes_in and met,
         latency_ms=1000 * latency if math.isfinite(latency) else None,
-        least=fewest,
     )
 
 

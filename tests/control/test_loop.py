@@ -222,6 +222,21 @@ class TestNewVersions:
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"
         assert world.controller.books.jobs[JOB.id].version.standing is Stand.GOOD
 
+    def test_it_begins_with_what_the_one_before_had_as_far_as_it_may(self, world: World) -> None:
+        world.desk.apply(JOB)
+        world.rounds(3)
+        now = initial(JOB).rescaled({"o0": 3, "o1": 2})
+        assert world.cluster.apply(Reallocate(replace(now, weights={"o1": (1, 2)}))).changed
+        world.round()
+        first, second = JOB.operators
+        narrower = replace(first, parallelism=replace(first.parallelism, max=2))
+        world.desk.apply(replace(JOB, operators=(narrower, second)))
+        wanted = world.controller.books.jobs[JOB.id].wanted
+        assert wanted.parallelism == {"o0": 2, "o1": 2}
+        # What was said of an operator whose number stays is still meant.
+        assert wanted.weights == {"o1": (1, 2)}
+        assert wanted.generation > now.generation
+
     def test_other_sources_need_a_new_checkpoint_and_somebody_who_means_it(
         self, world: World
     ) -> None:

@@ -149,6 +149,23 @@ def test_what_is_wrong_is_told_with_its_line(
 
 
 @pytest.mark.parametrize(
+    ("named", "said"),
+    [("job: papers/nobody, operator: join", "no job 'papers/nobody'"),
+     ("operator: join", "no job None"),
+     ("job: papers/pageload, operator: joyn", "no operator 'joyn'"),
+     ("job: papers/pageload, operator: join, index: 99", "no instance 99")],
+)  # fmt: skip
+def test_a_slow_instance_that_there_is_not_is_refused_before_anything_runs(
+    tmp_path: Path, named: str, said: str
+) -> None:
+    text = f"{SMALL}  - {{kind: slow_instance, at: 60 s, {named}}}\n"
+    with pytest.raises(InvalidScenario, match=said) as refused:
+        load(written(tmp_path, text))
+    [problem] = refused.value.problems
+    assert (problem.code, problem.line) == ("NOT_FOUND", 15)
+
+
+@pytest.mark.parametrize(
     ("rows", "line"),
     [("0,5\n1,6\n3,7\n", 4), ("0,5\n1,-6\n", 3), ("0,5\n1,6\n2,lots\n", 4)],
     ids=["gap", "negative", "text"],

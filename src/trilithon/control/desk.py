@@ -11,7 +11,7 @@ from trilithon.control.journal import Journal
 from trilithon.control.loop import Controller
 from trilithon.control.rows import SpecRow, Stand, Wish
 from trilithon.errors import JobEnding, NeedsNewCheckpoint, NotFound
-from trilithon.model.allocation import Allocation, initial
+from trilithon.model.allocation import carried_over, initial
 from trilithon.model.job import Job
 from trilithon.policies.scene import Mode
 from trilithon.recording.snapshots import job_from_json, job_to_json
@@ -99,7 +99,7 @@ class Desk:
             now_s,
             before.standing if plan.impact is Impact.LIVE else Stand.WANTED,
         )
-        wanted = _carried_over(held, job)
+        wanted = replace(carried_over(held.wanted, job), generation=held.next_generation())
         self._journal.accept(job, _row(version), wanted, mode or held.mode, now_s, str(plan))
         held.version, held.last_spec, held.wanted = version, generation, wanted
         held.mode, held.wish = mode or held.mode, Wish.RUN
@@ -153,19 +153,3 @@ def _row(version: Version) -> SpecRow:
         standing=version.standing,
         told="",
     )
-
-
-def _carried_over(held: Held, job: Job) -> Allocation:
-    """What a new version begins with: for each operator what it has now, as far as the new version
-    lets it, and what its file says for those that are new.
-    """
-    now = held.wanted.parallelism
-    wanted = {
-        o.name: max(
-            o.parallelism.min, min(o.parallelism.max, now.get(o.name, o.parallelism.initial))
-        )
-        for o in job.operators
-    }
-    if dict(now) == wanted:
-        return replace(held.wanted, generation=held.next_generation())
-    return Allocation(job.id, held.next_generation(), wanted)

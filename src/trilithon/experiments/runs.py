@@ -14,7 +14,15 @@ import numpy.typing as npt
 from trilithon.control.rules import Limits
 from trilithon.experiments.build import ROUND_S, Builder
 from trilithon.experiments.definition import Experiment, Variant
-from trilithon.experiments.search import Search, allocated, by_hand, for_peak, groups
+from trilithon.experiments.search import (
+    BEST,
+    Allocations,
+    Search,
+    allocated,
+    by_hand,
+    for_peak,
+    groups,
+)
 from trilithon.policies.registry import policy
 from trilithon.scenarios.figures import Figures
 from trilithon.scenarios.run import simulate
@@ -171,6 +179,11 @@ class Run:
         return [one for one in self.acts if one.changed and (not reasons or one.reason in reasons)]
 
 
+def of_each(run: Run) -> Allocations:
+    """How many instances each operator of each job has at the end."""
+    return {name: dict(counts) for name, counts in run.last.items()}
+
+
 def _rows(values: Iterable[Sequence[float | None]]) -> Floats:
     return np.array([[np.nan if v is None else v for v in row] for row in values], dtype=float)
 
@@ -190,9 +203,15 @@ class Runner:
         return self.simulated(found, steering, experiment.held_back_s)
 
     def steered(
-        self, scenario: Scenario, steering: Steering, parameters: Mapping[str, Any]
+        self,
+        scenario: Scenario,
+        steering: Steering,
+        parameters: Mapping[str, Any],
+        ended: Allocations | None = None,
     ) -> Scenario:
-        """The scenario with a policy, or with the allocation that it keeps."""
+        """The scenario with a policy, or with the allocation that it keeps. `ended` is how the policy left it; it is
+        found out where a search needs it.
+        """
         if steering is Steering.NOBODY:
             return scenario
         if steering is Steering.HENGE:
@@ -205,8 +224,21 @@ class Runner:
             return allocated(scenario, of, hand)
         hours = len(scenario.jobs) * scenario.length_s / 3600
         most = max(20, min(self.most_tried, int(MOST_JOB_HOURS / max(hours, 1e-9))))
-        search = Search(scenario, scenario.warm_up_s, most)
-        return allocated(scenario, of, search.best([hand, for_peak(scenario)]))
+        alike = Search(scenario, scenario.warm_up_s, most)
+        found = alike.best([hand, for_peak(scenario)])
+        if alike.worth(found) >= BEST:
+            return allocated(scenario, of, found)
+        # Where there is not enough for all, jobs that are alike may have to differ; and whatever the policy came to is
+        # an allocation, too.
+        if ended is None:
+            ended = self.ended(scenario, parameters)
+        apart = Search(scenario, scenario.warm_up_s, most, apart=True)
+        return allocated(scenario, apart.groups, apart.best([alike.of_each(found), ended]))
+
+    def ended(self, scenario: Scenario, parameters: Mapping[str, Any]) -> Allocations:
+        """How the policy leaves the jobs."""
+        found = self.steered(scenario, Steering.HENGE, parameters)
+        return of_each(self.simulated(found, Steering.HENGE, scenario.warm_up_s))
 
     def simulated(self, scenario: Scenario, steering: Steering, from_s: float) -> Run:
         name = f"{scenario.name} {steering}"

@@ -1,7 +1,7 @@
 """Owns allocations that stay: as somebody would set them by hand at median load, and the best that a search
 finds for the whole run.
 
-Jobs that are alike get the same numbers. Candidates are tried in coarse runs (steps of five seconds, a look
+Jobs that are alike get the same numbers, unless that does not do. Candidates are tried in coarse runs (steps of five seconds, a look
 every two minutes); what is reported of the one that is chosen comes from a run like all others.
 """
 
@@ -170,15 +170,23 @@ def for_peak(scenario: Scenario) -> Allocations:
 
 @dataclass
 class Search:
-    """Climbs from the best of some allocations as long as a change of one operator gains anything."""
+    """Climbs from the best of some allocations as long as a change of one operator gains anything. Jobs that are
+    alike are changed together, or each by itself (`apart`).
+    """
 
     scenario: Scenario
     from_s: float
     most: int
+    apart: bool = False
     tried: dict[str, Look] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.groups = groups(self.scenario)
+        alone = {fed.job.id: [fed] for fed in self.scenario.jobs}
+        self.groups = alone if self.apart else groups(self.scenario)
+
+    def of_each(self, wanted: Allocations) -> Allocations:
+        """An allocation by jobs."""
+        return {fed.job.id: wanted[name] for name, jobs in self.groups.items() for fed in jobs}
 
     def best(self, starts: Sequence[Allocations]) -> Allocations:
         wanted = max(starts, key=self.worth)

@@ -1,7 +1,7 @@
 """Owns reading a scenario: files become machines, jobs, loads and faults, every problem with its line."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -187,7 +187,7 @@ class _Reader:
             policy=self._policy(),
             jobs=tuple(fed),
             faults=tuple(
-                self._fault(one, f"faults[{i}]", names, {m.name for m in machines})
+                self._fault(one, f"faults[{i}]", [each.job for each in fed], machines)
                 for i, one in enumerate(form.faults)
             ),
             rescales=tuple(
@@ -290,19 +290,21 @@ class _Reader:
         }[form.shape]
         return kind(low, high, period_s)
 
-    def _fault(self, form: FaultForm, path: str, jobs: list[str], machines: set[str]) -> AnyFault:
+    def _fault(
+        self, form: FaultForm, path: str, jobs: Sequence[Job], machines: Sequence[Machine]
+    ) -> AnyFault:
         at_s = seconds(form.at)
         for_s = seconds(form.for_) if form.for_ else None
         named = [*form.machines, *([form.machine] if form.machine else [])]
-        if strange := [name for name in named if name not in machines]:
+        there = {machine.name for machine in machines}
+        if strange := [name for name in named if name not in there]:
             raise self.refuse("NOT_FOUND", path, f"There is no machine {strange[0]!r}.")
         if form.kind == "metrics_stop":
             return MetricsStop(at_s, for_s, tuple(named))
         if form.kind == "slow_instance":
-            if form.job is None or form.job not in jobs or form.operator is None:
-                raise self.refuse("NOT_FOUND", path, "It names no job of this scenario.")
+            operator = self._afflicted(form, path, jobs)
             return SlowInstance(
-                at_s, for_s, form.job, form.operator, form.index, form.factor or SLOW_FACTOR
+                at_s, for_s, str(form.job), operator, form.index, form.factor or SLOW_FACTOR
             )
         if form.machine is None:
             raise self.refuse("MACHINE_MISSING", path, "It names no machine.", "Give `machine`.")
@@ -311,6 +313,24 @@ class _Reader:
         if form.kind == "slow_machine":
             return SlowMachine(at_s, for_s, form.machine, form.speed or SLOW_SPEED)
         return ForeignLoad(at_s, for_s, form.machine, form.threads or FOREIGN_THREADS)
+
+    def _afflicted(self, form: FaultForm, path: str, jobs: Sequence[Job]) -> str:
+        """The operator of which an instance is to be slow; job, operator and instance must be there."""
+        job = next((one for one in jobs if one.id == form.job), None)
+        if job is None:
+            raise self.refuse("NOT_FOUND", path, f"There is no job {form.job!r} in this scenario.")
+        operator = next((one for one in job.operators if one.name == form.operator), None)
+        if operator is None:
+            hint = f"It has: {', '.join(one.name for one in job.operators)}."
+            raise self.refuse(
+                "NOT_FOUND", path, f"{job.id} has no operator {form.operator!r}.", hint
+            )
+        if form.index >= operator.parallelism.max:
+            most = f"It never has more than {operator.parallelism.max}; they are counted from 0."
+            raise self.refuse(
+                "NOT_FOUND", path, f"{operator.name} has no instance {form.index}.", most
+            )
+        return operator.name
 
 
 def _operators(job: Job) -> set[str]:

@@ -31,6 +31,7 @@ from trilithon.engines.simulated.faults import (
     SlowMachine,
 )
 from trilithon.engines.simulated.machines import Machine
+from trilithon.errors import NotFound
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.intent import EdgeName
@@ -214,6 +215,47 @@ def test_a_slow_machine_and_foreign_load_stretch_computing(way: Way) -> None:
         stretched = found.assess().service_s
         node = found.series.last.layout.node_names.index("only")
         assert stretched[node] > 1.5 * calm[node]
+
+
+def test_faults_that_overlap_add_up_and_end_one_by_one() -> None:
+    engine = watched(Way.FLUID, replace(TEXTBOOK, constant_load=0.5), machines=2).engine
+    for fault in (
+        ForeignLoad(10.0, 20.0, "m0", 6.0),
+        ForeignLoad(20.0, 20.0, "m0", 3.0),
+        SlowMachine(10.0, 20.0, "m1", 0.5),
+        SlowMachine(20.0, 20.0, "m1", 0.4),
+        MetricsStop(10.0, 20.0),
+        MetricsStop(20.0, 20.0, ("m1",)),
+        MachineCrash(25.0, 10.0, "m1"),
+        MachineCrash(28.0, 9.0, "m1"),
+    ):
+        engine.inject(fault)
+
+    def after(seconds: float) -> tuple[list[float], list[float], list[bool], list[bool]]:
+        engine.advance(seconds)
+        table, machines = engine.world.machines, engine.machines
+        return table["other"].tolist(), table["speed"].tolist(), machines.heard, machines.up
+
+    assert after(5) == ([0.5, 0.0], [1.0, 1.0], [True, True], [True, True])
+    assert after(10) == ([6.5, 0.0], [1.0, 0.5], [False, False], [True, True])
+    assert after(6) == ([9.5, 0.0], [1.0, 0.2], [False, False], [True, True])
+    assert after(5) == ([9.5, 0.0], [1.0, 0.0], [False, False], [True, False])
+    assert after(6) == ([3.5, 0.0], [1.0, 0.0], [True, False], [True, False])
+    assert after(6) == ([3.5, 0.0], [1.0, 0.4], [True, False], [True, True])
+    assert after(3) == ([0.5, 0.0], [1.0, 1.0], [True, True], [True, True])
+    # It went and came back once, whatever the number of reasons.
+    assert engine.machines.lives == [1, 2]
+
+
+def test_an_instance_whose_job_is_gone_has_nothing_to_get_well_from() -> None:
+    found = watched(Way.FLUID)
+    found.engine.inject(SlowInstance(5.0, 20.0, JOB.id, "second", 0, 2.0))
+    found.look(10)
+    assert found.engine.cancel(JOB.id).changed
+    found.engine.advance(30.0)
+    found.engine.inject(SlowInstance(50.0, None, JOB.id, "second", 0, 2.0))
+    with pytest.raises(NotFound, match="second"):
+        found.engine.advance(20.0)
 
 
 @both

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from trilithon.cli.main import app
 from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Figure
+from trilithon.experiments.henge import spark_diurnal, suite
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.measured import MEASURED, stays_from
 from trilithon.experiments.henge.mixes import FIRST, Mixed, mix, rank
@@ -30,8 +32,10 @@ from trilithon.experiments.henge.moved import (
 from trilithon.experiments.henge.page import HEAD, number, page
 from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.henge.results import Whole, as_data, beside, of_data, read, write
+from trilithon.experiments.henge.spark_diurnal import Result
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
 from trilithon.experiments.runs import Act, Steering
+from trilithon.experiments.tenants import TENANTS
 from trilithon.scenarios.scenario import chosen
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -302,9 +306,50 @@ def test_what_is_run_again_takes_the_place_of_what_was_there(tmp_path: Path) -> 
     assert not (tmp_path / "page.md").exists()
 
 
-def test_a_page_needs_a_place_and_spark_has_none(tmp_path: Path) -> None:
-    for name, more in (("page", []), ("spark-diurnal", ["--into", str(tmp_path / "page.md")])):
-        assert CliRunner().invoke(app, ["experiment", "henge", name, *more]).exit_code == 2
+def test_a_page_needs_a_place() -> None:
+    assert CliRunner().invoke(app, ["experiment", "henge", "page"]).exit_code == 2
+
+
+def test_what_was_done_before_an_interruption_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost, _priorities = whole().outcomes
+
+    def one_and_no_more(*_: object) -> Iterator[Outcome]:
+        yield cost
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(suite, "run_all", one_and_no_more)
+    path = tmp_path / "page.md"
+    done = CliRunner().invoke(app, ["experiment", "henge", "all", "--into", str(path)])
+    assert isinstance(done.exception, ZeroDivisionError)
+    assert as_data(read(beside(path))) == as_data(Whole([cost]))
+    assert [one.name for one in tmp_path.glob("*.new")] == []
+
+
+def test_runs_on_spark_have_a_part_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {tenant.job.id: 0.1 * i for i, tenant in enumerate(TENANTS, start=5)}
+    ran = [Result("henge", 0.9, 0.7, 12, shares), Result("none", 0.5, 0.25, 0, shares)]
+    monkeypatch.setattr(spark_diurnal, "run", lambda _tell: ran)
+    path = tmp_path / "page.md"
+    write(beside(path), replace(whole(), spark=[Result("henge", 0.1, 0.1, 1, shares)]))
+    done = CliRunner().invoke(app, ["experiment", "henge", "spark-diurnal", "--into", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "worst tenth" in done.stdout
+    text = path.read_text(encoding="utf-8")
+    assert "| henge | 90.0 % | 70.0 % | 12 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in text
+    assert "| none | 50.0 % | 25.0 % | 0 |" in text
+    assert "| henge | 10.0 % | 10.0 % | 1 |" not in text
+    assert "## priorities" in text
+    assert read(beside(path)).spark == ran
+
+
+def test_results_from_before_there_were_runs_on_spark_are_read() -> None:
+    data = as_data(whole())
+    del data["spark"]
+    assert as_data(of_data(data)) == as_data(whole())
 
 
 @pytest.mark.parametrize(

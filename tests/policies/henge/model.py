@@ -4,14 +4,15 @@ of its instances. It knows nothing of queues; it is there to put Henge before sc
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from trilithon.model.action import Reallocate
+from trilithon.control.guard import Guard, Signs
+from trilithon.model.action import Action, Reallocate
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
@@ -103,6 +104,7 @@ class ModelCluster:
     modes: dict[str, Mode] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
     in_flight: set[str] = field(default_factory=set)
+    guard: Guard | None = None
     fixed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     engine_fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     allocations: dict[str, Allocation] = field(default_factory=dict)
@@ -250,7 +252,7 @@ class ModelCluster:
         standings = {}
         for name in sorted(self.laws, reverse=self.backwards):
             job = self.laws[name].job
-            standings[name] = Standing(
+            standings[name] = found = Standing(
                 job=name,
                 tenant=job.tenant,
                 allocation=self.allocations[name],
@@ -262,6 +264,9 @@ class ModelCluster:
                 fixed=self.fixed.get(name, frozenset()),
                 spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
             )
+            if self.guard is not None and not found.held:
+                held = self.guard.hold(found, self.time_s)
+                standings[name] = replace(found, held=held)
         return Scene(
             round=self.round,
             series=Series(tuple(self.snapshots), lookback_s),
@@ -275,17 +280,31 @@ class ModelCluster:
             ),
         )
 
-    def apply(self, decisions: Iterable[Decision]) -> None:
-        for decision in decisions:
-            for action in decision.actions:
-                assert isinstance(action, Reallocate)
-                assert decision.job == action.job
-                if self.refuses or self.modes.get(action.job, Mode.AUTO) is not Mode.AUTO:
-                    continue
-                self.allocations[action.job] = action.allocation
-                self.changed_s[action.job] = self.time_s
-                if self.slots is not None:
-                    assert self.instances() <= self.slots
+    def granted(
+        self, scene: Scene, decisions: Sequence[Decision]
+    ) -> Iterator[tuple[Decision, Action]]:
+        """What there is to do of what was decided: all of it, or what a guard lets through."""
+        if self.guard is None:
+            yield from ((one, action) for one in decisions for action in one.actions)
+            return
+        jobs = {name: law.job for name, law in self.laws.items()}
+        signs = {
+            name: Signs(law.capacity(self.allocations[name].parallelism), 0.0)
+            for name, law in self.laws.items()
+        }
+        for ruling in self.guard.review(scene, decisions, jobs, signs):
+            yield from ((ruling.decision, action) for action in ruling.granted)
+
+    def apply(self, scene: Scene, decisions: Sequence[Decision]) -> None:
+        for decision, action in self.granted(scene, decisions):
+            assert isinstance(action, Reallocate)
+            assert decision.job == action.job
+            if self.refuses or self.modes.get(action.job, Mode.AUTO) is not Mode.AUTO:
+                continue
+            self.allocations[action.job] = action.allocation
+            self.changed_s[action.job] = self.time_s
+            if self.slots is not None:
+                assert self.instances() <= self.slots
 
 
 @dataclass
@@ -303,9 +322,10 @@ class Run:
         for _ in range(count):
             self.cluster.tick()
             self.cluster.round += 1
-            verdict = self.policy.decide(self.cluster.scene(self.policy.lookback_s), self.state)
+            scene = self.cluster.scene(self.policy.lookback_s)
+            verdict = self.policy.decide(scene, self.state)
             self.state = json.loads(json.dumps(verdict.state))
-            self.cluster.apply(verdict.decisions)
+            self.cluster.apply(scene, verdict.decisions)
             found += verdict.decisions
         self.decisions += found
         return found

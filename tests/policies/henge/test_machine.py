@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
+from trilithon.control.guard import Guard
+from trilithon.control.rules import Rules
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Edge, Sink
 from trilithon.model.utility import Utility
@@ -282,12 +284,91 @@ def test_a_reversion_gives_back_before_it_takes() -> None:
     henge.until(tell.REDUCTION)
     assert henge.until(tell.RECONFIGURATION).job == "t/poor"
     henge.until(tell.CONVERGED_STUCK)
+    henge.rounds(2)
     reverted = [d.job for d in henge.decisions if d.reason == tell.REVERSION]
     assert reverted == ["t/poor", "t/rich"]
     assert {n: dict(a.parallelism) for n, a in henge.cluster.allocations.items()} == {
         "t/poor": {"work": 2},
         "t/rich": {"work": 20},
     }
+
+
+def test_a_reversion_gets_through_a_guard_that_delays_and_takes_small_steps() -> None:
+    """Fewer only after a minute and by half at a time, more by twice, each after half a minute."""
+    poor = constant(line("poor", initial=2), 1000, work=0.8)
+    rich = constant(line("rich", priority=50, initial=20), 20)
+    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    henge = run(poor, rich, slots=22, guard=Guard(Rules()))
+    henge.until(tell.REDUCTION)
+    assert henge.until(tell.RECONFIGURATION).job == "t/poor"
+    henge.until(tell.REVERSION)
+    henge.rounds(40)
+    assert {n: dict(a.parallelism) for n, a in henge.cluster.allocations.items()} == {
+        "t/poor": {"work": 2},
+        "t/rich": {"work": 20},
+    }
+    assert tell.NOT_CARRIED_OUT not in reasons(henge.decisions)
+
+
+def test_what_a_reversion_could_not_bring_back_is_told_once() -> None:
+    poor = constant(line("poor", initial=2), 1000, work=0.8)
+    rich = constant(line("rich", priority=50, initial=20), 20)
+    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    henge = run(poor, rich, slots=22)
+    henge.until(tell.REVERSION)
+    henge.cluster.held["t/rich"] = "QUIET_HOURS"
+    henge.rounds(60)
+    told = [d for d in henge.decisions if d.reason == tell.NOT_CARRIED_OUT]
+    assert len(told) == 1
+    assert "t/rich" in told[0].sentence
+    assert henge.cluster.allocations["t/poor"].parallelism == {"work": 2}
+
+
+def test_configurations_are_compared_by_the_jobs_that_count_in_both() -> None:
+    """While a job that nothing helps is not heard of, what is left of the cluster looks better than it is."""
+    a, b = shared(line("a"), 8), constant(line("b"), 20)
+    hopeless = constant(line("hopeless", ms=1), 1000)
+    henge = run(a, b, hopeless, given=HengeParameters(recover_s=60))
+    hopeless.blind = True
+    henge.until(tell.RECONFIGURATION)
+    hopeless.blind = False
+    henge.until(tell.CONVERGED_STUCK)
+    assert tell.REVERSION not in reasons(henge.decisions)
+    assert henge.cluster.allocations["t/a"].instances > 10
+
+
+def test_who_got_less_than_was_meant_for_it_is_not_blacklisted() -> None:
+    """One slot of the many that it needs brings next to nothing; with more it would do."""
+    poor = Law(
+        line("poor", initial=2),
+        lambda p: 20.0 if p["work"] >= 6 else 1000.0,
+        lambda p: {"work": min(1.0, 2 / p["work"])},
+    )
+    rich = constant(line("rich", priority=10, initial=19), 20)
+    henge = run(poor, rich, slots=22)
+    henge.until(tell.CONVERGED_MET)
+    assert tell.BLACKLISTED not in reasons(henge.decisions)
+    assert tell.REDUCTION in reasons(henge.decisions)
+
+
+def test_who_the_guard_gives_less_than_was_decided_is_not_blacklisted() -> None:
+    poor = Law(
+        line("poor", initial=1),
+        lambda p: 20.0 if p["work"] >= 6 else 1000.0,
+        lambda p: {"work": min(1.0, 2 / p["work"])},
+    )
+    henge = run(poor, guard=Guard(Rules()))
+    henge.until(tell.CONVERGED_MET)
+    assert tell.BLACKLISTED not in reasons(henge.decisions)
+
+
+def test_nobody_gives_up_instances_for_a_job_that_only_gets_advice() -> None:
+    poor = shared(line("poor", initial=2), 3)
+    rich = constant(line("rich", priority=10, initial=20), 20)
+    henge = run(poor, rich, slots=22, modes={"t/poor": Mode.ADVISE})
+    henge.until(tell.CONVERGED_STUCK)
+    assert tell.REDUCTION not in reasons(henge.decisions)
+    assert henge.cluster.allocations["t/rich"].parallelism == {"work": 20}
 
 
 def test_a_reversion_does_not_count_on_slots_that_somebody_else_keeps() -> None:

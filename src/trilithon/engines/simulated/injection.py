@@ -1,6 +1,8 @@
 """Owns bringing faults about in a simulated engine, and ending them."""
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trilithon.engines.simulated import tables
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def inject(engine: "SimulatedEngine", fault: AnyFault) -> None:
-    """Plans a fault and its end. What it names must be there now."""
+    """Plans a fault and its end. A machine that it names must be there now. Faults that overlap add up."""
     begin, end = _of(engine, fault)
     engine.at(fault.at_s, begin)
     if fault.for_s is not None:
@@ -30,62 +32,80 @@ def _of(
     engine: "SimulatedEngine", fault: AnyFault
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     machines = engine.machines
+    if isinstance(fault, SlowInstance):
+        return partial(_slow, engine, fault), partial(_quick, engine, fault)
     if isinstance(fault, MachineCrash):
         row = machines.row(fault.machine)
-        return (lambda: _crash(engine, row)), (lambda: _recover(engine, row))
-    if isinstance(fault, MetricsStop):
-        rows = [machines.row(name) for name in fault.machines or machines.names()]
-        return (lambda: _hear(engine, rows, False)), (lambda: _hear(engine, rows, True))
-    if isinstance(fault, SlowMachine):
-        row = machines.row(fault.machine)
-        return (
-            lambda: _set(engine, "speed", row, fault.speed),
-            lambda: _set(engine, "speed", row, 1.0),
-        )
-    if isinstance(fault, ForeignLoad):
-        row = machines.row(fault.machine)
-        own = engine.world.machines["other"][row]
-        return (
-            lambda: _set(engine, "other", row, own + fault.threads),
-            lambda: _set(engine, "other", row, own),
-        )
-    return (
-        lambda: _slow(engine, fault, fault.factor),
-        lambda: _slow(engine, fault, 1.0),
-    )
+        return partial(_crash, engine, fault, row), partial(_recover, engine, fault, row)
+    named = fault.machines if isinstance(fault, MetricsStop) else (fault.machine,)
+    rows = [machines.row(name) for name in named or machines.names()]
+    return partial(_befall, engine, fault, rows), partial(_pass, engine, fault, rows)
 
 
-def _set(engine: "SimulatedEngine", name: str, row: int, value: float) -> None:
-    engine.world.machines[name][row] = value
+def _befall(engine: "SimulatedEngine", fault: AnyFault, rows: list[int]) -> None:
+    for row in rows:
+        engine.machines.faults[row].append(fault)
+        _renew(engine, row)
     engine.run.refresh()
 
 
-def _hear(engine: "SimulatedEngine", rows: list[int], heard: bool) -> None:
+def _pass(engine: "SimulatedEngine", fault: AnyFault, rows: list[int]) -> None:
     for row in rows:
-        engine.machines.heard[row] = heard
+        engine.machines.faults[row].remove(fault)
+        _renew(engine, row)
+    engine.run.refresh()
 
 
-def _slow(engine: "SimulatedEngine", fault: SlowInstance, factor: float) -> None:
+def _renew(engine: "SimulatedEngine", row: int) -> None:
+    """What all faults of now together make of a machine."""
+    machines, table = engine.machines, engine.world.machines
+    faults = machines.faults[row]
+    machines.up[row] = not any(isinstance(one, MachineCrash) for one in faults)
+    machines.heard[row] = not any(isinstance(one, MetricsStop) for one in faults)
+    speed = math.prod(one.speed for one in faults if isinstance(one, SlowMachine))
+    table["speed"][row] = speed if machines.up[row] else 0.0
+    own = engine.character.constant_load if row == 0 else 0.0
+    table["other"][row] = own + sum(one.threads for one in faults if isinstance(one, ForeignLoad))
+
+
+def _slow(engine: "SimulatedEngine", fault: SlowInstance) -> None:
+    actor = _actor(engine, fault)
+    if actor is None:
+        raise NotFound(
+            f"There is no instance {fault.index} of an operator {fault.operator!r} of a job {fault.job!r}."
+        )
+    engine.world.actors["slow"][actor] = fault.factor
+
+
+def _quick(engine: "SimulatedEngine", fault: SlowInstance) -> None:
+    """Whatever is gone by now has nothing to get well from."""
+    if (actor := _actor(engine, fault)) is not None:
+        engine.world.actors["slow"][actor] = 1.0
+
+
+def _actor(engine: "SimulatedEngine", fault: SlowInstance) -> int | None:
     held = engine.held.get(fault.job)
     if held is None or fault.operator not in held.rows.costs:
-        raise NotFound(f"There is no operator {fault.operator!r} of a job {fault.job!r}.")
-    actor = held.rows.actor(engine.world, fault.operator, fault.index)
-    engine.world.actors["slow"][actor] = factor
+        return None
+    if fault.index >= held.job.operator(fault.operator).parallelism.max:
+        return None
+    return held.rows.actor(engine.world, fault.operator, fault.index)
 
 
-def _crash(engine: "SimulatedEngine", row: int) -> None:
+def _crash(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
     """A machine is gone: its jobs start again elsewhere, from their last boundary."""
-    engine.machines.up[row] = False
-    engine.lost(row)
-    _set(engine, "speed", row, 0.0)
-    for held in engine.evacuate([row]):
-        _restart(engine, held)
+    was_up = engine.machines.up[row]
+    _befall(engine, fault, [row])
+    if was_up:
+        engine.lost(row)
+        for held in engine.evacuate([row]):
+            _restart(engine, held)
 
 
-def _recover(engine: "SimulatedEngine", row: int) -> None:
-    engine.machines.up[row] = True
-    engine.machines.lives[row] += 1
-    _set(engine, "speed", row, 1.0)
+def _recover(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
+    _pass(engine, fault, [row])
+    if engine.machines.up[row]:
+        engine.machines.lives[row] += 1
 
 
 def _restart(engine: "SimulatedEngine", held: "Held") -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trilithon.engines.simulated import tables
+from trilithon.engines.simulated.faults import AnyFault
 from trilithon.engines.simulated.tables import Rows
 from trilithon.errors import NotFound
 
@@ -29,6 +30,8 @@ class Machines:
         # How often each came up: a sender that was lost does not come back under its name.
         self.lives: list[int] = []
         self.gone: set[int] = set()
+        # What ails each machine now.
+        self.faults: list[list[AnyFault]] = []
         for machine in machines:
             self.add(machine)
 
@@ -38,6 +41,7 @@ class Machines:
         self.up.append(True)
         self.heard.append(True)
         self.lives.append(1)
+        self.faults.append([])
         return tables.rows(tables.MACHINE, 1, cores=machine.cores)
 
     def rows(self) -> Rows:

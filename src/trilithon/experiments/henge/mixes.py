@@ -16,7 +16,8 @@ from trilithon.engines.simulated.machines import Machine
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, juice, latency
 from trilithon.experiments.flows import flows
-from trilithon.experiments.runs import Runner, Steering
+from trilithon.experiments.runs import Runner, Steering, of_each
+from trilithon.experiments.search import Allocations
 from trilithon.model.intent import Threshold
 from trilithon.scenarios.scenario import Fed, Scenario
 from trilithon.workloads import shapes, trace
@@ -106,10 +107,13 @@ class Mixed:
 def run_mix(seed: int, builder: Builder) -> Mixed:
     scenario = mix(seed, builder)
     runner = Runner(builder, most_tried=TRIED)
-    found = {}
+    found: dict[Steering, float] = {}
+    ended: Allocations | None = None
     for steering in Steering:
-        steered = runner.steered(scenario, steering, {})
-        found[steering] = runner.simulated(steered, steering, HELD_BACK_S).average
+        steered = runner.steered(scenario, steering, {}, ended)
+        run = runner.simulated(steered, steering, HELD_BACK_S)
+        found[steering] = run.average
+        ended = of_each(run) if steering is Steering.HENGE else ended
     return Mixed(seed, len(scenario.jobs), len(scenario.machines), found)
 
 

@@ -8,8 +8,10 @@ from trilithon.experiments.henge.mixes import FIRST, TRIED, Ranking
 from trilithon.experiments.henge.moved import WAYS, Moved
 from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.henge.results import Whole
+from trilithon.experiments.henge.spark_diurnal import HOURS, LENGTH_S, SPARE, WARM_S, Result
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
 from trilithon.experiments.runs import Steering
+from trilithon.experiments.tenants import TENANTS, slots
 
 COMMAND: Final = "trilithon experiment henge"
 _UNITS: Final = {"s": " s", "h": " h", "ratio": "", "times": " ×"}
@@ -17,7 +19,8 @@ HEAD: Final = f"""# Henge's experiments
 
 `{COMMAND} all --into docs/results/henge.md` writes this page; `{COMMAND} NAME` runs one experiment and prints
 its part; with `--into` it takes the place of what stood here. The numbers are in `henge.json` beside it, and
-`{COMMAND} page --into docs/results/henge.md` writes the page from them. Everything on it is simulated: the papers' jobs on the engine `storm`, as flows, in steps of a second
+`{COMMAND} page --into docs/results/henge.md` writes the page from them. All but [the last part](#on-spark) is
+simulated: the papers' jobs on the engine `storm`, as flows, in steps of a second
 ([the simulated cluster](../concepts/simulated.md)). Jobs, intents, priorities, loads and faults are the paper's
 (SoCC'18, and the report before it); Henge runs with the paper's parameters, equation 4 stands alone, the guard
 lets everything through, and nothing acts for the first 900 s. What the texts leave open stands in one file for
@@ -45,6 +48,8 @@ def page(whole: Whole) -> str:
         parts.append(_ranking(whole.ranking))
     if whole.moved:
         parts.append(_moved(whole.moved, whole.unmoved))
+    if whole.spark:
+        parts.append(_spark(whole.spark))
     return "\n".join(parts)
 
 
@@ -174,6 +179,46 @@ def _moved(found: Sequence[Moved], unmoved: Sequence[str]) -> str:
             (
                 "Not moved, since no run of these depends on it, or because it is 0 and half of that is the same: "
                 f"{', '.join(f'`{path}`' for path in dict.fromkeys(map(_family, unmoved)))}.\n"
+            ),
+        ]
+    )
+
+
+def _spark(found: Sequence[Result]) -> str:
+    jobs = [(tenant.job.id, tenant.priority) for tenant in TENANTS]
+    rows = [
+        (
+            one.policy,
+            number(one.satisfaction, "ratio"),
+            number(one.worst_tenth, "ratio"),
+            str(one.actions),
+            *(number(one.by_job[job], "ratio") for job, _ in jobs),
+        )
+        for one in found
+    ]
+    return "\n".join(
+        [
+            "## On Spark\n",
+            (
+                f"Two days of two traces in {LENGTH_S / 60:.0f} minutes, an hour in {LENGTH_S / HOURS:.0f} s, on "
+                "Spark's real-time mode with a Kafka broker and two cores: the five jobs of `make demo`, neighbours "
+                f"with different traces, on {slots() + SPARE} slots, of which they begin with {slots()}. A run for each "
+                f"policy, from the start of Spark to its end; in the first {WARM_S:.0f} s nobody acts and nothing counts. "
+                "Rounds, windows and waits of Henge are those of the demo, which are a few times shorter than the "
+                "paper's; the rest is as it is. `threshold` raises the busiest operator of a job that misses a latency, and "
+                "under `none` every job stays as it began. Satisfaction is the mean over the run, the worst tenth is "
+                "what nine tenths of the time exceeded, and jobs are told with their priorities "
+                f"(`{COMMAND} spark-diurnal`):\n"
+            ),
+            _table(
+                (
+                    "",
+                    "satisfaction",
+                    "worst tenth",
+                    "actions",
+                    *(f"{job} ({priority:g})" for job, priority in jobs),
+                ),
+                rows,
             ),
         ]
     )

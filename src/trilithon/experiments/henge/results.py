@@ -12,6 +12,7 @@ from trilithon.errors import FileUnreadable
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.mixes import Ranking
 from trilithon.experiments.henge.moved import Moved, Task
+from trilithon.experiments.henge.spark_diurnal import Result
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
 from trilithon.experiments.runs import Steering
 
@@ -26,6 +27,7 @@ class Whole:
     ranking: Ranking | None = None
     moved: Sequence[Moved] = ()
     unmoved: Sequence[str] = ()
+    spark: Sequence[Result] = ()
 
     def renewed(self, other: "Whole") -> "Whole":
         """With what the other has in the place of the same here."""
@@ -35,7 +37,7 @@ class Whole:
             found = replace(found, ranking=other.ranking)
         if other.moved:
             found = replace(found, moved=other.moved, unmoved=other.unmoved)
-        return found
+        return replace(found, spark=other.spark) if other.spark else found
 
 
 def beside(page: Path) -> Path:
@@ -57,9 +59,11 @@ def read(path: Path) -> Whole:
 
 
 def write(path: Path, whole: Whole) -> None:
-    path.write_text(
-        json.dumps(as_data(whole), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    """All of it or nothing: hours of running are not lost to an interruption."""
+    text = json.dumps(as_data(whole), indent=1, ensure_ascii=False) + "\n"
+    aside = path.with_name(f"{path.name}.new")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
 
 
 def as_data(whole: Whole) -> dict[str, Any]:
@@ -69,6 +73,7 @@ def as_data(whole: Whole) -> dict[str, Any]:
         "mixes": None if whole.ranking is None else _ranking(whole.ranking),
         "chosen": [_moved(one) for one in whole.moved],
         "unmoved": list(whole.unmoved),
+        "spark": [one.as_data() for one in whole.spark],
     }
 
 
@@ -79,6 +84,7 @@ def of_data(data: Mapping[str, Any]) -> Whole:
         None if mixes is None else _ranking_of(mixes),
         [_moved_of(one) for one in data["chosen"]],
         list(data["unmoved"]),
+        [Result(**one) for one in data.get("spark", ())],
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from trilithon.measures import queueing
 from trilithon.measures.group import ratio, sum_by_node
 from trilithon.measures.rates import processing_rate
-from trilithon.model.columns import Floats, Ints
+from trilithon.model.columns import Bools, Floats, Ints
 from trilithon.model.hosts import over_hosts
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Kind
@@ -294,8 +294,9 @@ def _grown(
             found = [path.latency_s(trial, quantile) for trial in trials]
             best = int(np.argmin(found))
             if not found[best] < now:
-                # No single one shortens the longest way, as there are several: on with the busiest.
-                best = int(np.argmax(path.waits(counts)[open_ones]))
+                # No single one shortens the longest way, as there are several: on with the busiest on any of them.
+                waits = np.where(path.longest(counts, quantile), path.waits(counts), -1.0)
+                best = int(np.argmax(waits[open_ones]))
             counts = trials[best]
     return counts, True
 
@@ -330,13 +331,29 @@ class _Path:
 
     def latency_s(self, counts: Floats, quantile: float | None) -> float:
         """Of the longest way from a source to a sink; for a quantile, with the tail of the waiting."""
+        cost = self._cost(counts, quantile)
+        return max(a + b for a, b in zip(self._reached(cost), cost, strict=True))
+
+    def longest(self, counts: Floats, quantile: float | None) -> Bools:
+        """Which operators are on a way that is as long as the longest."""
+        cost = self._cost(counts, quantile)
+        left = list(cost)
+        for source, target, transport_s in reversed(self.edges):
+            left[source] = max(left[source], cost[source] + transport_s + left[target])
+        through = np.array(self._reached(cost)) + np.array(left)
+        found: Bools = (through >= through.max() * (1 - 1e-9))[self.nodes - self.first]
+        return found
+
+    def _cost(self, counts: Floats, quantile: float | None) -> list[float]:
         tail = 1.0 if quantile is None else max(1.0, math.log(1 / (1 - quantile)))
         spent = np.zeros(self.size)
         service = np.nan_to_num(self.work.service_s[self.nodes])
         spent[self.nodes - self.first] = service + tail * self.waits(counts)
-        cost = spent.tolist()
-        reached = [0.0] * self.size
+        return [float(one) for one in spent]
+
+    def _reached(self, cost: list[float]) -> list[float]:
+        """When each node is reached at the latest, from where a record came in."""
+        found = [0.0] * self.size
         for source, target, transport_s in self.edges:
-            along = reached[source] + cost[source] + transport_s
-            reached[target] = max(reached[target], along)
-        return max(a + b for a, b in zip(reached, cost, strict=True))
+            found[target] = max(found[target], found[source] + cost[source] + transport_s)
+        return found

@@ -94,7 +94,8 @@ class _Round(Steps):
         ]
         if not done:
             self.memory.step = None
-            return self.not_carried_out(step)
+            self.not_carried_out(step)
+            return True
         changed = [standings[job].changed_s for job in done]
         since_s = max([step.at_s, *(s for s in changed if s is not None)])
         from_s = self.settled(step, since_s)
@@ -127,23 +128,21 @@ class _Round(Steps):
             return max(since_s, self.now_s - STEADY_PARTS * self.parameters.part_s)
         return since_s if waited_s >= longest_s else None
 
-    def not_carried_out(self, step: Step) -> bool:
+    def not_carried_out(self, step: Step) -> None:
         """Nobody did what was decided. To ask again each round would only be noise."""
         if step.kind is not Kind.RECONFIGURATION:
-            said = f"The {step.kind.title()} of {tell.some(step.asked)} was not carried out."
-            self.teller.tell(None, tell.NOT_CARRIED_OUT, said, {"asked_s": step.at_s}, step.ids)
-        else:
-            job = next(iter(step.generations))
-            self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
-            self.teller.tell(
-                job,
-                tell.NOT_CARRIED_OUT,
-                f"The Reconfiguration of {job} was not carried out; it is skipped for "
-                f"{self.parameters.blacklist_s:g} s.",
-                {"asked_s": step.at_s},
-                step.ids,
-            )
-        return True
+            self.undone(step, step.asked)
+            return
+        job = next(iter(step.generations))
+        self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
+        self.teller.tell(
+            job,
+            tell.NOT_CARRIED_OUT,
+            f"The Reconfiguration of {job} was not carried out; it is skipped for "
+            f"{self.parameters.blacklist_s:g} s.",
+            {"asked_s": step.at_s},
+            step.ids,
+        )
 
     def compare(self, step: Step) -> None:
         """What a Reconfiguration brought: to the job, and to the cluster."""
@@ -179,6 +178,9 @@ class _Round(Steps):
         if not self.view.jobs[job].misses(self.parameters.missed):
             return
         if now >= before * (1 + delta) and now > 0:
+            return
+        # Whoever got less than was meant for it, for want of slots or by the guard, has not been tried.
+        if step.scarce or self.left_of(step):
             return
         self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
         self.teller.tell(
@@ -281,7 +283,7 @@ class _Round(Steps):
             if share.given:
                 self.reconfigure(seen, share)
                 return
-            if share.starved:
+            if share.starved and seen.standing.mode is Mode.AUTO:
                 starved.append(seen)
         if starved:
             said = f"{tell.some(s.id for s in starved)} would gain by more, and no slot is free"
@@ -317,9 +319,8 @@ class _Round(Steps):
 
     def give_up(self, missing: Sequence[Seen]) -> None:
         """No useful action is left: back to the best, then Converged."""
-        best = self.memory.best()
-        noise = self.parameters.noise
-        if best is not None and best.back and self.fell(best.goal, self.goal(), noise):
+        best = self.best()
+        if best is not None and best.back and self.fell(*self.beside(best), self.parameters.noise):
             names = tell.some(seen.id for seen in missing)
             self.revert(f"no action is left that would help {names}", {}, [self.memory.cause])
         self.converge_stuck()

@@ -29,7 +29,8 @@ class Kind(StrEnum):
 @dataclass(slots=True)
 class Step:
     """An action whose effect is waited for: what was touched and when, the utilities before, the generation
-    that each touched job had, and for a Reduction or a Reversion what each was to have.
+    that each touched job had, and what each was to have. `scarce` is a Reconfiguration that would have given
+    more if there had been slots; `told` is whether it was told that something was left undone.
     """
 
     kind: Kind
@@ -38,6 +39,8 @@ class Step:
     before: dict[str, float]
     generations: dict[str, int]
     asked: dict[str, Counts] = field(default_factory=dict)
+    scarce: bool = False
+    told: bool = False
 
 
 @dataclass(slots=True)
@@ -63,11 +66,17 @@ class Known:
 
 @dataclass(slots=True)
 class Place:
-    """A configuration that was measured: what it was worth, and how to come back to it."""
+    """A configuration that was measured: what it was worth, and how to come back to it.
+
+    `short` has the utilities of the jobs that were below their maxima, `without` those that did not count
+    then: whoever compares two configurations does so by the jobs that both know.
+    """
 
     goal: float
     at_s: float
     back: dict[str, Counts] = field(default_factory=dict)
+    short: dict[str, float] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -131,15 +140,11 @@ class Memory:
             if place.back[job] == after:
                 del place.back[job]
 
-    def record(self, goal: float, at_s: float, most: int) -> None:
+    def record(self, now: Place, most: int) -> None:
         """The configuration of now is worth this. Measured again, the latest number counts."""
         others = [place for place in self.history if place.back]
         best = sorted(others, key=lambda place: (-place.goal, -place.at_s))[: most - 1]
-        self.history = [*sorted(best, key=lambda place: place.at_s), Place(goal, at_s)]
-
-    def best(self) -> Place | None:
-        """The configuration that was worth the most, the latest of several."""
-        return max(self.history, key=lambda place: (place.goal, place.at_s), default=None)
+        self.history = [*sorted(best, key=lambda place: place.at_s), now]
 
     def forget(self) -> None:
         """All past actions no longer apply (section 5.3)."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trilithon.policies.henge import tell
-from trilithon.policies.henge.memory import Counts, Kind, Memory, Step
+from trilithon.policies.henge.memory import Counts, Kind, Memory, Place, Step
 from trilithon.policies.henge.outside import Sight
 from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.shares import Gift, fewer
@@ -65,7 +65,8 @@ class Steps:
             return
         touched = self.memory.jobs[seen.id].touched_s
         self.memory.jobs[seen.id].touched_s = [*touched, self.now_s][-MOST_TOUCHES:]
-        self.begin(Kind.RECONFIGURATION, [id_], [seen.id])
+        step = self.begin(Kind.RECONFIGURATION, [id_], [seen.id], {seen.id: dict(share.counts)})
+        step.scarce = share.given < share.wanted
 
     def reduced(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> bool:
         """A Reduction, if its conditions (b) and (c) hold and it would free anything."""
@@ -103,79 +104,128 @@ class Steps:
         return True
 
     def revert(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> None:
-        """Back to the configuration that was worth the most."""
-        best = self.memory.best()
+        """Back to the configuration that was worth the most. Who gives back does so first; slots that are free only
+        then are asked for in the rounds after it.
+        """
+        if (best := self.best()) is None:
+            return
+        was, _ = self.beside(best)
         back = {
             name: counts
-            for name, counts in (best.back if best is not None else {}).items()
+            for name, counts in best.back.items()
             if name in self.scene.standings and self.scene.standings[name].open
         }
         now = {name: self.scene.standings[name].allocation for name in back}
-        # Who gives back comes first, so that who gets finds free slots.
         order = sorted(back, key=lambda n: (sum(back[n].values()) - now[n].instances, n))
-        ids, asked, free = [], dict[str, Counts](), self.scene.cluster.slots_free
+        free = self.scene.cluster.slots_free
+        asked: dict[str, Counts] = {}
         for name in order:
-            target = self.within(name, back[name])
             before = now[name].parallelism
+            target = self.within(name, back[name])
             counts = {op: count for op, count in target.items() if count != before[op]}
             more = sum(count - before[op] for op, count in counts.items())
             # Somebody who cannot be changed now may hold what another should get.
-            if not counts or best is None or (free is not None and more > max(0, free)):
+            if not counts or (free is not None and more > max(0, free)):
                 continue
             free = None if free is None else free - more
             asked[name] = counts
-            ids.append(
-                self.teller.tell(
-                    name,
-                    tell.REVERSION,
-                    f"The best configuration was that of {best.at_s:g} s with {tell.share(best.goal)} "
-                    f"of the maximum; {why}: {tell.moved(before, counts)}.",
-                    {**numbers, "best": best.goal, "best_at_s": best.at_s},
-                    causes,
-                    counts,
-                    Expectation(
-                        "satisfaction", best.goal, self.now_s + self.parameters.settle_most_s
-                    ),
-                )
+        ids = [
+            self.teller.tell(
+                name,
+                tell.REVERSION,
+                f"The best configuration was that of {best.at_s:g} s with {tell.share(was)} "
+                f"of the maximum; {why}: {tell.moved(now[name].parallelism, counts)}.",
+                {**numbers, "best": was, "best_at_s": best.at_s},
+                causes,
+                counts,
+                Expectation("satisfaction", was, self.now_s + self.parameters.settle_most_s),
             )
+            for name, counts in self.possible(asked).items()
+        ]
         if ids:
             self.memory.cause = ids[0]
             self.begin(Kind.REVERSION, ids, sorted(back), asked)
+
+    def possible(self, asked: Mapping[str, Counts]) -> dict[str, Counts]:
+        """Of what is asked for, what the slots of now allow: all that gives back, and who gets if all of it is
+        there. What is given back in a round is free in the next.
+        """
+        free, found = self.scene.cluster.slots_free, dict[str, Counts]()
+        for name, counts in asked.items():
+            before = self.scene.standings[name].allocation.parallelism
+            more = sum(count - before[op] for op, count in counts.items())
+            if free is None or more <= max(0, free):
+                free = None if free is None else free - max(0, more)
+                found[name] = counts
+        return found
 
     def begin(
         self,
         kind: Kind,
         ids: list[str],
         jobs: Sequence[str],
-        asked: Mapping[str, Counts] | None = None,
-    ) -> None:
+        asked: Mapping[str, Counts],
+    ) -> Step:
         standings = self.scene.standings
         generations = {name: standings[name].allocation.generation for name in jobs}
-        self.memory.step = Step(
-            kind, self.now_s, ids, self.utilities(), generations, dict(asked or {})
+        self.memory.step = step = Step(
+            kind, self.now_s, ids, self.utilities(), generations, dict(asked)
         )
+        return step
 
-    def asked_again(self, step: Step) -> bool:
-        """Whether something of a step is still wished for. A guard lets a job have fewer instances only after
-        that was wished for long enough.
-        """
-        if self.now_s - step.at_s >= self.parameters.settle_most_s:
-            return False
-        standings = self.scene.standings
+    def left_of(self, step: Step) -> dict[str, Counts]:
+        """What a step asked for that is not so, of the jobs that may be changed."""
         left = {}
         for name, counts in step.asked.items():
-            if name in standings and standings[name].open:
-                now = standings[name].allocation.parallelism
-                left[name] = {op: n for op, n in counts.items() if n < now.get(op, n)}
-        left = {name: counts for name, counts in left.items() if counts}
-        reason = {Kind.REDUCTION: tell.REDUCTION, Kind.REVERSION: tell.REVERSION}
-        for name, counts in left.items():
+            standing = self.scene.standings.get(name)
+            if standing is not None and standing.mode is Mode.AUTO:
+                now = standing.allocation.parallelism
+                left[name] = {op: n for op, n in counts.items() if n != now.get(op, n)}
+        return {name: counts for name, counts in left.items() if counts}
+
+    def asked_again(self, step: Step) -> bool:
+        """Whether something of a Reduction or a Reversion is still wished for. A guard lets a job have fewer
+        instances only after that was wished for long enough, no more at once than a factor, and nothing while a job
+        cools down; and who is to get waits for who is to give.
+        """
+        if step.kind is Kind.RECONFIGURATION or not (left := self.left_of(step)):
+            return False
+        standings = self.scene.standings
+        changed = (standings[name].changed_s for name in step.asked if name in standings)
+        last_s = max([step.at_s, *(at_s for at_s in changed if at_s is not None)])
+        if self.now_s - last_s >= self.parameters.settle_most_s:
+            self.undone(step, left)
+            return False
+        reason = {Kind.REDUCTION: tell.REDUCTION, Kind.REVERSION: tell.REVERSION}[step.kind]
+        for name, counts in self.possible(self.heard(left)).items():
             before = standings[name].allocation.parallelism
             said = f"It is still to be: {tell.moved(before, counts)}."
-            self.teller.tell(
-                name, reason[step.kind], said, {"asked_s": step.at_s}, step.ids, counts
-            )
-        return bool(left)
+            self.teller.tell(name, reason, said, {"asked_s": step.at_s}, step.ids, counts)
+        return True
+
+    def heard(self, left: Mapping[str, Counts]) -> dict[str, Counts]:
+        """What a guard listens to now. While it holds a job it grants nothing, but a wish for fewer that is not
+        repeated is withdrawn.
+        """
+        found = {}
+        for name, counts in left.items():
+            standing = self.scene.standings[name]
+            now = standing.allocation.parallelism
+            found[name] = {op: n for op, n in counts.items() if standing.open or n < now[op]}
+        return {name: counts for name, counts in found.items() if counts}
+
+    def undone(self, step: Step, left: Mapping[str, Counts]) -> None:
+        """What was not done after so long is told, once, and not asked for any more."""
+        if step.told:
+            return
+        step.told = True
+        self.teller.tell(
+            None,
+            tell.NOT_CARRIED_OUT,
+            f"The {step.kind.title()} of {tell.some(left)} was not carried out, or only in part.",
+            {"asked_s": step.at_s, "jobs": len(left)},
+            step.ids,
+        )
 
     def within(self, job: str, counts: Counts) -> Counts:
         """Bounds and what is fixed may have changed since."""
@@ -187,7 +237,30 @@ class Steps:
         }
 
     def record(self) -> None:
-        self.memory.record(self.goal(), self.now_s, self.parameters.history)
+        utilities = self.utilities()
+        short = {n: u for n, u in utilities.items() if u < self.view.jobs[n].max_utility}
+        without = sorted(set(self.scene.standings) - set(utilities))
+        now = Place(self.goal(), self.now_s, short=short, without=without)
+        self.memory.record(now, self.parameters.history)
+
+    def beside(self, place: Place) -> tuple[float, float]:
+        """What a configuration was worth and what that of now is, by the jobs that count in both."""
+        now = self.utilities()
+        common = [name for name in now if name not in place.without]
+        was = {name: place.short.get(name, self.view.jobs[name].max_utility) for name in common}
+        return (
+            self.view.goal(was, self.parameters),
+            self.view.goal({name: now[name] for name in common}, self.parameters),
+        )
+
+    def best(self) -> Place | None:
+        """The configuration that was worth the most more than that of now, the latest of several."""
+
+        def gain(place: Place) -> tuple[float, float]:
+            was, now = self.beside(place)
+            return was - now, place.at_s
+
+        return max(self.memory.history, key=gain, default=None)
 
     def utilities(self) -> dict[str, float]:
         return self.view.utilities(self.sight.counted)

@@ -1,8 +1,9 @@
 """Owns how figures move when a number that had to be chosen is another: every one of them, half as much again
 and half as much; of words, the other ones.
 
-A number is moved in an experiment in which it plays a part; what no experiment of Henge's uses is left alone,
-and named. The policy's own chosen parameters are moved as well.
+A number is moved in a run in which it can play a part, and in one that nearly fills its machines, where little is
+enough to tip the balance; what no experiment of Henge's uses is left alone, and named. The policy's own chosen
+parameters are moved as well.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from trilithon.spec.durations import seconds
 FACTORS: Final = (0.5, 1.5)
 # The search for the best allocation would take longer than all the rest.
 WAYS: Final = (Steering.HENGE, Steering.NOBODY, Steering.MANUAL)
-# In which runs numbers are moved; one that plays a part in several is moved in the first of them.
+# In which runs numbers are moved: each in the first that it plays a part in, and in the one that is nearly full.
 RUNS: Final = (
     ("hybrid", "ten"),
     ("spikes", "two"),
@@ -41,8 +42,9 @@ _TENTH: Final = replace(
     jobs=tuple(replace(jobs, count=max(1, jobs.count // 10)) for jobs in _FORTY.jobs),
     machines=1,
 )
-# In which words and the parameters of the policy are moved: loads change in it.
-CHANGING: Final = RUNS[1]
+TIGHT: Final = ("cost", "60%")
+# In which words and the parameters of the policy are moved: in the one loads change, in the other there is little room.
+CHANGING: Final = (RUNS[1], TIGHT)
 POLICY: Final = "policy."
 # What it can be said to be instead.
 WORDS: Final = {"storm.waiting": ("kept", "dealt")}
@@ -176,28 +178,20 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
     found = [Task(name, variant, None, 1.0) for name, variant in RUNS]
     unmoved = []
     for path in numbers(form):
-        place = next(
-            (
-                (name, variant)
-                for name, variant in RUNS
-                if plays_a_part(path, form, variant_of(name, variant))
-            ),
-            None,
-        )
-        if place is None:
-            unmoved.append(path)
-            continue
+        places = [run for run in RUNS if plays_a_part(path, form, variant_of(*run))]
         factors = [factor for factor in FACTORS if moved(form, path, factor) is not None]
-        found += [Task(*place, path, factor) for factor in factors]
-        if not factors:
+        chosen = [run for run in places if run in (places[0], TIGHT)]
+        found += [Task(*run, path, factor) for run in chosen for factor in factors]
+        if not (places and factors):
             unmoved.append(path)
-    found += [Task(*CHANGING, f"{path}={w}", 1.0) for path, words in WORDS.items() for w in words]
-    found += [
-        Task(*CHANGING, path, factor)
-        for path, one in of_policy().items()
-        for factor in FACTORS
-        if moved_parameter(one, factor) is not None
-    ]
+    for run in CHANGING:
+        found += [Task(*run, f"{path}={w}", 1.0) for path, words in WORDS.items() for w in words]
+        found += [
+            Task(*run, path, factor)
+            for path, one in of_policy().items()
+            for factor in FACTORS
+            if moved_parameter(one, factor) is not None
+        ]
     return found, [path for path in unmoved if path not in WORDS]
 
 

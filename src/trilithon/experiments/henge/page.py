@@ -10,7 +10,7 @@ from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.henge.results import Whole
 from trilithon.experiments.henge.spark_diurnal import HOURS, LENGTH_S, SPARE, WARM_S, Result
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
-from trilithon.experiments.runs import Steering
+from trilithon.experiments.runs import MOST_TRIED, Steering
 from trilithon.experiments.tenants import TENANTS, slots
 
 COMMAND: Final = "trilithon experiment henge"
@@ -35,7 +35,9 @@ Four ways of running are compared. **Henge** is the policy. **Uncontrolled** lea
 **Manual** begins with the instances that somebody would give by hand so that all intents are met at median load:
 from one each, the busiest operator of a job that misses its intent gets more until none does. **Best static**
 begins with the best allocation that a search finds for the whole run, which knows all of it in advance: a hill
-climb over all operators, from the manual one and from one for the highest load. Satisfaction is the share of
+climb over all operators, from the manual one and from one for the highest load, in which jobs that are alike have the
+same numbers; and where that does not meet all intents, another from the better of that and what Henge came to, in which
+they may differ. A search tries at most {MOST_TRIED} allocations, so the best that there is may be better. Satisfaction is the share of
 the maximum utility that is reached.
 """
 
@@ -165,8 +167,8 @@ def _moved(found: Sequence[Moved], unmoved: Sequence[str]) -> str:
         [
             "### Every chosen number, half and half as much again\n",
             (
-                "Mean satisfaction of Henge / uncontrolled / manual in a run in which the number plays a part "
-                f"(`{COMMAND} chosen`). The first row of a run is with everything as chosen; of a word, the other ones "
+                "Mean satisfaction of Henge / uncontrolled / manual in a run in which the number can play a part, and in "
+                f"the one of five jobs that nearly fill their machines (`{COMMAND} chosen`). The first row of a run is with everything as chosen; of a word, the other ones "
                 "are tried; `policy.` are the parameters of our own in Henge.\n"
             ),
             _table(("run", "number", "× 0.5", "× 1.5"), _moved_rows(found)),

@@ -3,8 +3,9 @@
 from typing import Final
 
 _NEVER_FELL: Final = (
-    "Juice never falls again: equation 4 alone gives ten instances to an operator that had one, and with those the "
-    "jobs carry three times the load as well, so nothing is changed after 4,000 s."
+    "Juice never falls again: equation 4 alone gives a job of four instances 24 more at once, and with those it carries "
+    'three times the load as well, so nothing is changed after 4,000 s, and "stable again" is the first look after '
+    "that."
 )
 _BY_HAND: Final = (
     "Set by hand here is what just meets all intents at median load. For half of the time more than that comes in, "

@@ -104,11 +104,12 @@ def test_satisfaction_is_told_as_a_mean_a_worst_tenth_and_by_job() -> None:
         )
         for i in range(10)
     ]
-    found = spark_diurnal._result("henge", looks, 3)
+    found = spark_diurnal._result("henge", looks, 3, 240.0)
     assert found.satisfaction == pytest.approx(0.225)
     assert found.worst_tenth == pytest.approx(0.225)
     assert found.by_job == {"a/a": pytest.approx(0.9), "b/b": 0.0}
     assert found.as_data()["actions"] == 3
+    assert found.by_hour == pytest.approx([0.2, 0.25])
 
 
 def test_only_the_load_of_one_job_doubles_in_the_demo(demo: ModuleType) -> None:

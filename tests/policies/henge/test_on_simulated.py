@@ -24,6 +24,9 @@ STEPS = {tell.RECONFIGURATION, tell.REDUCTION, tell.REVERSION}
 CONVERGED = {tell.CONVERGED_MET, tell.CONVERGED_STUCK}
 BUILDER = Builder(chosen())
 FROM_S = 300.0
+DEFAULT = HengeParameters().improvement
+# Clusters of few jobs, drawn from seeds of their own: a run has to have room for more steps than the bound allows.
+SMALL = [seed for seed in range(100, 140) if len(mix(seed, BUILDER).jobs) <= 5][:6]
 # Less cannot be told from nothing.
 LEAST = 1e-6
 
@@ -35,7 +38,7 @@ def steady(seed: int) -> Scenario:
         replace(fed, loads={name: Constant(shape.rate_per_s(0.0)) for name, shape in fed.loads.items()})
         for fed in found.jobs
     )  # fmt: skip
-    return replace(found, jobs=jobs, warm_up_s=FROM_S, length_s=9000.0)
+    return replace(found, jobs=jobs, warm_up_s=FROM_S, length_s=7500.0)
 
 
 def searched(run: Run) -> tuple[int, float]:
@@ -45,18 +48,25 @@ def searched(run: Run) -> tuple[int, float]:
     return len(steps), ended_s
 
 
-@pytest.mark.parametrize("seed", range(100, 105))
-def test_a_cluster_converges_within_the_bound(seed: int) -> None:
-    """SoCC'18, theorem 1, with rounding: N · (⌊log₁₊Δ F⌋ + 1) + 2 steps, F = max(max / initial)."""
+@pytest.mark.parametrize(
+    ("seed", "delta"),
+    [(seed, DEFAULT) for seed in SMALL[:2]] + [(seed, 1.0) for seed in SMALL],
+)
+def test_a_cluster_converges_within_the_bound(seed: int, delta: float) -> None:
+    """SoCC'18, theorem 1, with rounding: N · (⌊log₁₊Δ F⌋ + 1) + 2 steps, F = max(max / initial). With a Δ of 5 % and
+    jobs that begin with next to nothing a run has no room for as many steps; with one of 100 % it has.
+    """
     runner = Runner(BUILDER)
-    scenario = runner.steered(steady(seed), Steering.HENGE, {})
+    scenario = runner.steered(steady(seed), Steering.HENGE, {"improvement": delta})
     run = runner.simulated(scenario, Steering.HENGE, FROM_S)
     first = int(np.argmax(run.times_s >= FROM_S))
     begins = np.maximum(LEAST, np.nan_to_num(run.shares[:, first]))
     f = float(1 / min(1.0, begins.min()))
-    delta = HengeParameters().improvement
     steps, ended_s = searched(run)
-    assert steps <= len(run.jobs) * (math.floor(math.log(f, 1 + delta)) + 1) + 2
+    bound = len(run.jobs) * (math.floor(math.log(f, 1 + delta)) + 1) + 2
+    assert steps <= bound
+    room = (scenario.length_s - FROM_S) / HengeParameters().settle_s
+    assert delta == DEFAULT or bound < room
     # What it found is worth no less than what it began with.
     before, after = run.satisfaction[first], run.satisfaction[run.times_s > ended_s - 60][0]
     assert after >= before - 0.01

@@ -5,7 +5,7 @@ with nobody in control.
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,13 +48,16 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """What all jobs were worth under a policy: the mean, and what nine tenths of the time was exceeded."""
+    """What all jobs were worth under a policy: the mean, what nine tenths of the time was exceeded, the mean of each
+    job, and the mean in each hour of the traces.
+    """
 
     policy: str
     satisfaction: float
     worst_tenth: float
     actions: int
     by_job: dict[str, float]
+    by_hour: list[float] = field(default_factory=list)
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,7 +81,13 @@ def loads(length_s: float, tenants: Sequence[Tenant] = TENANTS) -> list[Offered]
 
 
 def run(tell: Tell, length_s: float = LENGTH_S, policies: Sequence[str] = POLICIES) -> list[Result]:
-    return [one(policy, tell, length_s) for policy in policies]
+    found = []
+    for policy in policies:
+        found.append(one(policy, tell, length_s))
+        tell(
+            f"{policy}: {100 * found[-1].satisfaction:.1f} % of the utility, {found[-1].actions} actions"
+        )
+    return found
 
 
 def one(policy: str, tell: Tell, length_s: float, warm_s: float = WARM_S) -> Result:
@@ -100,7 +109,7 @@ def one(policy: str, tell: Tell, length_s: float, warm_s: float = WARM_S) -> Res
                     system, length_s, lambda at_s: tell(f"{policy}: {at_s:.0f} of {length_s:.0f} s")
                 )
             acted = [one for one in system.decided(began_s) if one.granted]
-    return _result(policy, looks, len(acted))
+    return _result(policy, looks, len(acted), length_s)
 
 
 def _watch(system: Whole, for_s: float, tell: Callable[[float], None]) -> list[Look]:
@@ -112,8 +121,9 @@ def _watch(system: Whole, for_s: float, tell: Callable[[float], None]) -> list[L
     return found
 
 
-def _result(policy: str, looks: Sequence[Look], actions: int) -> Result:
+def _result(policy: str, looks: Sequence[Look], actions: int, length_s: float) -> Result:
     shares = np.array([look.satisfaction for look in looks])
+    hours = np.array([int(look.at_s * HOURS / length_s) for look in looks])
     by_job: dict[str, list[float]] = {}
     for look in looks:
         for job in look.jobs:
@@ -125,4 +135,5 @@ def _result(policy: str, looks: Sequence[Look], actions: int) -> Result:
         float(np.percentile(shares, 10)),
         actions,
         {name: float(np.mean(values)) for name, values in by_job.items()},
+        [float(shares[hours == hour].mean()) for hour in np.unique(hours)],
     )

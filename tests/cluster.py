@@ -84,7 +84,9 @@ class FakeCluster(FakeEngine):
 
     def jobs(self) -> Mapping[str, Accepted]:
         return {
-            name: Accepted(one.job, one.allocation, *self.health.get(name, ("running", "")))
+            name: Accepted(
+                one.job, one.allocation, *self.health.get(name, ("running", "")), one.checkpoint
+            )
             for name, one in super().jobs().items()
         }
 

@@ -43,6 +43,7 @@ class FakeEngine:
         self.asked: list[str] = []
         # Per job the checkpoints that there are, and how many lives each served.
         self.checkpoints: dict[str, dict[str, int]] = {}
+        self.runs_from: dict[str, str] = {}
         self.closed = False
         self._ids: set[str] = set()
         self._sequence = 0
@@ -55,6 +56,7 @@ class FakeEngine:
         except DoesNotFit as error:
             return refused(error.code, error.message)
         self.jobs_by_name[job.id], self.allocations[job.id] = job, allocation
+        self.runs_from[job.id] = checkpoint
         left = self.checkpoints.setdefault(job.id, {})
         left[checkpoint] = left.get(checkpoint, 0) + 1
         return Outcome(Status.DONE)
@@ -99,6 +101,7 @@ class FakeEngine:
         self.ledger.reserve(name, Entry(job.tenant, job.tasks, wanted.instances))
         self.jobs_by_name[name], self.allocations[name] = job, wanted
         if action.checkpoint is not None:
+            self.runs_from[name] = action.checkpoint
             left = self.checkpoints.setdefault(name, {})
             left[action.checkpoint] = left.get(action.checkpoint, 0) + 1
 
@@ -126,7 +129,8 @@ class FakeEngine:
 
     def jobs(self) -> Mapping[str, Accepted]:
         return {
-            name: Accepted(job, self.allocations[name]) for name, job in self.jobs_by_name.items()
+            name: Accepted(job, self.allocations[name], checkpoint=self.runs_from.get(name, ""))
+            for name, job in self.jobs_by_name.items()
         }
 
     def reports(self) -> Sequence[Report]:

@@ -1,5 +1,6 @@
 """The guard: whatever a policy asks for, what is granted keeps every bound, and asked and granted are told."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -35,14 +36,19 @@ def standing(job: Job = JOB, **change: object) -> Standing:
     return replace(found, **change)  # type: ignore[arg-type]
 
 
-def scene(*standings: Standing, now_s: float = START_S, slots: int | None = 100) -> Scene:
+def scene(
+    *standings: Standing,
+    now_s: float = START_S,
+    slots: int | None = 100,
+    unseen: Mapping[str, int] | None = None,
+) -> Scene:
     how = {**dict.fromkeys(Ability, How.LIVE), Ability.BATCHING: How.NOT_AT_ALL}
     used = sum(one.allocation.instances for one in standings)
     return Scene(
         1,
         Series((Snapshot.empty(now_s, Layout.build([])),)),
         {one.job: one for one in standings},
-        Cluster(Capabilities(how, slots), slots, used),
+        Cluster(Capabilities(how, slots), slots, used, unseen=unseen or {}),
     )
 
 
@@ -133,6 +139,9 @@ def test_the_job_the_tenant_and_the_cluster_have_limits_of_their_own() -> None:
     guard = Guard(Rules(quotas={"ads": 9}))
     found = review(asks(wants(6, 6)), guard=guard)
     assert (granted(found), set(codes(found))) == ({"o0": 5, "o1": 4}, {"QUOTA"})
+    # A job that is being replaced has no standing, and its quota all the same.
+    found = review(asks(wants(6, 6)), guard=guard, unseen={"ads": 1})
+    assert (granted(found), set(codes(found))) == (None, {"QUOTA"})
 
 
 def test_a_job_above_a_limit_may_stay_and_shrink_but_not_grow() -> None:

@@ -151,6 +151,19 @@ def test_a_job_comes_back_from_the_journal_as_it_was(job: Job) -> None:
         journal.close()
 
 
+def test_the_series_goes_on_after_all_of_it_has_become_too_old(tmp_path: Path) -> None:
+    world = World(tmp_path, rules=rules(keep_series_s=600.0))
+    world.desk.apply(chain())
+    world.rounds(20)
+    world.cluster.advance(5000.0)
+    world.rounds(3)
+    assert world.journal is not None
+    world.journal.trim(world.cluster.now_s + 1, 0.0)
+    assert world.rows("SELECT count(*) FROM series") == [(0,)]
+    world.rounds(20)
+    assert world.rows("SELECT count(*) FROM series")[0][0] > 0
+
+
 def test_a_quiet_cluster_leaves_the_journal_alone(tmp_path: Path) -> None:
     """A round in which nothing happens writes nothing, but for once a minute."""
     world = World(tmp_path, FakeCluster())

@@ -21,6 +21,7 @@ from trilithon.model.job import Bounds, Job, Parallelism, Work
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Decision, State, Verdict, decision_id
 from trilithon.policies.scene import Mode, Scene
+from trilithon.policies.threshold import ThresholdPolicy
 
 JOB = chain()
 
@@ -346,6 +347,178 @@ def _with(work: Work) -> Job:
     return replace(JOB, operators=(replace(JOB.operators[0], work=work), JOB.operators[1]))
 
 
+class TestOddMoments:
+    def test_one_whose_allocation_is_refused_does_not_keep_a_daemon_from_starting(
+        self, tmp_path: Path
+    ) -> None:
+        world = World(tmp_path, FakeCluster(slots=2))
+        world.desk.apply(JOB)
+        world.rounds(5)
+        first, second = JOB.operators
+        more = replace(first, parallelism=replace(first.parallelism, min=3, initial=3))
+        assert world.desk.apply(replace(JOB, operators=(more, second))).plan.impact == "live"
+        world.rounds(5)
+        assert world.rows("SELECT standing FROM allocation WHERE spec = 2") == [("refused",)]
+        world.start()
+        assert world.controller.books.jobs[JOB.id].wanted.parallelism == {"o0": 1, "o1": 1}
+        world.rounds(5)
+        assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
+
+    def test_one_that_comes_while_the_first_is_being_started_is_brought_about_next(
+        self, world: World
+    ) -> None:
+        submit, renamed = world.cluster.submit, replace(JOB.operators[0], name="renamed")
+        edges = tuple(
+            replace(e, **{k: "renamed" for k in ("source", "target") if getattr(e, k) == "o0"})  # type: ignore[arg-type]
+            for e in JOB.edges
+        )
+        other = replace(JOB, operators=(renamed, *JOB.operators[1:]), edges=edges)
+
+        def slow(*given: Any) -> object:
+            done = submit(*given)
+            world.cluster.submit = submit  # type: ignore[method-assign]
+            world.desk.apply(other)
+            return done
+
+        world.cluster.submit = slow  # type: ignore[method-assign, assignment]
+        world.desk.apply(JOB)
+        world.rounds(5)
+        assert set(world.parallelism(JOB.id)) == {"renamed", "o1"}
+        assert world.rows("SELECT count(*) FROM allocation WHERE standing = 'refused'") == [(0,)]
+
+    def test_the_time_that_starting_takes_does_not_count_against_it(self, world: World) -> None:
+        world.desk.apply(JOB)
+        world.rounds(5)
+        apply = world.cluster.apply
+
+        def slow(action: Any) -> object:
+            done = apply(action)
+            world.cluster.advance(130.0 if isinstance(action, RestartJob) else 0.0)
+            return done
+
+        world.cluster.apply = slow  # type: ignore[method-assign, assignment]
+        world.desk.apply(_with(Work(where="v >= 1")))
+        world.rounds(10)
+        assert world.controller.books.jobs[JOB.id].version.standing is Stand.GOOD
+        assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"
+
+    def test_one_that_was_healthy_in_time_is_not_rolled_back_before_it_is_good(
+        self, tmp_path: Path
+    ) -> None:
+        world = World(tmp_path, rules=rules(healthy_within_s=60.0, good_after_s=50.0))
+        world.desk.apply(JOB)
+        world.rounds(12)
+        world.cluster.health[JOB.id] = ("degraded", "It takes its time.")
+        world.desk.apply(_with(Work(where="v >= 1")))
+        world.rounds(3)
+        world.cluster.health.pop(JOB.id)
+        world.rounds(12)
+        assert world.controller.books.jobs[JOB.id].version.generation == 2
+        assert world.controller.books.jobs[JOB.id].version.standing is Stand.GOOD
+
+    def test_what_an_owner_changes_while_a_policy_decides_is_not_overwritten(
+        self, tmp_path: Path
+    ) -> None:
+        first, second = JOB.operators
+        narrow = replace(first, parallelism=replace(first.parallelism, max=1))
+
+        worlds: list[World] = []
+
+        class Slow(ThresholdPolicy):
+            def decide(self, scene: Scene, state: State) -> Verdict:
+                verdict = super().decide(scene, state)
+                [one] = worlds
+                if verdict.decisions and one.controller.books.jobs[JOB.id].last_spec == 1:
+                    one.desk.apply(replace(JOB, operators=(narrow, second)))
+                return verdict
+
+        world = World(tmp_path, policy=Slow())
+        worlds.append(world)
+        world.cluster.rates[JOB.id] = 250.0
+        world.desk.apply(JOB)
+        world.rounds(20)
+        assert world.parallelism(JOB.id)["o0"] == 1
+        assert world.controller.books.jobs[JOB.id].version.generation == 2
+        assert world.rows("SELECT count(*) FROM spec WHERE standing = 'failed'") == [(0,)]
+
+
+def test_a_job_that_is_taken_over_goes_on_from_the_checkpoint_that_it_has(tmp_path: Path) -> None:
+    world = World(tmp_path / "one")
+    world.desk.apply(JOB)
+    world.rounds(5)
+    source = replace(JOB.sources[0], options=(("subscribe", "elsewhere"),))
+    moved = replace(JOB, sources=(source,))
+    world.desk.apply(moved, anew=True)
+    world.rounds(5)
+    assert world.cluster.runs_from[JOB.id] == "g2"
+    other = World(tmp_path / "two", world.cluster)
+    other.rounds(5)
+    first, second = moved.operators
+    other.desk.apply(replace(moved, operators=(replace(first, work=Work(where="v >= 1")), second)))
+    other.rounds(5)
+    assert world.cluster.runs_from[JOB.id] == "g2"
+    for one in (world, other):
+        assert one.journal is not None
+        one.journal.close()
+
+
+class Restless:
+    """A policy that wants one restart, and remembers that it did."""
+
+    name = "restless"
+    lookback_s = 20.0
+    parameters = Parameters()
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        if state.get("done"):
+            return Verdict((), state, next_round_s=3.0)
+        id_ = decision_id(scene, JOB.id)
+        restart = RestartJob(f"{id_}!", JOB.id)
+        ready = scene.standings.get(JOB.id)
+        if ready is None or not ready.open:
+            return Verdict((), state)
+        return Verdict(
+            (Decision(id_, JOB.id, (restart,), "WHY", "It must."),), {**state, "done": 1}
+        )
+
+
+class Patient(Restless):
+    """One that asks for rounds of a minute, and tells how much it sees."""
+
+    name = "patient"
+    lookback_s = 600.0
+    seen = 0
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        type(self).seen = len(scene.series)
+        return Verdict((), state, next_round_s=60.0)
+
+
+def test_rounds_that_a_policy_makes_longer_are_no_gap(tmp_path: Path) -> None:
+    world = World(tmp_path, policy=Patient())
+    world.desk.apply(JOB)
+    for _ in range(8):
+        world.round(60.0)
+    assert Patient.seen >= 7
+
+
+class Telling(Restless):
+    """One that tells news of the cluster in every round, the same twice."""
+
+    name = "telling"
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        said = f"News {scene.round // 2}."
+        return Verdict((Decision(decision_id(scene, None), None, (), "NEWS", said),), state)
+
+
+def test_news_of_the_cluster_is_counted_only_where_it_is_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path, policy=Telling())
+    world.rounds(6)
+    assert len(world.rows("SELECT * FROM decision")) in {3, 4}
+    assert sum(row[0] for row in world.rows("SELECT times FROM decision")) == 6
+
+
 def test_a_new_daemon_goes_on_where_the_old_one_was(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
     world.desk.apply(JOB)
@@ -464,26 +637,6 @@ def test_an_explanation_tells_what_why_from_which_numbers_and_what_came_of_it(
     json.dumps(found)
     with pytest.raises(NotFound):
         explain(world.journal, "no/body")
-
-
-class Restless:
-    """A policy that wants one restart, and remembers that it did."""
-
-    name = "restless"
-    lookback_s = 20.0
-    parameters = Parameters()
-
-    def decide(self, scene: Scene, state: State) -> Verdict:
-        if state.get("done"):
-            return Verdict((), state, next_round_s=3.0)
-        id_ = decision_id(scene, JOB.id)
-        restart = RestartJob(f"{id_}!", JOB.id)
-        ready = scene.standings.get(JOB.id)
-        if ready is None or not ready.open:
-            return Verdict((), state)
-        return Verdict(
-            (Decision(id_, JOB.id, (restart,), "WHY", "It must."),), {**state, "done": 1}
-        )
 
 
 def test_a_one_shot_action_is_done_once_and_a_policy_may_ask_for_another_length_of_rounds(

@@ -145,7 +145,8 @@ def test_from_the_command_line_to_the_cluster_and_back(
     assert "ads/chain" in top.stdout
     # The journal can be asked without the daemon, too.
     journal = serving.state / "daemon" / "journal.sqlite"
-    assert cli("explain", JOB.id, "--journal", str(journal), "--limit", "1000")[: len(found)]
+    for name in (JOB.id, "chain"):
+        assert cli("explain", name, "--journal", str(journal), "--limit", "1000")[: len(found)]
     assert cli("job", "mode", "chain", "off")["mode"] == "off"
     cli("job", "pause", "chain", "--wait")
     assert cluster.jobs() == {}

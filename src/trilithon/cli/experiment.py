@@ -59,7 +59,7 @@ def henge_command(
     if name not in known:
         raise NotFound(f"There is no experiment {name!r}.", f"There are: {', '.join(known)}.")
     if name == PAGE and into is None:
-        raise typer.BadParameter(f"It does not go with {name}.", param_hint="--into")
+        raise typer.BadParameter("A page needs a place.", param_hint="--into")
     before = results.Whole()
     if into is not None:
         before = results.read(results.beside(into))

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.client import client
-from trilithon.cli.job import resolve
+from trilithon.cli.job import one_of, resolve
 from trilithon.cli.output import Format, Output, answer
 from trilithon.control.explain import clock, explain
 from trilithon.control.forms import decision_to_json
@@ -18,7 +18,7 @@ from trilithon.errors import FileUnreadable
 from trilithon.policies.registry import POLICIES, policy
 
 Parameter = Annotated[
-    list[str] | None, typer.Option("--parameter", help="NAME=NUMBER of the policy; repeatable.")
+    list[str] | None, typer.Option("--parameter", help="NAME=VALUE of the policy; repeatable.")
 ]
 
 
@@ -55,20 +55,22 @@ def _from_journal(path: Path, job: str, limit: int) -> list[dict[str, Any]]:
         raise FileUnreadable(f"{path} cannot be read: no such file.", "Check the name.")
     journal = Journal(path)
     try:
-        return explain(journal, job, limit)
+        return explain(journal, job if "/" in job else one_of(journal.jobs(), job), limit)
     finally:
         journal.close()
 
 
-def parameters(given: list[str] | None) -> dict[str, float]:
-    """Parameters of a policy from the command line; whole numbers stay whole."""
-    found: dict[str, float] = {}
+def parameters(given: list[str] | None) -> dict[str, float | str]:
+    """Parameters of a policy from the command line: whole numbers stay whole, and what is no number is a word."""
+    found: dict[str, float | str] = {}
     for one in given or []:
-        name, _, value = one.partition("=")
+        name, there, value = one.partition("=")
+        if not (there and name and value):
+            raise typer.BadParameter(f"{one!r}: write NAME=VALUE.")
         try:
             found[name] = int(value) if value.lstrip("-").isdigit() else float(value)
-        except ValueError as error:
-            raise typer.BadParameter(f"{one!r}: write NAME=NUMBER.") from error
+        except ValueError:
+            found[name] = value
     return found
 
 

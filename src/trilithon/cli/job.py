@@ -1,6 +1,7 @@
 """Owns the commands on jobs of the daemon: apply, list, get, delete, pause, resume, history, mode."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,10 @@ WAIT_S = 180.0
 
 def resolve(daemon: Client, name: str) -> str:
     """The whole name of a job that is asked for by its short one."""
-    found: list[str] = [one["job"] for one in daemon.get("/jobs")]
+    return one_of([one["job"] for one in daemon.get("/jobs")], name)
+
+
+def one_of(found: Sequence[str], name: str) -> str:
     matching = [one for one in found if name in {one, one.partition("/")[2]}]
     if len(matching) != 1:
         known = ", ".join(found) or "none"
@@ -57,10 +61,21 @@ def apply(
                 results.append(told)
                 continue
             results.append(daemon.post("/jobs", {**given, "mode": mode}))
+        ended = []
         if wait and not dry_run:
-            for job in jobs:
-                _await(daemon, job.id, {"running", "not started", "failed"})
+            ended = [_await(daemon, job.id, {"running", "not started", "failed"}) for job in jobs]
     answer(output, results, lambda console: _tell(results, console))
+    wanted = {one["job"]: one.get("generation") for one in results}
+    failed = [
+        one
+        for one in ended
+        if one is None or one["state"] != "running" or one["generation"] != wanted[one["job"]]
+    ]
+    for one in failed:
+        told = "It is gone." if one is None else f"{one['job']}: {one['state']}. {one['problem']}"
+        message_console().print(Text(told, "red"), soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _tell(results: list[dict[str, Any]], console: Console) -> None:
@@ -69,12 +84,17 @@ def _tell(results: list[dict[str, Any]], console: Console) -> None:
         console.print(Text(f"{one['job']}{number}: {one['told']}"), soft_wrap=True)
 
 
-def _await(daemon: Client, name: str, states: set[str]) -> None:
+def _await(daemon: Client, name: str, states: set[str]) -> dict[str, Any] | None:
+    """How a job stands when it has come to one of these states, with nothing under way; None if it is gone."""
     deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+    while True:
         found = [one for one in daemon.get("/jobs") if one["job"] == name]
-        if not found or found[0]["state"] in states:
-            return
+        if not found:
+            return None
+        line: dict[str, Any] = found[0]
+        settled = line["state"] == "not started" or not line["in_flight"]
+        if (line["state"] in states and settled) or time.monotonic() > deadline:
+            return line
         time.sleep(0.3)
 
 

@@ -30,7 +30,7 @@ from trilithon.cli.settings import given_settings, read_settings
 from trilithon.control import failpoints
 from trilithon.control.rules import Rules
 from trilithon.engines.host import Host
-from trilithon.errors import HostUnreachable
+from trilithon.errors import HostUnreachable, InvalidSetting
 from trilithon.service.daemon import calm_collector, daemon, publish, withdraw
 from trilithon.service.keeper import HostKeeper
 from trilithon.service.reattach import ReattachingEngine
@@ -70,7 +70,9 @@ def serve_command(
         Path | None,
         typer.Option("--rules", help="A YAML file: limits, quotas, quiet hours, policy."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="Of the API; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", help="Of the API; 0 takes a free one.", min=0, max=65535)
+    ] = 0,
     record: Annotated[
         Path | None, typer.Option("--record", help="Record every round into this folder.")
     ] = None,
@@ -158,7 +160,14 @@ def _on_signals(end: Callable[[], None]) -> None:
 def _listen(port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind(("127.0.0.1", port))
+    try:
+        listening.bind(("127.0.0.1", port))
+    except OSError as error:
+        listening.close()
+        raise InvalidSetting(
+            f"The API cannot listen on port {port}: {error.strerror}.",
+            "Take another, or 0 for a free one.",
+        ) from error
     # Whoever reads the address may come before the server is ready: they wait, and are not refused.
     listening.listen(128)
     return listening

@@ -46,12 +46,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job that an engine runs: its file, what is wanted of it now, and how it fares in a word."""
+    """A job that an engine runs: its file, what is wanted of it now, how it fares in a word, and from which
+    checkpoint it runs.
+    """
 
     job: Job
     allocation: Allocation
     health: str = "running"
     reason: str = ""
+    checkpoint: str = ""
 
 
 class Engine(Protocol):

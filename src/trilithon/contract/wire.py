@@ -121,6 +121,7 @@ def accepted_to_json(accepted: Accepted) -> dict[str, Any]:
         "allocation": allocation_to_json(accepted.allocation),
         "health": accepted.health,
         "reason": accepted.reason,
+        "checkpoint": accepted.checkpoint,
     }
 
 
@@ -132,6 +133,7 @@ def accepted_from_json(data: Mapping[str, Any], known: Job | None = None) -> Acc
             allocation_from_json(data["allocation"]),
             str(data["health"]),
             str(data["reason"]),
+            str(data["checkpoint"]),
         )
     except (KeyError, TypeError) as error:
         raise NotUnderstood(f"This is not an accepted job: {error}.") from error

@@ -8,7 +8,7 @@ from trilithon.contract import wire
 from trilithon.control.changes import running_form
 from trilithon.control.journal import Journal
 from trilithon.control.rows import SpecRow, Stand, Wish, spec_of
-from trilithon.model.allocation import Allocation
+from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability
 from trilithon.model.job import Job
 from trilithon.policies.policy import State
@@ -159,8 +159,7 @@ def _held(journal: Journal, job: str) -> Held:
     )
     assert row is not None  # noqa: S101 - a job is accepted together with its spec
     version = Version.of(spec_of(row))
-    wanted = last_allocation(journal, job, version.generation)
-    assert wanted is not None  # noqa: S101 - a spec is accepted together with an allocation
+    wanted = last_allocation(journal, job, version.generation) or _before(journal, version.job)
     last_spec, last_generation = last_numbers(journal, job)
     return Held(
         version=version,
@@ -173,6 +172,22 @@ def _held(journal: Journal, job: str) -> Held:
         # What the engine had when the daemon ended it has still, unless it shows otherwise.
         accepted=wanted if _was_accepted(journal, wanted) else None,
     )
+
+
+def _before(journal: Journal, job: Job) -> Allocation:
+    """What a job goes on with whose version came with an allocation that the engine did not take: the last one that
+    it did, if that fits.
+    """
+    found = journal.database.one(
+        "SELECT body FROM allocation WHERE job = ? AND standing != 'refused' "
+        "ORDER BY generation DESC LIMIT 1",
+        job.id,
+    )
+    if found is not None:
+        before = wire.allocation_from_json(json.loads(found["body"]))
+        if set(before.parallelism) == {operator.name for operator in job.operators}:
+            return before
+    return initial(job)
 
 
 def _was_accepted(journal: Journal, allocation: Allocation) -> bool:

@@ -4,6 +4,8 @@ import heapq
 import json
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import Journal
 from trilithon.measures.slo import outcome
@@ -40,7 +42,7 @@ class Expectations:
         if not self._due or self._due[0][0] > now_s:
             return
         seen = window()
-        values = {} if seen is None else outcome(seen).values
+        values = {} if seen is None else _values(seen)
         results = []
         while self._due and self._due[0][0] <= now_s:
             _, decision, job, metric, value = heapq.heappop(self._due)
@@ -49,6 +51,15 @@ class Expectations:
                 (decision, {"time_s": now_s, "value": found, "kept": _kept(metric, found, value)})
             )
         self._journal.came(results)
+
+
+def _values(window: Window) -> dict[str, Floats]:
+    """What may be expected of each job; `satisfaction` is that of the whole cluster."""
+    found = outcome(window)
+    known = ~np.isnan(found.utility)
+    most = np.array([window.jobs[name].intent.max_utility for name in window.layout.jobs])
+    share = found.utility[known].sum() / most[known].sum() if most[known].sum() > 0 else np.nan
+    return {**found.values, "satisfaction": np.full(len(known), share)}
 
 
 def _value(window: Window, values: Mapping[str, Floats], job: str, metric: str) -> float | None:

@@ -101,6 +101,8 @@ def cluster_to_json(cluster: Cluster) -> dict[str, Any]:
         "slots_used": cluster.slots_used,
         "quotas": dict(cluster.quotas),
         "machines": list(cluster.machines),
+        "unseen": dict(cluster.unseen),
+        "down_delay_s": cluster.down_delay_s,
     }
 
 
@@ -111,4 +113,7 @@ def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
         data["slots_used"],
         dict(data["quotas"]),
         tuple(data["machines"]),
+        # Older recordings do not have these.
+        dict(data.get("unseen", {})),
+        data.get("down_delay_s", 0.0),
     )

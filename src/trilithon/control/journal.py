@@ -81,14 +81,20 @@ class Journal:
             self._event(now_s, "accepted", job.id, told)
 
     def adopt(
-        self, job: Job, generation: int, allocation: Allocation, mode: Mode, now_s: float
+        self,
+        job: Job,
+        generation: int,
+        allocation: Allocation,
+        mode: Mode,
+        now_s: float,
+        checkpoint: str = "",
     ) -> None:
         """A job runs that somebody else started."""
         with self.database.transaction("adopt") as db:
             self._insert_job(job, mode, now_s)
             db.insert(
-                "spec", job=job.id, generation=generation, body=in_order(job_to_json(job)), checkpoint="",
-                accepted_s=now_s, standing=Stand.GOOD.value, told="It ran already.",
+                "spec", job=job.id, generation=generation, body=in_order(job_to_json(job)),
+                checkpoint=checkpoint, accepted_s=now_s, standing=Stand.GOOD.value, told="It ran already.",
             )  # fmt: skip
             self._insert_allocation(allocation, generation, now_s, Stand.ACCEPTED, None)
             self._event(
@@ -276,7 +282,11 @@ class Journal:
         """Forgets what is older than its age limit."""
         with self.database.transaction("trim") as db:
             db.write("DELETE FROM series WHERE time_s < ?", series_before_s)
-            db.write("DELETE FROM layout WHERE id NOT IN (SELECT layout FROM series)")
+            # Whoever writes the series knows the newest layout, and does not write it again.
+            db.write(
+                "DELETE FROM layout WHERE id NOT IN (SELECT layout FROM series) "
+                "AND id < (SELECT max(id) FROM layout)"
+            )
             for table, column in (
                 ("decision", "last_s"),
                 ("action", "ended_s"),
@@ -285,13 +295,18 @@ class Journal:
                 db.write(f"DELETE FROM {table} WHERE {column} < ?", history_before_s)  # noqa: S608
             # What is in force, or was numbered after it, stays: no generation may come twice.
             db.write(
-                "DELETE FROM allocation WHERE wanted_s < ? AND generation < (SELECT max(generation) "
+                "DELETE FROM allocation WHERE wanted_s < ? AND standing NOT IN ('wanted', 'accepted') "
+                "AND generation < (SELECT max(generation) "
                 "FROM allocation AS other WHERE other.job = allocation.job "
                 "AND other.standing != 'refused')",
                 history_before_s,
             )
 
     # What is asked of it.
+
+    def jobs(self) -> tuple[str, ...]:
+        """All jobs that it knows of, also those that are gone."""
+        return tuple(row["id"] for row in self.database.all("SELECT id FROM job ORDER BY id"))
 
     def specs(self, job: str) -> tuple[SpecRow, ...]:
         found = self.database.all("SELECT * FROM spec WHERE job = ? ORDER BY generation", job)

@@ -29,7 +29,7 @@ from trilithon.model.action import Outcome, Reallocate, Status
 from trilithon.model.capability import Capabilities
 from trilithon.model.series import Series
 from trilithon.policies.policy import Decision, Policy, State, Verdict
-from trilithon.policies.scene import Cluster, Scene, Standing
+from trilithon.policies.scene import Cluster, Mode, Scene, Standing
 
 # Even if nothing happens the round is written now and then, so that one sees when the loop last ran.
 WRITTEN_EVERY_S: Final = 60.0
@@ -86,6 +86,7 @@ class Controller:
             self.observer,
             self.costs,
             self.lock,
+            self.clock,
         )
         self.cluster = Cluster(Capabilities({}))
         self.last: Round | None = None
@@ -125,6 +126,7 @@ class Controller:
         self._learn(now_s)
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
+        self.observer.wait_s = next_s
         self.last = Round(self.books.round, now_s, next_s, rulings, outcomes)
         return self.last
 
@@ -158,18 +160,25 @@ class Controller:
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
         with self.lock:
-            self.cluster = Cluster(
-                capabilities,
-                capabilities.slots,
-                sum(h.wanted.instances for h in self.books.jobs.values() if _counts(h)),
-                self.rules.quotas,
-                self.observer.series.last.layout.machines,
-            )
             standings = {
                 name: self._standing(name, held, capabilities, now_s)
                 for name, held in self.books.jobs.items()
                 if held.running and held.wish is Wish.RUN and held.accepted is not None
             }
+            counted = {name: held for name, held in self.books.jobs.items() if _counts(held)}
+            unseen: dict[str, int] = {}
+            for name in counted.keys() - standings.keys():
+                tenant, wanted = counted[name].job.tenant, counted[name].wanted
+                unseen[tenant] = unseen.get(tenant, 0) + wanted.instances
+            self.cluster = Cluster(
+                capabilities,
+                capabilities.slots,
+                sum(held.wanted.instances for held in counted.values()),
+                self.rules.quotas,
+                self.observer.series.last.layout.machines,
+                dict(sorted(unseen.items())),
+                self.rules.limits.down_delay_s,
+            )
         series = Series(self.observer.series.snapshots, self.policy.lookback_s)
         return Scene(self.books.round, series, standings, self.cluster)
 
@@ -237,10 +246,11 @@ class Controller:
         with self.lock:
             steps: list[Step] = []
             for ruling in rulings:
+                first = self._alias.get(ruling.decision.job or "")
                 if (known := self._known(ruling)) is not None:
                     repeated.append(known)
                     continue
-                fresh.append(self._with_causes(ruling))
+                fresh.append(_with_cause(ruling, first))
                 steps += self._steps(ruling)
             told_ = {ruling.decision.job for ruling in rulings}
             self._repeats = {k: v for k, v in self._repeats.items() if k in told_ or not k}
@@ -268,8 +278,10 @@ class Controller:
                 held = self.books.jobs.get(action.job)
                 if held is None or held.wish is not Wish.RUN:
                     continue
-                if set(held.wanted.parallelism) != set(action.allocation.parallelism):
-                    continue  # its owner gave it another shape a moment ago
+                # Its owner gave it another shape or another mode a moment ago: what was decided was about another.
+                decided_on = action.allocation.generation - 1
+                if held.wanted.generation != decided_on or held.mode is not Mode.AUTO:
+                    continue
                 numbered = replace(action.allocation, generation=held.next_generation())
                 action, spec = Reallocate(numbered), held.version.generation  # noqa: PLW2901
             elif (job := getattr(action, "job", None)) is not None and job not in self.books.jobs:
@@ -285,7 +297,9 @@ class Controller:
             dict(action.allocation.parallelism) if isinstance(action, Reallocate) else repr(action)
             for action in decision.actions
         ]
-        key = text([decision.reason, asked, sorted({clip.code for clip in ruling.clips})])
+        # About the whole cluster, the same reason with other words is other news.
+        news = "" if decision.job else decision.sentence
+        key = text([decision.reason, asked, sorted({clip.code for clip in ruling.clips}), news])
         before = self._repeats.get(where)
         if not ruling.granted and before is not None and before[0] == key:
             self._alias[where] = before[1]
@@ -293,14 +307,6 @@ class Controller:
         self._repeats[where] = (key, decision.id)
         self._alias.pop(where, None)
         return None
-
-    def _with_causes(self, ruling: Ruling) -> Ruling:
-        """Causes by the ids that the journal has: of decisions that were repeated, the first."""
-        decision = ruling.decision
-        first = self._alias.get(decision.job or "")
-        if first is None or not decision.causes:
-            return ruling
-        return replace(ruling, decision=replace(decision, causes=(first,)))
 
     def _act(self, steps: Sequence[Step], now_s: float) -> tuple[Outcome, ...]:
         """Tells the engine. What came of wanted state is written once for all of it: after a crash the
@@ -380,6 +386,14 @@ class Controller:
             window = self.observer.window()
             self._assessed = (series.last.time_s, None if window is None else assess(window))
         return self._assessed[1]
+
+
+def _with_cause(ruling: Ruling, first: str | None) -> Ruling:
+    """Causes by the ids that the journal has: of decisions that were repeated, the first."""
+    decision = ruling.decision
+    if first is None or not decision.causes:
+        return ruling
+    return replace(ruling, decision=replace(decision, causes=(first,)))
 
 
 def _lowers(action: Reallocate, standing: Standing | None) -> bool:

@@ -24,6 +24,8 @@ class Observer:
         self.assembler = Assembler()
         self.series = Series((), max(lookback_s, limits.fresh_s))
         self.fresh_since_s: dict[str, float] = {}
+        # From one look to the next: a policy may ask for longer rounds than the rules.
+        self.wait_s = limits.round_s
         self._expected: dict[str, tuple[Job, Allocation]] = {}
 
     def expect(self, jobs: Mapping[str, tuple[Job, Allocation]]) -> None:
@@ -44,7 +46,7 @@ class Observer:
         for report in reports:
             self.assembler.take(report)
         steady = True
-        stale_s = max(self.limits.stale_s, 3 * self.limits.round_s)
+        stale_s = max(self.limits.stale_s, 3 * self.limits.round_s, 3 * self.wait_s)
         self.assembler.lose_silent(now_s - stale_s)
         if self.series.snapshots:
             steady = 0 < now_s - self.series.last.time_s <= stale_s

@@ -12,6 +12,7 @@ from typing import Final
 from trilithon.contract.engine import Accepted, Engine
 from trilithon.control.books import Books, Held, Version, last_allocation, last_good, last_numbers
 from trilithon.control.changes import running_form
+from trilithon.control.clock import Clock
 from trilithon.control.cost import Costs
 from trilithon.control.failpoints import hit
 from trilithon.control.journal import Journal
@@ -36,6 +37,7 @@ class Reconciler:
     observer: Observer
     costs: Costs
     lock: threading.RLock
+    clock: Clock
 
     def run(self, there: Mapping[str, Accepted], now_s: float) -> None:
         """One pass over all jobs. `there` is what the engine has."""
@@ -51,10 +53,12 @@ class Reconciler:
         """A job that somebody else started is looked after from now on."""
         job, found, mode = accepted.job, accepted.allocation, self.rules.mode
         with self.lock:
+            if name in self.books.jobs:
+                return  # its owner was faster
             spec, generation = last_numbers(self.journal, name)
-            self.journal.adopt(job, spec + 1, found, mode, now_s)
+            self.journal.adopt(job, spec + 1, found, mode, now_s, accepted.checkpoint)
             self.books.jobs[name] = Held(
-                version=Version(spec + 1, job, "", now_s, Stand.GOOD),
+                version=Version(spec + 1, job, accepted.checkpoint, now_s, Stand.GOOD),
                 last_spec=spec + 1,
                 wish=Wish.RUN,
                 mode=mode,
@@ -66,19 +70,22 @@ class Reconciler:
             )
 
     def _one(self, name: str, held: Held, there: Accepted | None, now_s: float) -> None:
-        if held.wish is not Wish.RUN:
-            self._end(name, held, there, now_s)
+        # Owners may change their minds at any moment: each is looked at once.
+        wish, version = held.wish, held.version
+        if wish is not Wish.RUN:
+            self._end(name, held, there, now_s, keep=wish is Wish.PAUSE)
         elif there is None:
             held.running = False
             self._start(name, held, now_s)
-        elif there.job is not held.job and running_form(there.job) != held.version.form:
+        elif there.job is not version.job and running_form(there.job) != version.form:
             self._replace(name, held, now_s)
         else:
-            self._runs(name, held, there, now_s)
+            self._runs(name, held, version, there, now_s)
 
-    def _end(self, name: str, held: Held, there: Accepted | None, now_s: float) -> None:
+    def _end(
+        self, name: str, held: Held, there: Accepted | None, now_s: float, *, keep: bool
+    ) -> None:
         """A job that is to pause keeps its checkpoint; one that is to be deleted does not."""
-        keep = held.wish is Wish.PAUSE
         if there is not None or not keep:
             outcome = self._tell("cancel", lambda: self.engine.cancel(name, keep=keep))
             if outcome.status not in {Status.DONE, Status.UNCHANGED}:
@@ -98,7 +105,8 @@ class Reconciler:
         """
         if _not_yet(held, now_s):
             return
-        version, wanted = held.version, held.wanted
+        with self.lock:
+            version, wanted = held.version, held.wanted
         # A round has its own time: what is tried again is another action.
         action = RestartJob(
             f"{name}@{version.generation}.{wanted.generation}.{now_s!r}",
@@ -123,7 +131,8 @@ class Reconciler:
     def _start(self, name: str, held: Held, now_s: float) -> None:
         if _not_yet(held, now_s):
             return
-        version, wanted = held.version, held.wanted
+        with self.lock:
+            version, wanted = held.version, held.wanted
         outcome = self._over_quota(name, held) or self._tell(
             "submit", lambda: self.engine.submit(version.job, wanted, version.checkpoint)
         )
@@ -142,9 +151,11 @@ class Reconciler:
         with self.lock:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 held.running, held.tries, held.try_at_s, held.problem = True, 0, 0.0, ""
-                held.started_s, held.healthy_since_s = now_s, None
+                held.started_s, held.healthy_since_s = self.clock.now_s(), None
                 self.observer.distrust(name)
-                self._has(held, wanted, now_s, "It was started.")
+                # Another version may be wanted by now; the next round brings that about.
+                if held.version is version:
+                    self._has(held, wanted, now_s, "It was started.")
                 return True
             held.tries += 1
             held.try_at_s = now_s + min(LONGEST_WAIT_S, self.rules.limits.round_s * 2**held.tries)
@@ -158,7 +169,7 @@ class Reconciler:
                 self._roll_back(name, held, told, now_s)
         return False
 
-    def _runs(self, name: str, held: Held, there: Accepted, now_s: float) -> None:
+    def _runs(self, name: str, held: Held, version: Version, there: Accepted, now_s: float) -> None:
         """It runs under the right spec: its allocation, and how it fares."""
         if held.started_s is None:
             held.started_s = now_s
@@ -167,6 +178,8 @@ class Reconciler:
         if there.health != HEALTHY:
             self.observer.distrust(name)
         with self.lock:
+            if held.version is not version:
+                return  # another is wanted since a moment ago
             found, wanted = there.allocation, held.wanted
             if found.generation > wanted.generation or (
                 found.generation == wanted.generation and found != wanted
@@ -189,9 +202,11 @@ class Reconciler:
             outcome = self._over_quota(wanted.job, held)
         outcome = outcome or self._tell("reallocate", lambda: self.engine.apply(Reallocate(wanted)))
         with self.lock:
+            if held.wanted is not wanted:
+                return
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 self._has(held, wanted, now_s, "It was brought to the allocation that was wanted.")
-            elif outcome.status in {Status.REFUSED, Status.FAILED} and held.wanted is wanted:
+            elif outcome.status in {Status.REFUSED, Status.FAILED}:
                 told = f"The engine did not take an allocation: {outcome.code} {outcome.message}"
                 self._refused(held, wanted, found, now_s, told, outcome)
 
@@ -224,7 +239,11 @@ class Reconciler:
         if held.healthy_since_s is not None and now_s - held.healthy_since_s >= limits.good_after_s:
             self.journal.spec_stands(name, version.generation, Stand.GOOD, "It is healthy.", now_s)
             held.version = replace(version, standing=Stand.GOOD)
-        elif held.started_s is not None and now_s - held.started_s > limits.healthy_within_s:
+        elif (
+            held.healthy_since_s is None
+            and held.started_s is not None
+            and now_s - held.started_s > limits.healthy_within_s
+        ):
             why = held.problem or "its metrics were not complete"
             told = f"It was not healthy within {limits.healthy_within_s:g} s: {why}."
             self._roll_back(name, held, told, now_s)

@@ -179,11 +179,6 @@ class Run:
         return [one for one in self.acts if one.changed and (not reasons or one.reason in reasons)]
 
 
-def of_each(run: Run) -> Allocations:
-    """How many instances each operator of each job has at the end."""
-    return {name: dict(counts) for name, counts in run.last.items()}
-
-
 def _rows(values: Iterable[Sequence[float | None]]) -> Floats:
     return np.array([[np.nan if v is None else v for v in row] for row in values], dtype=float)
 
@@ -195,6 +190,8 @@ class Runner:
     builder: Builder
     policy_name: str = "henge"
     most_tried: int = MOST_TRIED
+    # Whether the search for the best allocation goes on from where the policy came to.
+    climbs_again: bool = True
     tell: Callable[[str, float], None] = lambda _what, _share: None
 
     def run(self, experiment: Experiment, variant: Variant, steering: Steering) -> Run:
@@ -207,11 +204,8 @@ class Runner:
         scenario: Scenario,
         steering: Steering,
         parameters: Mapping[str, Any],
-        ended: Allocations | None = None,
     ) -> Scenario:
-        """The scenario with a policy, or with the allocation that it keeps. `ended` is how the policy left it; it is
-        found out where a search needs it.
-        """
+        """The scenario with a policy, or with the allocation that it keeps."""
         if steering is Steering.NOBODY:
             return scenario
         if steering is Steering.HENGE:
@@ -226,19 +220,19 @@ class Runner:
         most = max(20, min(self.most_tried, int(MOST_JOB_HOURS / max(hours, 1e-9))))
         alike = Search(scenario, scenario.warm_up_s, most)
         found = alike.best([hand, for_peak(scenario)])
-        if alike.worth(found) >= BEST:
+        if alike.worth(found) >= BEST or not self.climbs_again:
             return allocated(scenario, of, found)
         # Where there is not enough for all, jobs that are alike may have to differ; and whatever the policy came to is
         # an allocation, too.
-        if ended is None:
-            ended = self.ended(scenario, parameters)
         apart = Search(scenario, scenario.warm_up_s, most, apart=True)
-        return allocated(scenario, apart.groups, apart.best([alike.of_each(found), ended]))
+        starts = [alike.of_each(found), self.ended(scenario, parameters)]
+        return allocated(scenario, apart.groups, apart.best(starts))
 
     def ended(self, scenario: Scenario, parameters: Mapping[str, Any]) -> Allocations:
         """How the policy leaves the jobs."""
         found = self.steered(scenario, Steering.HENGE, parameters)
-        return of_each(self.simulated(found, Steering.HENGE, scenario.warm_up_s))
+        last = self.simulated(found, Steering.HENGE, scenario.warm_up_s).last
+        return {name: dict(counts) for name, counts in last.items()}
 
     def simulated(self, scenario: Scenario, steering: Steering, from_s: float) -> Run:
         name = f"{scenario.name} {steering}"

@@ -1,7 +1,7 @@
 """Owns the parameters of policies: each has a default, a unit, a meaning and a range, and is checked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Self
@@ -9,8 +9,8 @@ from typing import Any, Self
 from trilithon.errors import InvalidPolicy
 
 
-def choice(default: str, options: tuple[str, ...], meaning: str) -> Any:
-    """A parameter that is one of a few words."""
+def choice(default: str, options: Collection[str], meaning: str) -> Any:
+    """A parameter that is one of a few words. Words may come later, as keys of a registry."""
     return field(
         default=default,
         metadata={
@@ -42,7 +42,7 @@ class Described:
     meaning: str
     least: float
     most: float
-    options: tuple[str, ...] = ()
+    options: Collection[str] = ()
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """What all jobs share. `slots` is None where an engine knows no limit; a tenant without a quota
-    has none.
+    has none. `unseen` are the instances of jobs that have no standing, by tenant: they are being started, or a new
+    version is. `down_delay_s` is for how long fewer must be wished for before the guard grants it.
     """
 
     capabilities: Capabilities
@@ -67,6 +68,8 @@ class Cluster:
     slots_used: int = 0
     quotas: Mapping[str, int] = field(default_factory=dict)
     machines: tuple[str, ...] = ()
+    unseen: Mapping[str, int] = field(default_factory=dict)
+    down_delay_s: float = 0.0
 
     @property
     def slots_free(self) -> int | None:
@@ -90,7 +93,7 @@ class Scene:
 
     def used_by(self, tenant: str) -> int:
         """The slots in use by all jobs of a tenant."""
-        return sum(
+        return self.cluster.unseen.get(tenant, 0) + sum(
             standing.allocation.instances
             for standing in self.standings.values()
             if standing.tenant == tenant

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any, Final
 
@@ -109,6 +110,11 @@ def _answer_errors(app: FastAPI) -> None:
             {"code": p.code, "path": p.path, "message": p.message, "hint": p.hint} for p in problems
         ]
         return _error(status, error.code, error.message, error.hint, problems=told)
+
+    @app.exception_handler(sqlite3.Error)
+    async def _unwritten(_: Request, error: sqlite3.Error) -> JSONResponse:
+        told = f"The journal does not take it: {error}."
+        return _error(503, JournalUnusable.code, told, "Nothing was changed; try again.")
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:

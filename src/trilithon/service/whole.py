@@ -22,6 +22,7 @@ from trilithon.model.job import Job
 from trilithon.service.daemon import Daemon, daemon
 
 PATIENCE_S = 300.0
+ALL = 1_000_000
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Whole:
 
     def decided(self, since_s: float) -> list[DecisionRow]:
         """What was decided after a time, the oldest first."""
-        found = self.daemon.journal.decisions(None, 1000, since_s)
+        found = self.daemon.journal.decisions(None, ALL, since_s)
         return sorted((one for one in found if one.time_s > since_s), key=lambda one: one.time_s)
 
 

@@ -277,6 +277,7 @@ class ModelCluster:
                 self.instances(),
                 self.quotas,
                 tuple(sorted(self.machines, reverse=self.backwards)),
+                down_delay_s=0.0 if self.guard is None else self.guard.rules.limits.down_delay_s,
             ),
         )
 
@@ -300,6 +301,8 @@ class ModelCluster:
             assert isinstance(action, Reallocate)
             assert decision.job == action.job
             if self.refuses or self.modes.get(action.job, Mode.AUTO) is not Mode.AUTO:
+                continue
+            if self.held.get(action.job):
                 continue
             self.allocations[action.job] = action.allocation
             self.changed_s[action.job] = self.time_s

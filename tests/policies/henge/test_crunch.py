@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, shared
+from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Metric, Threshold
 from trilithon.policies.henge import tell
-from trilithon.policies.henge.crunch import Crunch, Need, crunch
+from trilithon.policies.henge.crunch import Crunch, Need, _grown, _Path, crunch
 from trilithon.policies.henge.policy import HengePolicy
 
 
@@ -103,6 +104,27 @@ def test_bounds_that_are_too_tight_are_told() -> None:
     law = juicy("b", 1.0, instances=2, most=4)
     law.juice = lambda _: 0.2
     assert crunch_of(law).impossible == ("t/b",)
+
+
+class Waiting:
+    """What a way is measured by: what a record takes, and what it waits, shared by the instances."""
+
+    service_s = np.array([0.0, 0.1, 0.1, 0.0, 0.0])
+    alone_s = np.array([0.0, 0.05, 0.05, 0.12, 0.0])
+
+    def waiting(self, nodes: Ints, counts: Floats) -> Floats:
+        found: Floats = self.alone_s[nodes] / counts
+        return found
+
+
+def test_of_several_ways_only_the_longest_get_more() -> None:
+    """Two ways of 150 ms side by side, and one of 120 ms on which more is waited."""
+    edges = tuple((a, b, 0.0) for a, b in ((0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)))
+    path = _Path(np.array([1, 2, 3]), 0, 5, edges, Waiting())  # type: ignore[arg-type]
+    promise = [Threshold(Metric.LATENCY, 140)]
+    counts, met = _grown(path, np.ones(3), np.full(3, 9.0), promise)
+    assert met
+    assert counts.tolist() == [2, 2, 1]
 
 
 def test_fixed_operators_keep_what_they_have() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
 from trilithon.control.guard import Guard
-from trilithon.control.rules import Rules
+from trilithon.control.rules import Limits, Rules
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Edge, Sink
 from trilithon.model.utility import Utility
@@ -378,9 +378,42 @@ def test_a_reversion_does_not_count_on_slots_that_somebody_else_keeps() -> None:
     henge = run(poor, rich, slots=22)
     henge.until(tell.BLACKLISTED)
     henge.cluster.held["t/poor"] = "QUIET_HOURS"
-    henge.until(tell.CONVERGED_STUCK)
-    assert tell.REVERSION not in reasons(henge.decisions)
+    henge.until(tell.NOT_CARRIED_OUT)
+    assert {d.job for d in henge.decisions if d.reason == tell.REVERSION} == {"t/poor"}
     assert henge.cluster.allocations["t/rich"].parallelism == {"work": 4}
+
+
+def test_a_reversion_waits_for_a_job_that_cools_down() -> None:
+    """Its last change was a moment ago: a guard grants nothing now, and will later."""
+    poor = constant(line("poor", initial=2), 1000, work=0.8)
+    rich = constant(line("rich", priority=50, initial=20), 20)
+    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    limits = Limits(cool_down_s=120.0, down_delay_s=0.0, down_factor=0.1, up_factor=10)
+    henge = run(poor, rich, slots=22, guard=Guard(Rules(limits=limits)))
+    henge.until(tell.REVERSION)
+    henge.rounds(60)
+    assert {n: a.instances for n, a in henge.cluster.allocations.items()} == {
+        "t/poor": 2,
+        "t/rich": 20,
+    }
+
+
+def test_a_guard_that_delays_for_longer_than_henge_waits_is_waited_for() -> None:
+    poor = shared(line("poor", initial=2), 3)
+    rich = constant(line("rich", priority=10, initial=20), 20)
+    henge = run(poor, rich, slots=22, guard=Guard(Rules(limits=Limits(down_delay_s=400.0))))
+    henge.until(tell.CONVERGED_MET)
+    assert tell.NOT_CARRIED_OUT not in reasons(henge.decisions)
+
+
+def test_a_clock_that_is_set_back_does_not_silence_it() -> None:
+    henge = run(shared(line("a"), 8), shared(line("b", priority=20), 8), time_s=1e6)
+    assert henge.until(tell.RECONFIGURATION).job == "t/a"
+    henge.cluster.time_s -= 5000
+    henge.cluster.changed_s = dict.fromkeys(henge.cluster.changed_s, henge.cluster.time_s)
+    henge.cluster.snapshots = []
+    henge.cluster.look()
+    assert henge.until(tell.RECONFIGURATION, most=60).job == "t/b"
 
 
 def test_a_drop_of_more_than_five_percent_forgets_everything_and_starts_again() -> None:

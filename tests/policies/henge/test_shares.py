@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policies.henge.model import ModelCluster, constant, line
+from trilithon.errors import InvalidPolicy
 from trilithon.model.columns import Edges, Machines
 from trilithon.model.job import Bounds
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.henge.congestion import crowd
+from trilithon.policies.henge.congestion import MEASURES, crowd, register
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.shares import Gift, Operator, fewer, gift, more
 from trilithon.policies.henge.view import view
@@ -128,6 +130,24 @@ def test_other_measures_of_congestion_see_what_capacity_does_not(measure: str, e
     assert found is not None
     share = gift(scene, found.jobs["t/a"], found, parameters)
     assert share.given == extra
+
+
+def test_a_measure_of_ones_own_is_named_like_the_others() -> None:
+    cluster = ModelCluster.of([constant(line("a", "work"), 100, work=0.1)])
+    cluster.tick()
+    scene = cluster.scene(60)
+    with pytest.raises(InvalidPolicy, match="mine"):
+        HengeParameters(congestion="mine")
+    register("mine", lambda window, _: np.full(len(window.layout.node_names), 1.2))
+    try:
+        parameters = HengeParameters(congestion="mine", least_capacity=0)
+        found = view(scene, parameters)
+        assert found is not None
+        assert gift(scene, found.jobs["t/a"], found, parameters).given == 2
+        with pytest.raises(InvalidPolicy, match="exists"):
+            register("mine", MEASURES["capacity"])
+    finally:
+        del MEASURES["mine"]
 
 
 def test_an_operator_behind_a_congested_one_cannot_change_the_output_and_is_passed_over() -> None:

@@ -213,6 +213,7 @@ class SimulatedEngine:
                 held.allocation,
                 "degraded" if held.reason else "running",
                 held.reason,
+                held.checkpoint,
             )
             for name, held in self.held.items()
         }

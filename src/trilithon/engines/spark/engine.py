@@ -196,7 +196,11 @@ class SparkEngine:
     def jobs(self) -> Mapping[str, Accepted]:
         return {
             name: Accepted(
-                held.job, held.allocation, held.supervision.health.value, held.supervision.reason
+                held.job,
+                held.allocation,
+                held.supervision.health.value,
+                held.supervision.reason,
+                held.checkpoint,
             )
             for name, held in list(self.held.items())
         }

@@ -16,8 +16,7 @@ from trilithon.engines.simulated.machines import Machine
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, juice, latency
 from trilithon.experiments.flows import flows
-from trilithon.experiments.runs import Runner, Steering, of_each
-from trilithon.experiments.search import Allocations
+from trilithon.experiments.runs import Runner, Steering
 from trilithon.model.intent import Threshold
 from trilithon.scenarios.scenario import Fed, Scenario
 from trilithon.workloads import shapes, trace
@@ -106,14 +105,11 @@ class Mixed:
 
 def run_mix(seed: int, builder: Builder) -> Mixed:
     scenario = mix(seed, builder)
-    runner = Runner(builder, most_tried=TRIED)
-    found: dict[Steering, float] = {}
-    ended: Allocations | None = None
+    runner = Runner(builder, most_tried=TRIED, climbs_again=False)
+    found = {}
     for steering in Steering:
-        steered = runner.steered(scenario, steering, {}, ended)
-        run = runner.simulated(steered, steering, HELD_BACK_S)
-        found[steering] = run.average
-        ended = of_each(run) if steering is Steering.HENGE else ended
+        steered = runner.steered(scenario, steering, {})
+        found[steering] = runner.simulated(steered, steering, HELD_BACK_S).average
     return Mixed(seed, len(scenario.jobs), len(scenario.machines), found)
 
 

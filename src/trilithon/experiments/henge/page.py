@@ -151,7 +151,7 @@ def _ranking(found: Ranking) -> str:
             (
                 f"{found.mixes} mixes of three to ten jobs, drawn from seeds {FIRST} to {FIRST + found.mixes - 1} "
                 "that were not looked at while anything was developed: shapes, intents, priorities, loads over an "
-                f"hour and a half, and clusters from ample to too small. The search tries {TRIED} allocations of each. "
+                f"hour and a half, and clusters from ample to too small. The search tries {TRIED} allocations of each, in one climb. "
                 "Mean satisfaction while Henge may act, the tenth percentile over the mixes, and the mean rank "
                 f"(`{COMMAND} mixes`):\n"
             ),

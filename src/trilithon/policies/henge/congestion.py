@@ -1,4 +1,4 @@
-"""Owns what is congested: operators, by one of three measures, and the cluster, by its machines.
+"""Owns what is congested: operators, by one of the measures that are known by name, and the cluster, by its machines.
 
 SoCC'18, section 5.1: an operator is congested above a threshold, and gets instances in proportion to how
 far above. The paper takes capacity and names queue lengths and ETP as others that would do.
@@ -7,11 +7,13 @@ Section 5.2: a machine is congested when more threads run or could run than it h
 most of its machines are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from trilithon.errors import InvalidPolicy
 from trilithon.measures import rates
 from trilithon.measures.capacity import capacity, congested_by_rates
 from trilithon.measures.etp import etp
@@ -19,7 +21,13 @@ from trilithon.measures.group import max_by_node
 from trilithon.model.columns import Floats
 from trilithon.model.series import Window
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.henge.parameters import CAPACITY, QUEUE, HengeParameters
+
+if TYPE_CHECKING:
+    from trilithon.policies.henge.parameters import HengeParameters
+
+CAPACITY: Final = "capacity"
+# Per node, how congested it is: above 1 it is, and the excess goes into equation 4.
+Measure = Callable[[Window, "HengeParameters"], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,20 +38,32 @@ class Congestion:
     capacity: Floats
 
 
-def congestion(window: Window, parameters: HengeParameters) -> Congestion:
-    busy = capacity(window)
-    if parameters.congestion == CAPACITY:
-        return Congestion(busy / parameters.capacity_threshold, busy)
-    if parameters.congestion == QUEUE:
-        longest = max_by_node(window.layout, window.queue)
-        return Congestion(longest / parameters.queue_threshold, busy)
-    return Congestion(_by_etp(window, parameters.rate_threshold), busy)
+def congestion(window: Window, parameters: "HengeParameters") -> Congestion:
+    return Congestion(MEASURES[parameters.congestion](window, parameters), capacity(window))
 
 
-def _by_etp(window: Window, threshold: float) -> Floats:
+def register(name: str, measure: Measure) -> None:
+    """Adds a measure, which the parameter `congestion` can name from now on."""
+    if name in MEASURES:
+        raise InvalidPolicy(
+            f"A measure of congestion named {name!r} exists.", "Register it under another name."
+        )
+    MEASURES[name] = measure
+
+
+def _by_capacity(window: Window, parameters: "HengeParameters") -> Floats:
+    return capacity(window) / parameters.capacity_threshold
+
+
+def _by_queue(window: Window, parameters: "HengeParameters") -> Floats:
+    return max_by_node(window.layout, window.queue) / parameters.queue_threshold
+
+
+def _by_etp(window: Window, parameters: "HengeParameters") -> Floats:
     """Input over processing rate, relative to its threshold; but an operator with an ETP of 0 cannot
     change what the job puts out (Stela, section II-D), so while others can, it is passed over.
     """
+    threshold = parameters.rate_threshold
     asked, done = rates.input_rate(window), rates.processing_rate(window)
     layout = window.layout
     congested = congested_by_rates(asked, done, threshold)
@@ -59,6 +79,9 @@ def _by_etp(window: Window, threshold: float) -> Floats:
     return np.where(passed_over, 0.0, level)
 
 
+MEASURES: Final[dict[str, Measure]] = {CAPACITY: _by_capacity, "queue": _by_queue, "etp": _by_etp}
+
+
 @dataclass(frozen=True, slots=True)
 class Crowd:
     """How many machines are congested, of how many."""
@@ -71,7 +94,7 @@ class Crowd:
         return 2 * self.congested > self.machines
 
 
-def crowd(snapshots: Sequence[Snapshot], parameters: HengeParameters) -> Crowd:
+def crowd(snapshots: Sequence[Snapshot], parameters: "HengeParameters") -> Crowd:
     """By the mean load over some snapshots: a moment's load says little. Memory counts as well, as
     nearly full machines gain by a Reduction, too; a machine that nobody measured is not congested.
     """

@@ -31,6 +31,7 @@ from trilithon.policies.scene import Mode, Scene
 def run(scene: Scene, parameters: HengeParameters, memory: Memory) -> Sequence[Decision]:
     """One round. Changes the memory, which is the round's own copy."""
     teller = Teller(scene)
+    memory.keep_up_with(scene.now_s, parameters.blacklist_s, parameters.settle_most_s)
     found = view(scene, parameters, memory.from_s)
     if found is None:
         return ()
@@ -85,9 +86,11 @@ class _Round(Steps):
         standings = {
             j: self.scene.standings[j] for j in step.generations if j in self.scene.standings
         }
+        # A wish that is not repeated is withdrawn: also while another job of the step is under way.
+        wished = self.asked_again(step)
         if any(standing.in_flight for standing in standings.values()) and not self.overdue(step):
             return False
-        if self.asked_again(step):
+        if wished:
             return False
         done = [
             j for j, one in standings.items() if one.allocation.generation > step.generations[j]

@@ -133,6 +133,27 @@ class Memory:
         found: dict[str, Any] = _plain(self)
         return found
 
+    def keep_up_with(self, now_s: float, blacklist_s: float, hold_s: float) -> None:
+        """A clock that was set back must not leave times in the future behind, which would hold for as long as it
+        jumped.
+        """
+
+        def past(at_s: float | None) -> float | None:
+            return None if at_s is None else min(at_s, now_s)
+
+        self.from_s, self.met_since_s = past(self.from_s), past(self.met_since_s)
+        self.stuck_since_s = past(self.stuck_since_s)
+        self.hold_until_s = min(self.hold_until_s, now_s + hold_s)
+        self.blacklist = {
+            job: min(at_s, now_s + blacklist_s) for job, at_s in self.blacklist.items()
+        }
+        self.missed_s = {job: min(at_s, now_s) for job, at_s in self.missed_s.items()}
+        if self.step is not None:
+            self.step.at_s = min(self.step.at_s, now_s)
+        for known in self.jobs.values():
+            known.load_s, known.blind_s = past(known.load_s), past(known.blind_s)
+            known.back_s = past(known.back_s)
+
     def changed(self, job: str, before: Counts, after: Counts) -> None:
         """A job got other numbers of instances: every configuration needs to know what it had."""
         for place in self.history:

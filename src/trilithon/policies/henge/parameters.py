@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from trilithon.policies.henge.congestion import CAPACITY, MEASURES
 from trilithon.policies.parameters import Parameters, choice, parameter
 
 MAX_TOTAL: Final = "max_total"
 MAX_MIN: Final = "max_min"
-CAPACITY: Final = "capacity"
-QUEUE: Final = "queue"
-ETP: Final = "etp"
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class HengeParameters(Parameters):
         MAX_TOTAL, (MAX_TOTAL, MAX_MIN), "the most utility in all, or for who has the least (2)"
     )
     congestion: str = choice(
-        CAPACITY, (CAPACITY, QUEUE, ETP), "by what an operator is called congested (5.1)"
+        CAPACITY, MEASURES.keys(), "by what an operator is called congested (5.1)"
     )
     queue_threshold: float = parameter(
         100.0, "records", "above this queue of an instance, with `queue`", least=1

@@ -113,7 +113,7 @@ class Steps:
         back = {
             name: counts
             for name, counts in best.back.items()
-            if name in self.scene.standings and self.scene.standings[name].open
+            if name in self.scene.standings and self.scene.standings[name].mode is Mode.AUTO
         }
         now = {name: self.scene.standings[name].allocation for name in back}
         order = sorted(back, key=lambda n: (sum(back[n].values()) - now[n].instances, n))
@@ -140,10 +140,10 @@ class Steps:
                 counts,
                 Expectation("satisfaction", was, self.now_s + self.parameters.settle_most_s),
             )
-            for name, counts in self.possible(asked).items()
+            for name, counts in self.possible(self.heard(asked)).items()
         ]
-        if ids:
-            self.memory.cause = ids[0]
+        if asked:
+            self.memory.cause = ids[0] if ids else self.memory.cause
             self.begin(Kind.REVERSION, ids, sorted(back), asked)
 
     def possible(self, asked: Mapping[str, Counts]) -> dict[str, Counts]:
@@ -193,7 +193,7 @@ class Steps:
         standings = self.scene.standings
         changed = (standings[name].changed_s for name in step.asked if name in standings)
         last_s = max([step.at_s, *(at_s for at_s in changed if at_s is not None)])
-        if self.now_s - last_s >= self.parameters.settle_most_s:
+        if self.now_s - last_s >= self.parameters.settle_most_s + self.scene.cluster.down_delay_s:
             self.undone(step, left)
             return False
         reason = {Kind.REDUCTION: tell.REDUCTION, Kind.REVERSION: tell.REVERSION}[step.kind]

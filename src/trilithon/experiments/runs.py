@@ -224,7 +224,7 @@ class Runner:
             return allocated(scenario, of, found)
         # Where there is not enough for all, jobs that are alike may have to differ; and whatever the policy came to is
         # an allocation, too.
-        apart = Search(scenario, scenario.warm_up_s, most, apart=True)
+        apart = Search(scenario, scenario.warm_up_s, most // 3, apart=True)
         starts = [alike.of_each(found), self.ended(scenario, parameters)]
         return allocated(scenario, apart.groups, apart.best(starts))
 

@@ -331,7 +331,8 @@ def test_runs_on_spark_have_a_part_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = {tenant.job.id: 0.1 * i for i, tenant in enumerate(TENANTS, start=5)}
-    ran = [Result("henge", 0.9, 0.7, 12, shares), Result("none", 0.5, 0.25, 0, shares)]
+    hours = [1.0] * 47 + [0.9]
+    ran = [Result("henge", 0.9, 0.7, 12, shares, hours), Result("none", 0.5, 0.25, 0, shares)]
     monkeypatch.setattr(spark_diurnal, "run", lambda _tell: ran)
     path = tmp_path / "page.md"
     write(beside(path), replace(whole(), spark=[Result("henge", 0.1, 0.1, 1, shares)]))
@@ -339,8 +340,8 @@ def test_runs_on_spark_have_a_part_of_the_page(
     assert done.exit_code == 0, done.output
     assert "worst tenth" in done.stdout
     text = path.read_text(encoding="utf-8")
-    assert "| henge | 90.0 % | 70.0 % | 12 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in text
-    assert "| none | 50.0 % | 25.0 % | 0 |" in text
+    assert "| henge | 90.0 % | 70.0 % | 12 | 1 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in text
+    assert "| none | 50.0 % | 25.0 % | 0 | 0 |" in text
     assert "| henge | 10.0 % | 10.0 % | 1 |" not in text
     assert "## priorities" in text
     assert read(beside(path)).spark == ran

@@ -6,7 +6,7 @@ from typing import Final
 from trilithon.experiments.henge.catalogue import EXPERIMENTS
 from trilithon.experiments.henge.mixes import FIRST, TRIED, Ranking
 from trilithon.experiments.henge.moved import WAYS, Moved
-from trilithon.experiments.henge.reasons import REASONS
+from trilithon.experiments.henge.reasons import ON_SPARK, REASONS
 from trilithon.experiments.henge.results import Whole
 from trilithon.experiments.henge.spark_diurnal import HOURS, LENGTH_S, SPARE, WARM_S, Result
 from trilithon.experiments.henge.suite import Beside, Outcome, Summary
@@ -14,6 +14,8 @@ from trilithon.experiments.runs import MOST_TRIED, Steering
 from trilithon.experiments.tenants import TENANTS, slots
 
 COMMAND: Final = "trilithon experiment henge"
+# An hour of the traces in which more than chance was missed.
+LOW: Final = 0.95
 _UNITS: Final = {"s": " s", "h": " h", "ratio": "", "times": " ×"}
 HEAD: Final = f"""# Henge's experiments
 
@@ -37,7 +39,7 @@ from one each, the busiest operator of a job that misses its intent gets more un
 begins with the best allocation that a search finds for the whole run, which knows all of it in advance: a hill
 climb over all operators, from the manual one and from one for the highest load, in which jobs that are alike have the
 same numbers; and where that does not meet all intents, another from the better of that and what Henge came to, in which
-they may differ. A search tries at most {MOST_TRIED} allocations, so the best that there is may be better. Satisfaction is the share of
+they may differ. A climb tries at most {MOST_TRIED} allocations, so the best that there is may be better. Satisfaction is the share of
 the maximum utility that is reached.
 """
 
@@ -194,6 +196,7 @@ def _spark(found: Sequence[Result]) -> str:
             number(one.satisfaction, "ratio"),
             number(one.worst_tenth, "ratio"),
             str(one.actions),
+            str(sum(share < LOW for share in one.by_hour)),
             *(number(one.by_job[job], "ratio") for job, _ in jobs),
         )
         for one in found
@@ -210,7 +213,8 @@ def _spark(found: Sequence[Result]) -> str:
                 "paper's; the rest is as it is. `threshold` raises the busiest operator of a job that misses a latency, and "
                 "under `none` every job stays as it began. Satisfaction is the mean over the run, the worst tenth is "
                 "what nine tenths of the time exceeded, and jobs are told with their priorities "
-                f"(`{COMMAND} spark-diurnal`):\n"
+                f"(`{COMMAND} spark-diurnal --into docs/results/henge.md`, an hour on an otherwise idle machine; not "
+                "part of `all`):\n"
             ),
             _table(
                 (
@@ -218,10 +222,12 @@ def _spark(found: Sequence[Result]) -> str:
                     "satisfaction",
                     "worst tenth",
                     "actions",
+                    f"hours below {100 * LOW:.0f} %",
                     *(f"{job} ({priority:g})" for job, priority in jobs),
                 ),
                 rows,
             ),
+            f"{ON_SPARK}\n",
         ]
     )
 

@@ -88,7 +88,7 @@ def snapshots(jobs: int, random: np.random.Generator) -> tuple[Snapshot, Snapsho
             incarnation=np.zeros(edges), senders=np.full(edges, 4.0),
             idle_transport_s=np.full(edges, 1e-3), emitted=grown(24_000, edges),
             taken=grown(24_000, edges), parked_s=grown(20, edges), transfers=grown(1000, edges),
-            channel_s=grown(20, edges), batching_s=grown(5, edges),
+            channel_s=grown(20, edges), batching_s=grown(5, edges), clock_error_s=np.zeros(edges),
         ),
         sources=Sources.of(jobs, incarnation=np.zeros(jobs), arrived=grown(24_000, jobs),
                            taken=grown(24_000, jobs)),

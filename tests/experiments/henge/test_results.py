@@ -340,7 +340,9 @@ def test_runs_on_spark_have_a_part_of_the_page(
     assert done.exit_code == 0, done.output
     assert "worst tenth" in done.stdout
     text = path.read_text(encoding="utf-8")
-    assert "| henge | 90.0 % | 70.0 % | 12 | 1 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in text
+    assert (
+        "| henge | 90.0 % | 70.0 % | 12 | 1 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in text
+    )
     assert "| none | 50.0 % | 25.0 % | 0 | 0 |" in text
     assert "| henge | 10.0 % | 10.0 % | 1 |" not in text
     assert "## priorities" in text

@@ -179,10 +179,10 @@ def tasks(form: ChosenForm) -> tuple[list[Task], list[str]]:
     unmoved = []
     for path in numbers(form):
         places = [run for run in RUNS if plays_a_part(path, form, variant_of(*run))]
-        factors = [factor for factor in FACTORS if moved(form, path, factor) is not None]
         chosen = [run for run in places if run in (places[0], TIGHT)]
+        factors = [f for f in FACTORS if chosen and moved(form, path, f) is not None]
         found += [Task(*run, path, factor) for run in chosen for factor in factors]
-        if not (places and factors):
+        if not factors:
             unmoved.append(path)
     for run in CHANGING:
         found += [Task(*run, f"{path}={w}", 1.0) for path, words in WORDS.items() for w in words]

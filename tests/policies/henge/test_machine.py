@@ -36,6 +36,23 @@ def harmful(name: str, **settings: object) -> Law:
     return Law(job, lambda p: 8.0 * p["work"], lambda _: {"work": 0.6})
 
 
+def rivals(capacity: float) -> tuple[Law, Law]:
+    """A job that nothing helps, and one that matters more and meets its intent with all that it has and no less."""
+    poor = constant(line("poor", initial=2), 1000, work=capacity)
+    rich = constant(line("rich", priority=50, initial=20), 20)
+    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    return poor, rich
+
+
+def all_or_nothing(initial: int) -> Law:
+    """A job that less than six instances do not help at all."""
+    return Law(
+        line("poor", initial=initial),
+        lambda p: 20.0 if p["work"] >= 6 else 1000.0,
+        lambda p: {"work": min(1.0, 2 / p["work"])},
+    )
+
+
 def test_nothing_is_done_before_a_whole_window_was_seen() -> None:
     henge = run(shared(line("a"), 8))
     assert henge.rounds(START - 1) == []
@@ -277,9 +294,7 @@ def test_when_no_action_is_left_the_best_of_the_history_comes_back() -> None:
 
 def test_a_reversion_gives_back_before_it_takes() -> None:
     """What one got did not help it, and who gave is worse off; slots suffice only in one order."""
-    poor = constant(line("poor", initial=2), 1000, work=1.0)
-    rich = constant(line("rich", priority=50, initial=20), 20)
-    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    poor, rich = rivals(1.0)
     henge = run(poor, rich, slots=22)
     henge.until(tell.REDUCTION)
     assert henge.until(tell.RECONFIGURATION).job == "t/poor"
@@ -295,9 +310,7 @@ def test_a_reversion_gives_back_before_it_takes() -> None:
 
 def test_a_reversion_gets_through_a_guard_that_delays_and_takes_small_steps() -> None:
     """Fewer only after a minute and by half at a time, more by twice, each after half a minute."""
-    poor = constant(line("poor", initial=2), 1000, work=0.8)
-    rich = constant(line("rich", priority=50, initial=20), 20)
-    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    poor, rich = rivals(0.8)
     henge = run(poor, rich, slots=22, guard=Guard(Rules()))
     henge.until(tell.REDUCTION)
     assert henge.until(tell.RECONFIGURATION).job == "t/poor"
@@ -311,9 +324,7 @@ def test_a_reversion_gets_through_a_guard_that_delays_and_takes_small_steps() ->
 
 
 def test_what_a_reversion_could_not_bring_back_is_told_once() -> None:
-    poor = constant(line("poor", initial=2), 1000, work=0.8)
-    rich = constant(line("rich", priority=50, initial=20), 20)
-    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    poor, rich = rivals(0.8)
     henge = run(poor, rich, slots=22)
     henge.until(tell.REVERSION)
     henge.cluster.held["t/rich"] = "QUIET_HOURS"
@@ -339,11 +350,7 @@ def test_configurations_are_compared_by_the_jobs_that_count_in_both() -> None:
 
 def test_who_got_less_than_was_meant_for_it_is_not_blacklisted() -> None:
     """One slot of the many that it needs brings next to nothing; with more it would do."""
-    poor = Law(
-        line("poor", initial=2),
-        lambda p: 20.0 if p["work"] >= 6 else 1000.0,
-        lambda p: {"work": min(1.0, 2 / p["work"])},
-    )
+    poor = all_or_nothing(2)
     rich = constant(line("rich", priority=10, initial=19), 20)
     henge = run(poor, rich, slots=22)
     henge.until(tell.CONVERGED_MET)
@@ -352,11 +359,7 @@ def test_who_got_less_than_was_meant_for_it_is_not_blacklisted() -> None:
 
 
 def test_who_the_guard_gives_less_than_was_decided_is_not_blacklisted() -> None:
-    poor = Law(
-        line("poor", initial=1),
-        lambda p: 20.0 if p["work"] >= 6 else 1000.0,
-        lambda p: {"work": min(1.0, 2 / p["work"])},
-    )
+    poor = all_or_nothing(1)
     henge = run(poor, guard=Guard(Rules()))
     henge.until(tell.CONVERGED_MET)
     assert tell.BLACKLISTED not in reasons(henge.decisions)
@@ -372,9 +375,7 @@ def test_nobody_gives_up_instances_for_a_job_that_only_gets_advice() -> None:
 
 
 def test_a_reversion_does_not_count_on_slots_that_somebody_else_keeps() -> None:
-    poor = constant(line("poor", initial=2), 1000, work=1.0)
-    rich = constant(line("rich", priority=50, initial=20), 20)
-    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    poor, rich = rivals(1.0)
     henge = run(poor, rich, slots=22)
     henge.until(tell.BLACKLISTED)
     henge.cluster.held["t/poor"] = "QUIET_HOURS"
@@ -385,9 +386,7 @@ def test_a_reversion_does_not_count_on_slots_that_somebody_else_keeps() -> None:
 
 def test_a_reversion_waits_for_a_job_that_cools_down() -> None:
     """Its last change was a moment ago: a guard grants nothing now, and will later."""
-    poor = constant(line("poor", initial=2), 1000, work=0.8)
-    rich = constant(line("rich", priority=50, initial=20), 20)
-    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
+    poor, rich = rivals(0.8)
     limits = Limits(cool_down_s=120.0, down_delay_s=0.0, down_factor=0.1, up_factor=10)
     henge = run(poor, rich, slots=22, guard=Guard(Rules(limits=limits)))
     henge.until(tell.REVERSION)

@@ -43,17 +43,13 @@ REASONS: Final[dict[tuple[str, str], str]] = {
     ("cost", "satisfaction at 40 %"): (
         "Five jobs need 4.6 cores at the rate that was chosen by figure 15, and 40 % of ten cores are four: no "
         "division carries all of them. Henge keeps one job at its maximum; the others fall behind, and the latency of "
-        "a job that falls behind is worth nothing."
+        "a job that falls behind is worth nothing. The search, which may begin where Henge ended, finds nothing better."
     ),
     ("cpu-spike", "first converged by"): (
         "Jobs are changed one after the other, each watched for a minute, so eight of them take eight minutes; the "
         "paper's figure has all of them converged 100 s after Henge began."
     ),
     ("cpu-spike", "jobs reduced"): _NOBODY_TO_TAKE_FROM,
-    (
-        "reduction",
-        "the share that neither misses intents nor does too little",
-    ): _NOBODY_TO_TAKE_FROM,
     ("stateful", "longer with state"): (
         "Each job needs one Reconfiguration here instead of four or five, so most of the time is waiting for its turn: "
         "the stateless ones, whose promise is stricter, have the lower utility and go first. Of the difference "

@@ -29,6 +29,7 @@ def resolve(daemon: Client, name: str) -> str:
 
 
 def one_of(found: Sequence[str], name: str) -> str:
+    """Of these names the one that is meant, whole or without its tenant."""
     matching = [one for one in found if name in {one, one.partition("/")[2]}]
     if len(matching) != 1:
         known = ", ".join(found) or "none"
@@ -61,19 +62,19 @@ def apply(
                 results.append(told)
                 continue
             results.append(daemon.post("/jobs", {**given, "mode": mode}))
-        ended = []
+        ended: dict[str, dict[str, Any] | None] = {}
         if wait and not dry_run:
-            ended = [_await(daemon, job.id, {"running", "not started", "failed"}) for job in jobs]
+            states = {"running", "not started", "failed"}
+            ended = {job.id: _await(daemon, job.id, states) for job in jobs}
     answer(output, results, lambda console: _tell(results, console))
     wanted = {one["job"]: one.get("generation") for one in results}
-    failed = [
-        one
-        for one in ended
-        if one is None or one["state"] != "running" or one["generation"] != wanted[one["job"]]
-    ]
-    for one in failed:
-        told = "It is gone." if one is None else f"{one['job']}: {one['state']}. {one['problem']}"
-        message_console().print(Text(told, "red"), soft_wrap=True)
+    failed = {
+        name: "gone." if one is None else f"{one['state']}. {one['problem']}"
+        for name, one in ended.items()
+        if one is None or one["state"] != "running" or one["generation"] != wanted[name]
+    }
+    for name, how in failed.items():
+        message_console().print(Text(f"{name}: {how}", "red"), soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 

@@ -56,10 +56,8 @@ class Expectations:
 def _values(window: Window) -> dict[str, Floats]:
     """What may be expected of each job; `satisfaction` is that of the whole cluster."""
     found = outcome(window)
-    known = ~np.isnan(found.utility)
-    most = np.array([window.jobs[name].intent.max_utility for name in window.layout.jobs])
-    share = found.utility[known].sum() / most[known].sum() if most[known].sum() > 0 else np.nan
-    return {**found.values, "satisfaction": np.full(len(known), share)}
+    whole = np.full(len(window.layout.jobs), found.cluster_satisfaction)
+    return {**found.values, "satisfaction": whole}
 
 
 def _value(window: Window, values: Mapping[str, Floats], job: str, metric: str) -> float | None:

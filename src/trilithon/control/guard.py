@@ -128,9 +128,10 @@ class Guard:
 
     def _room(self, scene: Scene) -> tuple[int | None, dict[str, int]]:
         """The free slots of the cluster, and of each tenant that has a quota."""
-        left = {
-            tenant: quota - scene.used_by(tenant) for tenant, quota in self.rules.quotas.items()
-        }
+        used = dict(scene.cluster.unseen)
+        for standing in scene.standings.values():
+            used[standing.tenant] = used.get(standing.tenant, 0) + standing.allocation.instances
+        left = {tenant: quota - used.get(tenant, 0) for tenant, quota in self.rules.quotas.items()}
         return scene.cluster.slots_free, left
 
     def _one(self, turn: _Turn, decision: Decision) -> Ruling:

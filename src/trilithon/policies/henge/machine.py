@@ -151,9 +151,7 @@ class _Round(Steps):
         """What a Reconfiguration brought: to the job, and to the cluster."""
         job = next(iter(step.generations))
         now = self.utilities()
-        common = sorted(set(step.before) & set(now))
-        before = self.view.goal({name: step.before[name] for name in common}, self.parameters)
-        after = self.view.goal({name: now[name] for name in common}, self.parameters)
+        before, after = self.then_and_now(step.before)
         self.record()
         if job in now and job in step.before:
             self.maybe_blacklist(job, step, now[job])
@@ -203,9 +201,7 @@ class _Round(Steps):
         memory, now = self.memory, self.utilities()
         if memory.baseline is None:
             memory.baseline = now
-        common = sorted(set(memory.baseline) & set(now))
-        before = self.view.goal({name: memory.baseline[name] for name in common}, self.parameters)
-        after = self.view.goal({name: now[name] for name in common}, self.parameters)
+        before, after = self.then_and_now(memory.baseline)
         numbers = {"before": before, "after": after}
         if self.fell(before, after, self.parameters.drop):
             memory.forget()

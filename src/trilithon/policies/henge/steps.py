@@ -240,18 +240,27 @@ class Steps:
         utilities = self.utilities()
         short = {n: u for n, u in utilities.items() if u < self.view.jobs[n].max_utility}
         without = sorted(set(self.scene.standings) - set(utilities))
-        now = Place(self.goal(), self.now_s, short=short, without=without)
+        goal = self.view.goal(utilities, self.parameters)
+        now = Place(goal, self.now_s, short=short, without=without)
         self.memory.record(now, self.parameters.history)
 
     def beside(self, place: Place) -> tuple[float, float]:
         """What a configuration was worth and what that of now is, by the jobs that count in both."""
-        now = self.utilities()
-        common = [name for name in now if name not in place.without]
-        was = {name: place.short.get(name, self.view.jobs[name].max_utility) for name in common}
-        return (
-            self.view.goal(was, self.parameters),
-            self.view.goal({name: now[name] for name in common}, self.parameters),
+        without, jobs = set(place.without), self.view.jobs
+        return self.then_and_now(
+            {
+                name: place.short.get(name, jobs[name].max_utility)
+                for name in self.utilities()
+                if name not in without
+            }
         )
+
+    def then_and_now(self, then: Mapping[str, float]) -> tuple[float, float]:
+        """The goal with the utilities of another time and with those of now, by the jobs that are in both."""
+        now = self.utilities()
+        common = sorted(set(then) & set(now))
+        before, after = ({name: one[name] for name in common} for one in (then, now))
+        return self.view.goal(before, self.parameters), self.view.goal(after, self.parameters)
 
     def best(self) -> Place | None:
         """The configuration that was worth the most more than that of now, the latest of several."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.control.scene import World
+
 MEMORY = Path("/dev/shm")  # noqa: S108 - only what is deleted after the test
 
 
@@ -21,3 +23,11 @@ def tmp_path() -> Iterator[Path]:
     folder = quick_folder()
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    found = World(tmp_path)
+    yield found
+    assert found.journal is not None
+    found.journal.close()

@@ -8,17 +8,17 @@ Prints the time and the peak of memory per file; refusing takes at most 100 ms o
 import time
 import tracemalloc
 
-from tests.spec.test_build import GOOD
-from tests.spec.test_reader import HOSTILE
+from tests.spec.test_job_builder import GOOD
+from tests.spec.test_yaml_reader import HOSTILE
 from trilithon.errors import InvalidJob
-from trilithon.spec.expressions import parse
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
+from trilithon.spec.sql_expressions import parse_expression
 
 
 def attempt(text: str) -> str:
-    parse.cache_clear()
+    parse_expression.cache_clear()
     try:
-        loads(text)
+        parse_job(text)
     except InvalidJob as error:
         return error.problems[0].code
     return "read"

@@ -10,7 +10,7 @@ import pytest
 
 from tools import reference
 from trilithon.recording.files import loads
-from trilithon.spec.load import loads as load_job
+from trilithon.spec.job_file import parse_job
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(page for glob in ("*.md", "docs/**/*.md", "src/**/*.md") for page in ROOT.glob(glob))
@@ -43,7 +43,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 def test_the_job_in_the_docs_is_a_good_one() -> None:
     page = (ROOT / "docs/concepts/jobs.md").read_text(encoding="utf-8")
-    assert load_job(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]).id == "ads/pageload"
+    assert parse_job(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0]).id == "ads/pageload"
 
 
 def test_the_snapshot_in_the_docs_is_the_example_and_prints_what_is_shown() -> None:

@@ -10,7 +10,7 @@ import pytest
 from trilithon import pipelines as tp
 from trilithon.errors import InvalidJob
 from trilithon.model.job import Grouping, Job
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
 
 TEMPLATES = resources.files("trilithon.cli") / "templates"
 
@@ -18,7 +18,7 @@ TEMPLATES = resources.files("trilithon.cli") / "templates"
 def test_the_two_examples_are_the_same_job(tmp_path: Path) -> None:
     written = tmp_path / "job.py"
     written.write_text((TEMPLATES / "job.py.txt").read_text())
-    assert runpy.run_path(str(written))["job"] == loads((TEMPLATES / "job.yaml").read_text())
+    assert runpy.run_path(str(written))["job"] == parse_job((TEMPLATES / "job.yaml").read_text())
 
 
 @pytest.fixture(autouse=True)

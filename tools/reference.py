@@ -16,14 +16,14 @@ from trilithon.model.columns import TABLES
 from trilithon.policies import registry
 from trilithon.policies.parameters import Described
 from trilithon.service import api
-from trilithon.spec import build, functions, options, schema
+from trilithon.spec import functions, job_builder, json_schema, kafka_options
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make reference` from the code; change it there. -->\n"
 
 
 def problems() -> str:
-    rows = sorted({**validation.CODES, **build.CODES}.items())
+    rows = sorted({**validation.CODES, **job_builder.CODES}.items())
     engine = sorted(compiler.CODES.items())
     return (
         f"# Problems\n{NOTE}\n"
@@ -52,8 +52,8 @@ def allowed() -> str:
         "- `work(ms)`: uses the CPU for that long.\n- `wait(ms)`: waits for that long.\n\n"
         "## Options of a Kafka source\n\n"
         "Brokers, security and everything else belong to the engine, not to a job.\n\n"
-        f"{listed(options.SOURCE)}\n"
-        f"## Options of a Kafka sink\n\n{listed(options.SINK)}"
+        f"{listed(kafka_options.SOURCE_OPTIONS)}\n"
+        f"## Options of a Kafka sink\n\n{listed(kafka_options.SINK_OPTIONS)}"
     )
 
 
@@ -147,7 +147,7 @@ def files() -> dict[Path, str]:
         reference / "columns.md": columns(),
         reference / "cli.md": commands(),
         reference / "control.md": control(),
-        ROOT / "src" / "trilithon" / "spec" / schema.FILE: schema.render(),
+        ROOT / "src" / "trilithon" / "spec" / json_schema.FILE: json_schema.render(),
     }
 
 

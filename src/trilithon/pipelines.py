@@ -31,7 +31,7 @@ from typing import Any, overload
 from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Job
 from trilithon.model.utility import UTILITIES, Utilities
-from trilithon.spec.build import build
+from trilithon.spec.job_builder import build_job
 
 __all__ = [
     "Rows",
@@ -333,7 +333,7 @@ def job(
     optional = {"bounds": bounds, "trigger": trigger, "dead_letter_topic": dead_letter_topic}
     data |= {key: value for key, value in optional.items() if value is not None}
     try:
-        return build(data, utilities)
+        return build_job(data, utilities)
     except InvalidJob as error:
         raise InvalidJob(
             [_located(problem, registry, place) for problem in error.problems], name

@@ -24,7 +24,7 @@ from trilithon.experiments.tenants import Look, rules
 from trilithon.model.job import Job
 from trilithon.policies.scene import Mode
 from trilithon.service.daemon import daemon
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -39,7 +39,7 @@ QUICK = {
 
 
 def job_named(name: str, priority: float, instances: int) -> Job:
-    return loads(f"""
+    return parse_job(f"""
 tenant: {name}
 name: {name}
 sources:

@@ -17,7 +17,7 @@ from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
 from trilithon.service.api import ADDRESSES, api
 from trilithon.service.daemon import Daemon, daemon, publish, published, withdraw
 from trilithon.service.reattach import ReattachingEngine
-from trilithon.spec.dump import dump
+from trilithon.spec.dump import dump_job
 
 JOB = chain()
 PATIENCE_S = 30.0
@@ -38,7 +38,7 @@ def state(client: TestClient, name: str = JOB.id) -> str:
 
 
 def apply(client: TestClient, job: Any = JOB, **more: Any) -> Any:
-    return client.post("/jobs", json={"spec": dump(job), **more})
+    return client.post("/jobs", json={"spec": dump_job(job), **more})
 
 
 def test_a_job_is_applied_runs_is_rescaled_and_explained(

@@ -29,8 +29,8 @@ from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.job import Job, Parallelism
 from trilithon.policies.scene import Mode
 from trilithon.service.daemon import Daemon, daemon
-from trilithon.spec.dump import dump
-from trilithon.spec.load import loads
+from trilithon.spec.dump import dump_job
+from trilithon.spec.job_file import parse_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -47,7 +47,7 @@ Looked = tuple[Daemon, RemoteEngine]
 
 def job_named(name: str) -> Job:
     """An instance of `slow` is good for about 90 records/s."""
-    return loads(f"""
+    return parse_job(f"""
 name: {name}
 sources:
   - name: in
@@ -203,7 +203,7 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
 ) -> None:
     job = job_named("orphaned")
     create_topics(broker, [job])
-    (state / "job.json").write_text(json.dumps(dump(job)))
+    (state / "job.json").write_text(json.dumps(dump_job(job)))
     first = serve(state)
     second = None
     try:
@@ -249,7 +249,7 @@ def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
     """The next life of the job goes on from its checkpoint: what was not committed comes again."""
     job = job_named("bereft")
     create_topics(broker, [job])
-    (state / "job.json").write_text(json.dumps(dump(job)))
+    (state / "job.json").write_text(json.dumps(dump_job(job)))
     daemon_ = serve(state, "--master", "local[16]", "--kafka", broker.servers, "--with-jobs")
     try:
         [host_] = children(daemon_.pid)

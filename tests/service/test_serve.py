@@ -21,7 +21,7 @@ from trilithon.engines.host import Host
 from trilithon.errors import DaemonRuns, DaemonUnreachable, NeedsNewCheckpoint, NotFound
 from trilithon.model.job import Job
 from trilithon.model.report import Report
-from trilithon.spec.dump import dump
+from trilithon.spec.dump import dump_job
 
 JOB = chain()
 RULES = """
@@ -123,7 +123,7 @@ def cli(*arguments: str) -> Any:
 
 def write(folder: Path, job: Job) -> str:
     path = folder / f"{job.name}.yaml"
-    path.write_text(json.dumps(dump(job)))
+    path.write_text(json.dumps(dump_job(job)))
     return str(path)
 
 
@@ -164,7 +164,7 @@ def test_a_new_version_that_needs_a_new_checkpoint_has_to_be_meant(
     serving: Serving, cluster: LiveCluster, tmp_path: Path
 ) -> None:
     cli("job", "apply", write(tmp_path, JOB), "--wait")
-    data = dump(JOB)
+    data = dump_job(JOB)
     data["sources"][0]["options"]["subscribe"] = "elsewhere"
     path = tmp_path / "other.yaml"
     path.write_text(json.dumps(data))

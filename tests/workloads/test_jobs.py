@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trilithon.engines.spark.compiler import plan_chain
-from trilithon.spec.load import load
+from trilithon.spec.job_file import load_job
 
 FOLDER = Path(str(resources.files("trilithon.workloads") / "jobs"))
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -24,7 +24,7 @@ def test_the_papers_jobs_are_there() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_job_is_a_good_chain(file: Path) -> None:
-    job = load(file)
+    job = load_job(file)
     assert job.name == file.stem
     assert job.intent.thresholds
     for operator in job.operators:
@@ -33,7 +33,7 @@ def test_a_job_is_a_good_chain(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_job_is_one_that_spark_can_run(file: Path) -> None:
-    job = load(file)
+    job = load_job(file)
     chain = plan_chain(job)
     assert chain.names[1:] == tuple(operator.name for operator in job.operators)
     assert chain.tasks_per_stage[1:] == tuple(o.parallelism.max for o in job.operators)

@@ -14,7 +14,7 @@ from trilithon.cli.jobs import jobs_in
 from trilithon.cli.output import Format, Output, answer, message_console, table
 from trilithon.errors import NotFound
 from trilithon.policies.scene import Mode
-from trilithon.spec.dump import dump
+from trilithon.spec.dump import dump_job
 
 app = typer.Typer(help="Jobs of the daemon.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)]
@@ -55,7 +55,7 @@ def apply(
     results: list[dict[str, Any]] = []
     with client() as daemon:
         for job in jobs:
-            given = {"spec": dump(job), "anew": anew}
+            given = {"spec": dump_job(job), "anew": anew}
             told = daemon.post("/jobs", {**given, "dry_run": True})
             message_console().print(Text(f"{job.id}: {told['told']}", "dim"))
             if dry_run:

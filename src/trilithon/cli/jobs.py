@@ -7,7 +7,7 @@ from pathlib import Path
 from trilithon import pipelines
 from trilithon.errors import FileUnreadable, InvalidJob, Problem, TrilithonError
 from trilithon.model.job import Job
-from trilithon.spec.load import load
+from trilithon.spec.job_file import load_job
 
 
 def jobs_in(path: Path) -> list[Job]:
@@ -15,7 +15,7 @@ def jobs_in(path: Path) -> list[Job]:
     daemon: what is handed on is data.
     """
     if path.suffix != ".py":
-        return [load(path)]
+        return [load_job(path)]
     if not path.is_file():
         why = "it is a folder" if path.is_dir() else "no such file"
         raise FileUnreadable(f"{path} cannot be read: {why}.", "Check the name.")

@@ -8,7 +8,7 @@ import typer
 
 from trilithon import folders
 from trilithon.cli.settings import given_numbers, given_settings, read_settings
-from trilithon.spec.durations import seconds
+from trilithon.spec.durations import parse_seconds
 
 if TYPE_CHECKING:
     from trilithon.engines.spark.application import Setup
@@ -40,7 +40,7 @@ SparkSettings = Annotated[
 def span(text: str) -> float:
     """A span of time in an option, above 0."""
     try:
-        found = seconds(text)
+        found = parse_seconds(text)
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from error
     if found <= 0:

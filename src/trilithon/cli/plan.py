@@ -8,7 +8,7 @@ from rich.text import Text
 from trilithon.cli.draw import draw_graph
 from trilithon.engines.spark.stall import below_floor, floor_ms, stall_s
 from trilithon.model.job import Edge, Grouping, Job, Kind, Operator
-from trilithon.spec.durations import text
+from trilithon.spec.durations import format_duration
 
 
 def plan(job: Job) -> dict[str, Any]:
@@ -18,14 +18,14 @@ def plan(job: Job) -> dict[str, Any]:
         "job": job.id,
         "instances": job.instances,
         "tasks": job.tasks,
-        "batch": text(job.batch_s),
+        "batch": format_duration(job.batch_s),
         "stall_ms": round(1000 * stall_s(job.tasks)),
         "floor_p99_ms": round(floor_ms(job, 0.99)),
         "intent": {
             "max_utility": job.intent.max_utility,
             "thresholds": [str(threshold) for threshold in job.intent.thresholds],
             "constraints": [
-                f"mean latency ≤ {c.mean_latency_ms:g} ms over {text(c.over_s)} of "
+                f"mean latency ≤ {c.mean_latency_ms:g} ms over {format_duration(c.over_s)} of "
                 + ", ".join(str(part) for part in c.sequence)
                 for c in job.intent.constraints
             ],

@@ -34,7 +34,7 @@ from trilithon.errors import HostUnreachable, InvalidSetting
 from trilithon.service.daemon import calm_collector, daemon, publish, withdraw
 from trilithon.service.keeper import HostKeeper
 from trilithon.service.reattach import ReattachingEngine
-from trilithon.spec.reader import read_file
+from trilithon.spec.yaml_reader import read_yaml_file
 
 
 def host_command(
@@ -86,7 +86,7 @@ def serve_command(
 
     from trilithon.service.api import api  # noqa: PLC0415
 
-    rules = Rules() if rules_file is None else Rules.of(read_file(rules_file).data)
+    rules = Rules() if rules_file is None else Rules.of(read_yaml_file(rules_file).data)
     failpoints.arm_from_environment()
     folder = folders.state() / "daemon"
     command = _host(master, slots, kafka, kafka_settings, executors, spark_settings)

@@ -14,7 +14,7 @@ from trilithon.model.job import Job, Operator, Parallelism, Work
 from trilithon.scenarios import shipped
 from trilithon.scenarios.forms import ChosenForm, HengeForm
 from trilithon.scenarios.scenario import Fed, Scenario, assumed_of, storm_of
-from trilithon.spec.build import profile_of
+from trilithon.spec.job_builder import profile_of
 from trilithon.workloads import shapes, trace
 
 TENANT: Final = "papers"

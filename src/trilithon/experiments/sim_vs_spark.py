@@ -30,7 +30,7 @@ from trilithon.model.snapshot import Snapshot
 from trilithon.recording.parquet import Recorder
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import Part
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
 from trilithon.workloads.load import generate
 from trilithon.workloads.records import Records
 from trilithon.workloads.shapes import Constant, Phases, Shape
@@ -93,7 +93,7 @@ class Recorded:
 def job_of(case: Case) -> Job:
     """The job of a case, each operator with one instance, and batches that end within the run."""
     file = resources.files("trilithon.workloads") / "jobs" / f"{case.file}.yaml"
-    job = loads(file.read_text(encoding="utf-8").replace(*case.instead))
+    job = parse_job(file.read_text(encoding="utf-8").replace(*case.instead))
     operators = tuple(
         replace(o, profile=None, parallelism=replace(o.parallelism, initial=1, max=4))
         for o in job.operators

@@ -19,7 +19,7 @@ from trilithon.errors import InvalidLoad
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job, Operator
 from trilithon.policies.scene import Mode
-from trilithon.spec.load import load
+from trilithon.spec.job_file import load_job
 
 ENDING_S: Final = 20
 
@@ -40,7 +40,7 @@ class Tenant:
     @property
     def job(self) -> Job:
         file = resources.files("trilithon.workloads") / "jobs" / f"{self.file}.yaml"
-        found = load(Path(str(file)))
+        found = load_job(Path(str(file)))
         return replace(
             found,
             tenant=self.name,

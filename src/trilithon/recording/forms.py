@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
-from trilithon.spec.fields import IntentForm
+from trilithon.spec.fields import IntentSpec
 
 SNAPSHOT = "trilithon-snapshot/1"
 SERIES = "trilithon-series/1"
@@ -95,7 +95,7 @@ class JobForm(Form):
     tenant: str = "default"
     name: str
     spec: dict[str, Any] | None = None
-    intent: IntentForm | None = None
+    intent: IntentSpec | None = None
     sources: list[SourceForm]
     operators: list[OperatorForm]
     edges: list[EdgeForm]

@@ -16,9 +16,9 @@ from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.model.snapshot import Snapshot, present
 from trilithon.model.validation import validate_shape
 from trilithon.recording.forms import SNAPSHOT, JobForm, Measured, SinkForm, SnapshotForm
-from trilithon.spec.build import build, intent_of, path_of
-from trilithon.spec.dump import dump, dump_intent
-from trilithon.spec.fields import IntentForm
+from trilithon.spec.dump import dump_intent, dump_job
+from trilithon.spec.fields import IntentSpec
+from trilithon.spec.job_builder import build_job, intent_of, path_of
 
 T = TypeVar("T", bound=Columns)
 HINT = "docs/concepts/snapshots.md describes the form."
@@ -118,7 +118,7 @@ def _histogram(sink: SinkForm | None) -> dict[int, float] | None:
 def job_to_json(job: Job) -> dict[str, Any]:
     """A job as data: its file where that is known, its shape and its intent where it is not."""
     if all(source.schema for source in job.sources):
-        return {"tenant": job.tenant, "name": job.name, "spec": dump(job)}
+        return {"tenant": job.tenant, "name": job.name, "spec": dump_job(job)}
     data: dict[str, Any] = {
         "tenant": job.tenant,
         "name": job.name,
@@ -149,7 +149,7 @@ def _job(form: JobForm) -> Job:
     if form.spec is None:
         return _measured_job(form)
     try:
-        job = build(form.spec)
+        job = build_job(form.spec)
     except InvalidJob as error:
         raise InvalidRecording(
             f"The spec of {form.name!r}: {error.problems[0]}", "Mend it."
@@ -183,7 +183,7 @@ def _measured_job(form: JobForm) -> Job:
         ),
         edges=tuple(Edge(e.from_, e.to, Grouping(e.grouping)) for e in form.edges),
         sinks=tuple(Sink(sink.name, (), sink.weight) for sink in form.sinks),
-        intent=intent_of(form.intent or IntentForm()),
+        intent=intent_of(form.intent or IntentSpec()),
     )
     if problems := validate_shape(job):
         raise InvalidRecording(f"The job {form.name!r}: {problems[0]}", HINT)

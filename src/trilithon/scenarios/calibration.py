@@ -26,7 +26,7 @@ from trilithon.model.profile import Profile
 from trilithon.model.series import Series, Window
 from trilithon.model.sketches import value_of
 from trilithon.model.snapshot import Snapshot
-from trilithon.spec.reader import read_file
+from trilithon.spec.yaml_reader import read_yaml_file
 
 FORMAT: Final = "trilithon-calibration/1"
 # A boundary that holds records up for less than this cannot be told from chance.
@@ -304,7 +304,7 @@ def _plain(value: Any) -> Any:
 
 
 def load(path: Path) -> Calibration:
-    document = read_file(path)
+    document = read_yaml_file(path)
     data = document.data
     try:
         if data["format"] != FORMAT:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trilithon.spec.fields import IntentForm, Name, ProfileForm, Span
+from trilithon.spec.fields import Duration, IntentSpec, Name, ProfileSpec
 
 Above0 = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Least0 = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -24,10 +24,10 @@ class MachineForm(Form):
 class StormForm(Form):
     """What the papers do not say of their engine."""
 
-    transit: Span = Field(description="How long a record travels between two instances.")
-    outage: Span = Field(description="How long a job stands when it is reconfigured.")
-    restart: Span = Field(description="From a crash until a job runs again.")
-    state: Span = Field("0 s", description="How much longer a job stands that has state.")
+    transit: Duration = Field(description="How long a record travels between two instances.")
+    outage: Duration = Field(description="How long a job stands when it is reconfigured.")
+    restart: Duration = Field(description="From a crash until a job runs again.")
+    state: Duration = Field("0 s", description="How much longer a job stands that has state.")
     waiting: Literal["kept", "dealt", "lost"] = Field(
         "lost", description="What becomes of records in queues when a job is reconfigured."
     )
@@ -68,7 +68,7 @@ class ChosenForm(Form):
     storm: StormForm
     assumed: AssumedForm
     rates: dict[Name, Above0] = Field({}, description="Records per second to each source of a job.")
-    profiles: dict[Name, dict[Name, ProfileForm]] = Field(
+    profiles: dict[Name, dict[Name, ProfileSpec]] = Field(
         {}, description="What the operators of a job cost, by the name in its file."
     )
     henge: HengeForm | None = Field(None, description="Of Henge's experiments alone.")
@@ -92,12 +92,12 @@ class LoadForm(Form):
     )
     times: Above0 = Field(1.0, description="A factor on the rate, and on the peak.")
     peak: Above0 | None = Field(None, description="The high of a shape; else three times the rate.")
-    period: Span | None = Field(
+    period: Duration | None = Field(
         None, description="Until a step, up a ramp, between spikes, of a wave, of a row or step."
     )
     trace: str | None = Field(None, description="A shipped trace, or a CSV file beside this one.")
-    calm: Span | None = Field(None, description="mmpp: how long the low lasts on average.")
-    burst: Span | None = Field(None, description="mmpp: how long the high lasts on average.")
+    calm: Duration | None = Field(None, description="mmpp: how long the low lasts on average.")
+    burst: Duration | None = Field(None, description="mmpp: how long the high lasts on average.")
     steps: Annotated[int, Field(ge=1, le=1000)] = Field(
         8, description="phases: steps from the low to the peak."
     )
@@ -108,19 +108,19 @@ class JobForm(Form):
     name: Name | None = Field(None, description="Another name than in the file.")
     tenant: Name | None = None
     count: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="So many copies of it.")
-    intent: IntentForm | None = Field(None, description="In place of the one in the file.")
+    intent: IntentSpec | None = Field(None, description="In place of the one in the file.")
     parallelism: dict[Name, Annotated[int, Field(ge=1)]] = Field(
         {}, description="Instances at the start, by operator; `all` for those not named."
     )
-    start: Span = "0 s"
+    start: Duration = "0 s"
     load: LoadForm = LoadForm()
     loads: dict[Name, LoadForm] = Field({}, description="By source, for those that differ.")
 
 
 class FaultForm(Form):
     kind: Literal["machine_crash", "metrics_stop", "slow_machine", "foreign_load", "slow_instance"]
-    at: Span
-    for_: Span | None = Field(None, alias="for")
+    at: Duration
+    for_: Duration | None = Field(None, alias="for")
     machine: Name | None = None
     machines: list[Name] = []
     speed: Above0 | None = None
@@ -134,7 +134,7 @@ class FaultForm(Form):
 class RescaleForm(Form):
     """Something that is done at a time, whatever the policy thinks."""
 
-    at: Span
+    at: Duration
     job: Name
     parallelism: dict[Name, Annotated[int, Field(ge=1)]]
 
@@ -157,11 +157,11 @@ class ScenarioForm(Form):
     way: Literal["fluid", "events"] = "fluid"
     arrivals: Literal["poisson", "even"] = "poisson"
     machines: MachinesForm
-    length: Span
-    step: Span = "1 s"
-    round: Span = "10 s"
-    cool_down: Span = "60 s"
-    warm_up: Span = Field("0 s", description="How long the policy only looks.")
+    length: Duration
+    step: Duration = "1 s"
+    round: Duration = "10 s"
+    cool_down: Duration = "60 s"
+    warm_up: Duration = Field("0 s", description="How long the policy only looks.")
     seed: Annotated[int, Field(ge=0, le=2**32)] = 0
     slots: Annotated[int, Field(ge=1)] | None = None
     policy: PolicyForm | None = None

@@ -34,11 +34,11 @@ from trilithon.scenarios.forms import (
     LoadForm,
     ScenarioForm,
 )
-from trilithon.spec.build import intent_of, profile_of
-from trilithon.spec.durations import seconds
-from trilithon.spec.fields import ProfileForm
-from trilithon.spec.load import load as load_job
-from trilithon.spec.reader import Document, read, read_file
+from trilithon.spec.durations import parse_seconds
+from trilithon.spec.fields import ProfileSpec
+from trilithon.spec.job_builder import intent_of, profile_of
+from trilithon.spec.job_file import load_job
+from trilithon.spec.yaml_reader import Document, read_yaml, read_yaml_file
 from trilithon.workloads import shapes, trace
 
 CHOSEN: Final = resources.files("trilithon.scenarios") / "chosen.yaml"
@@ -87,7 +87,7 @@ class Scenario:
 
 def load(path: Path, seed: int | None = None) -> Scenario:
     """The scenario of a file, with another seed if one is given. What it names is looked for beside it."""
-    document = read_file(path)
+    document = read_yaml_file(path)
     form = _form(ScenarioForm, document)
     if seed is not None:
         form = form.model_copy(update={"seed": seed})
@@ -121,7 +121,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def chosen(path: Path | None = None) -> ChosenForm:
     """The numbers that had to be chosen: one file for all experiments."""
-    document = read_file(path) if path else read(CHOSEN.read_bytes(), "chosen.yaml")
+    document = read_yaml_file(path) if path else read_yaml(CHOSEN.read_bytes(), "chosen.yaml")
     return _form(ChosenForm, document)
 
 
@@ -133,10 +133,10 @@ def assumed_of(form: ChosenForm) -> Assumed:
 def storm_of(form: ChosenForm) -> Character:
     told = form.storm
     return storm(
-        transit_s=seconds(told.transit),
-        outage_s=seconds(told.outage),
-        restart_s=seconds(told.restart),
-        state_s=seconds(told.state),
+        transit_s=parse_seconds(told.transit),
+        outage_s=parse_seconds(told.outage),
+        restart_s=parse_seconds(told.restart),
+        state_s=parse_seconds(told.state),
         waiting=Waiting(told.waiting),
     )
 
@@ -177,11 +177,11 @@ class _Reader:
             assumed=assumed_of(self.chosen),
             way=Way(form.way),
             even=form.arrivals == "even",
-            length_s=seconds(form.length),
-            step_s=seconds(form.step),
-            round_s=seconds(form.round),
-            cool_down_s=seconds(form.cool_down),
-            warm_up_s=seconds(form.warm_up),
+            length_s=parse_seconds(form.length),
+            step_s=parse_seconds(form.step),
+            round_s=parse_seconds(form.round),
+            cool_down_s=parse_seconds(form.cool_down),
+            warm_up_s=parse_seconds(form.warm_up),
             seed=form.seed,
             slots=form.slots,
             policy=self._policy(),
@@ -191,7 +191,7 @@ class _Reader:
                 for i, one in enumerate(form.faults)
             ),
             rescales=tuple(
-                (seconds(one.at), one.job, dict(one.parallelism)) for one in form.rescales
+                (parse_seconds(one.at), one.job, dict(one.parallelism)) for one in form.rescales
             ),
         )
 
@@ -253,7 +253,7 @@ class _Reader:
                 )
                 for source in job.sources
             }
-            found.append(Fed(copy, seconds(form.start), loads))
+            found.append(Fed(copy, parse_seconds(form.start), loads))
         return found
 
     def _load(self, form: LoadForm, path: str, usual: float | None, whose: str) -> shapes.Shape:
@@ -265,16 +265,16 @@ class _Reader:
             )  # fmt: skip
         low = rate * form.times
         high = PEAK * low if form.peak is None else form.peak * form.times
-        period_s = seconds(form.period) if form.period else PERIOD_S
+        period_s = parse_seconds(form.period) if form.period else PERIOD_S
         if (form.trace is not None) != (form.shape == "trace"):
             raise self.refuse("BAD_LOAD", path, "`shape: trace` and `trace` belong together.")
         if form.trace is not None:
             beside = self.folder / form.trace
             values = trace.load(str(beside) if beside.is_file() else form.trace)
-            return shapes.Trace(low, values, seconds(form.period) if form.period else ROW_S)
+            return shapes.Trace(low, values, parse_seconds(form.period) if form.period else ROW_S)
         if form.shape == "mmpp":
-            calm_s = seconds(form.calm) if form.calm else PERIOD_S
-            burst_s = seconds(form.burst) if form.burst else PERIOD_S / 6
+            calm_s = parse_seconds(form.calm) if form.calm else PERIOD_S
+            burst_s = parse_seconds(form.burst) if form.burst else PERIOD_S / 6
             # Each source has bursts of its own.
             seed = zlib.crc32(f"{self.form.seed}/{whose}".encode())
             return shapes.Mmpp(low, high, calm_s, burst_s, seed)
@@ -293,8 +293,8 @@ class _Reader:
     def _fault(
         self, form: FaultForm, path: str, jobs: Sequence[Job], machines: Sequence[Machine]
     ) -> AnyFault:
-        at_s = seconds(form.at)
-        for_s = seconds(form.for_) if form.for_ else None
+        at_s = parse_seconds(form.at)
+        for_s = parse_seconds(form.for_) if form.for_ else None
         named = [*form.machines, *([form.machine] if form.machine else [])]
         there = {machine.name for machine in machines}
         if strange := [name for name in named if name not in there]:
@@ -338,7 +338,7 @@ def _operators(job: Job) -> set[str]:
 
 
 def _operator(
-    operator: Operator, profiles: dict[str, ProfileForm], given: dict[str, int]
+    operator: Operator, profiles: dict[str, ProfileSpec], given: dict[str, int]
 ) -> Operator:
     """An operator with the chosen profile, where its file has none, and the instances asked for."""
     profile = operator.profile

@@ -5,7 +5,7 @@ from importlib import resources
 from typing import Final
 
 from trilithon.model.job import Job
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
 
 FOLDER: Final = resources.files("trilithon.scenarios") / "jobs"
 
@@ -19,4 +19,4 @@ def names() -> tuple[str, ...]:
 @cache
 def job(name: str) -> Job:
     """One of them by its name."""
-    return loads((FOLDER / f"{name}.yaml").read_bytes())
+    return parse_job((FOLDER / f"{name}.yaml").read_bytes())

@@ -29,7 +29,7 @@ from trilithon.errors import (
 from trilithon.policies.scene import Mode
 from trilithon.service import views
 from trilithon.service.daemon import Daemon
-from trilithon.spec.build import build
+from trilithon.spec.job_builder import build_job
 
 # The one table from errors to HTTP; what is not here is a wrong request.
 STATUSES: Final[dict[type[TrilithonError], int]] = {
@@ -146,7 +146,7 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
         dry_run: Annotated[bool, Body()] = False,
     ) -> dict[str, Any]:
         """Accepts a job, or a new version; with `dry_run` only tells what that would do."""
-        job = build(spec)
+        job = build_job(spec)
         if dry_run:
             plan = desk.plan(job)
             return {"job": job.id, "impact": plan.impact.value, "told": str(plan)}

@@ -7,10 +7,10 @@ from typing import Any
 from trilithon.model.intent import Constraint, Intent, Threshold
 from trilithon.model.job import Edge, Field, Grouping, Job, Operator, Sink, Source, Table
 from trilithon.model.utility import Sense
-from trilithon.spec.durations import text
+from trilithon.spec.durations import format_duration
 
 
-def dump(job: Job) -> dict[str, Any]:
+def dump_job(job: Job) -> dict[str, Any]:
     """Every field that differs from its default, in the order of the file."""
     return _without_empty(
         {
@@ -28,7 +28,7 @@ def dump(job: Job) -> dict[str, Any]:
                     "fixed": list(job.bounds.fixed),
                 }
             ),
-            "trigger": {"realTime": text(job.batch_s)},
+            "trigger": {"realTime": format_duration(job.batch_s)},
             "dead_letter_topic": job.dead_letter_topic,
         },
         keep={"sources", "operators", "sinks"},
@@ -93,7 +93,7 @@ def _operator(job: Job, operator: Operator) -> dict[str, Any]:
             "watermark": work.watermark
             and {
                 "eventTime": work.watermark.event_time,
-                "delayThreshold": text(work.watermark.delay_s),
+                "delayThreshold": format_duration(work.watermark.delay_s),
             },
             "join": work.join
             and {"table": work.join.table, "on": list(work.join.on), "how": work.join.how},
@@ -106,10 +106,10 @@ def _operator(job: Job, operator: Operator) -> dict[str, Any]:
             and _without_empty(
                 {
                     "timeColumn": work.window.time_column,
-                    "windowDuration": text(work.window.duration_s),
+                    "windowDuration": format_duration(work.window.duration_s),
                     "slideDuration": None
                     if work.window.slide_s is None
-                    else text(work.window.slide_s),
+                    else format_duration(work.window.slide_s),
                 }
             ),
             "aggregate": dict(work.aggregate),
@@ -166,5 +166,5 @@ def _constraint(constraint: Constraint) -> dict[str, Any]:
     return {
         "sequence": [str(part) for part in constraint.sequence],
         "at_most": f"{constraint.mean_latency_ms:.12g} ms",
-        "over": text(constraint.over_s),
+        "over": format_duration(constraint.over_s),
     }

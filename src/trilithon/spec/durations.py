@@ -13,7 +13,7 @@ _UNITS: Final = {
 _SPAN: Final = re.compile(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]+)\s*")
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """The span in seconds. Raises ValueError with a sentence about what is expected."""
     found = _SPAN.fullmatch(text)
     unit = _UNITS.get(found.group(2).lower()) if found else None
@@ -24,12 +24,12 @@ def seconds(text: str) -> float:
     return round(float(found.group(1)) * unit, 9)
 
 
-def milliseconds(text: str) -> float:
+def parse_milliseconds(text: str) -> float:
     """The span in milliseconds, without the rounding of a detour over seconds."""
-    return round(seconds(text) * 1000, 6)
+    return round(parse_seconds(text) * 1000, 6)
 
 
-def text(span_s: float) -> str:
+def format_duration(span_s: float) -> str:
     """A span as Spark would write it, in the largest unit in which it is a whole number."""
     for unit, length in (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)):
         count = span_s / length

@@ -20,11 +20,11 @@ from pydantic import (
 )
 
 from trilithon.model.job import DEFAULT_BATCH_S, DEFAULT_TASKS
-from trilithon.spec.durations import seconds, text
+from trilithon.spec.durations import format_duration, parse_seconds
 
 
 def _is_span(value: str) -> str:
-    seconds(value)
+    parse_seconds(value)
     return value
 
 
@@ -46,7 +46,7 @@ def _is_cell(value: Any) -> Any:
     return None if value is None else _is_scalar(value)
 
 
-Span = Annotated[
+Duration = Annotated[
     str,
     BeforeValidator(_has_unit),
     AfterValidator(_is_span),
@@ -63,10 +63,10 @@ Cell = Annotated[
 
 # A field that takes a plain value or a mapping is judged as what it looks like: one error, not two.
 PLAIN, MAPPING = "#plain", "#mapping"
-ByLooks = Discriminator(lambda value: MAPPING if isinstance(value, dict | BaseModel) else PLAIN)
+ByShape = Discriminator(lambda value: MAPPING if isinstance(value, dict | BaseModel) else PLAIN)
 Schema = Annotated[
     Annotated[str, Tag(PLAIN)] | Annotated[dict[str, str], Tag(MAPPING)],
-    ByLooks,
+    ByShape,
     Field(
         alias="schema",
         description="The columns: `user STRING, at TIMESTAMP`, or a mapping of column to type.",
@@ -74,13 +74,13 @@ Schema = Annotated[
 ]
 
 
-class Form(BaseModel):
+class SpecModel(BaseModel):
     """Nothing but the known fields, and no guessing of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class InputForm(Form):
+class InputSpec(SpecModel):
     """One input, and how its records are divided among the instances."""
 
     from_: Name = Field(alias="from", description="The source or operator to read.")
@@ -92,10 +92,10 @@ class InputForm(Form):
     key: list[Name] = Field([], description="The columns that make the key, for by_key.")
 
 
-Input = Annotated[Annotated[Name, Tag(PLAIN)] | Annotated[InputForm, Tag(MAPPING)], ByLooks]
+Input = Annotated[Annotated[Name, Tag(PLAIN)] | Annotated[InputSpec, Tag(MAPPING)], ByShape]
 
 
-class SourceForm(Form):
+class SourceSpec(SpecModel):
     """A Kafka topic whose values are JSON."""
 
     name: Name
@@ -110,7 +110,7 @@ class SourceForm(Form):
     )
 
 
-class SinkForm(Form):
+class SinkSpec(SpecModel):
     """A Kafka topic that gets each row as JSON."""
 
     name: Name
@@ -124,7 +124,7 @@ class SinkForm(Form):
     weight: Finite = Field(1.0, description="How much this sink counts in the job's figures.")
 
 
-class TableForm(Form):
+class TableSpec(SpecModel):
     """A small table to join with: its rows here, or a file in the engine's table folder."""
 
     name: Name
@@ -138,14 +138,14 @@ class TableForm(Form):
     format: Literal["csv", "json", "parquet"] | None = None
 
 
-class WatermarkForm(Form):
+class WatermarkSpec(SpecModel):
     """How late a record may be."""
 
     eventTime: Name  # noqa: N815 - Spark's name
-    delayThreshold: Span  # noqa: N815
+    delayThreshold: Duration  # noqa: N815
 
 
-class JoinForm(Form):
+class JoinSpec(SpecModel):
     """A join with a table of this file."""
 
     table: Name
@@ -153,15 +153,15 @@ class JoinForm(Form):
     how: Literal["inner", "left"] = "inner"
 
 
-class WindowForm(Form):
+class WindowSpec(SpecModel):
     """A window over event time."""
 
     timeColumn: Name  # noqa: N815
-    windowDuration: Span  # noqa: N815
-    slideDuration: Span | None = None  # noqa: N815
+    windowDuration: Duration  # noqa: N815
+    slideDuration: Duration | None = None  # noqa: N815
 
 
-class ParallelismForm(Form):
+class ParallelismSpec(SpecModel):
     """With how many instances an operator starts, and between which bounds it may be moved."""
 
     initial: int = 1
@@ -169,7 +169,7 @@ class ParallelismForm(Form):
     max: int = DEFAULT_TASKS
 
 
-class ProfileForm(Form):
+class ProfileSpec(SpecModel):
     """What the operator costs, if its author knows; what is left out is learned."""
 
     service_ms: Finite | None = Field(None, description="Mean time of work per record.")
@@ -181,7 +181,7 @@ class ProfileForm(Form):
     state_bytes_per_key: Finite | None = None
 
 
-class OperatorForm(Form):
+class OperatorSpec(SpecModel):
     """One step. Its parts apply in the order: watermark, join, where, explode, select, then
     deduplicate or group_by with window and aggregate.
     """
@@ -189,8 +189,8 @@ class OperatorForm(Form):
     name: Name
     input: Input | None = Field(None, description="What it reads, if it is one thing.")
     inputs: list[Input] = Field([], description="What it reads, if it is several.")
-    watermark: WatermarkForm | None = None
-    join: JoinForm | None = None
+    watermark: WatermarkSpec | None = None
+    join: JoinSpec | None = None
     where: str | None = Field(None, description="A condition; rows for which it is false go.")
     explode: dict[str, str] = Field(
         {}, description="A row per element: the new column, and the array that it comes from."
@@ -198,15 +198,15 @@ class OperatorForm(Form):
     select: list[str] = Field([], description="Expressions, each a column or with AS and a name.")
     deduplicate: list[Name] = Field([], description="The columns by which rows are the same.")
     group_by: list[str] = Field([], description="Expressions to group by.")
-    window: WindowForm | None = None
+    window: WindowSpec | None = None
     aggregate: dict[str, str] = Field({}, description="A name and an aggregate for each result.")
     parallelism: Annotated[
-        Annotated[int, Tag(PLAIN)] | Annotated[ParallelismForm, Tag(MAPPING)], ByLooks
+        Annotated[int, Tag(PLAIN)] | Annotated[ParallelismSpec, Tag(MAPPING)], ByShape
     ] = 1
-    profile: ProfileForm | None = None
+    profile: ProfileSpec | None = None
 
 
-class UtilityForm(Form):
+class UtilitySpec(SpecModel):
     """What it is worth to come near a threshold."""
 
     function: str = Field("knee", description="knee, linear, step, piecewise, lognormal, or yours.")
@@ -227,19 +227,19 @@ class UtilityForm(Form):
         return data
 
 
-class ThresholdForm(Form):
+class ThresholdSpec(SpecModel):
     """One bound: `at_most` for latency, `at_least` for juice and throughput."""
 
     metric: Literal["latency", "juice", "throughput"]
     statistic: str | None = Field(None, description="mean, or p50 to p99.9; latency only.")
-    at_most: Span | None = None
+    at_most: Duration | None = None
     at_least: Finite | None = Field(None, description="juice: a share; throughput: records/s.")
     utility: Annotated[
-        Annotated[str, Tag(PLAIN)] | Annotated[UtilityForm, Tag(MAPPING)], ByLooks
+        Annotated[str, Tag(PLAIN)] | Annotated[UtilitySpec, Tag(MAPPING)], ByShape
     ] = Field("knee", description="The utility function.")
 
     @model_validator(mode="after")
-    def _one_bound(self) -> "ThresholdForm":
+    def _one_bound(self) -> "ThresholdSpec":
         if self.metric == "latency" and (self.at_most is None or self.at_least is not None):
             raise ValueError("a latency has `at_most` and no `at_least`")
         if self.metric != "latency" and (self.at_least is None or self.at_most is not None):
@@ -247,26 +247,26 @@ class ThresholdForm(Form):
         return self
 
 
-class ConstraintForm(Form):
+class ConstraintSpec(SpecModel):
     """The mean latency of a part of the job, in any span of time."""
 
     sequence: list[str] = Field(
         description="Operators, and edges as `from->to`; may begin or end with an edge.",
         examples=[["parse->enrich", "enrich", "enrich->out"]],
     )
-    at_most: Span
-    over: Span = "10 seconds"
+    at_most: Duration
+    over: Duration = "10 seconds"
 
 
-class IntentForm(Form):
+class IntentSpec(SpecModel):
     """What the tenant needs of the job."""
 
     priority: Finite = Field(1.0, description="How much the job matters, relative to others.")
-    slo: list[ThresholdForm] = []
-    constraints: list[ConstraintForm] = []
+    slo: list[ThresholdSpec] = []
+    constraints: list[ConstraintSpec] = []
 
 
-class BoundsForm(Form):
+class BoundsSpec(SpecModel):
     """What may be done to the job."""
 
     max_instances: int | None = None
@@ -274,24 +274,24 @@ class BoundsForm(Form):
     fixed: list[Name] = Field([], description="Operators whose parallelism must stay.")
 
 
-class TriggerForm(Form):
+class TriggerSpec(SpecModel):
     """Spark's real-time trigger: the length of a batch, which is not the latency."""
 
-    realTime: Span = text(DEFAULT_BATCH_S)  # noqa: N815
+    realTime: Duration = format_duration(DEFAULT_BATCH_S)  # noqa: N815
 
 
-class JobForm(Form):
+class JobSpec(SpecModel):
     """A stream processing job, complete."""
 
     tenant: Name = "default"
     name: Name
-    sources: list[SourceForm]
-    operators: list[OperatorForm]
-    sinks: list[SinkForm]
-    tables: list[TableForm] = []
-    intent: IntentForm = IntentForm()
-    bounds: BoundsForm = BoundsForm()
-    trigger: TriggerForm = TriggerForm()
+    sources: list[SourceSpec]
+    operators: list[OperatorSpec]
+    sinks: list[SinkSpec]
+    tables: list[TableSpec] = []
+    intent: IntentSpec = IntentSpec()
+    bounds: BoundsSpec = BoundsSpec()
+    trigger: TriggerSpec = TriggerSpec()
     dead_letter_topic: str | None = Field(
         None, description="Where records go that cannot be parsed or fail in an expression."
     )

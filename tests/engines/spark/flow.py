@@ -13,14 +13,14 @@ from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.frame import ID_HEADER
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.model.job import Job
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
 
 PARTITIONS = 2
 
 
 def job_named(name: str) -> Job:
     """Reader → spread → keyed → sink, over topics of its own."""
-    return loads(f"""
+    return parse_job(f"""
 name: {name}
 trigger: {{realTime: 10 minutes}}
 sources:

@@ -18,7 +18,7 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.start import start, start_frame
 from trilithon.errors import InvalidJob, KafkaUnreachable, PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
-from trilithon.spec.load import loads
+from trilithon.spec.job_file import parse_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -27,7 +27,7 @@ RECORDS = 2000
 
 
 def full_job() -> Job:
-    return loads(f"""
+    return parse_job(f"""
 name: full
 trigger: {{realTime: 10 minutes}}
 sources:
@@ -92,7 +92,7 @@ def expected(records: list[dict[str, Any]]) -> tuple[Counter[str], Counter[str]]
 def simple_job(
     name: str, select: str = "'*'", more: str = "", parallelism: str = "{initial: 1, max: 4}"
 ) -> Job:
-    return loads(f"""
+    return parse_job(f"""
 name: {name}
 trigger: {{realTime: 10 minutes}}
 sources: [{{name: src, options: {{subscribe: {name}-in, startingOffsets: earliest}}, schema: {{v: INT}}}}]
@@ -312,7 +312,7 @@ def test_what_sparks_analysis_refuses_is_told_with_its_place(
     spark: SparkSession, broker: Kafka, topics: Topics
 ) -> None:
     for part in ("where: v + 1", "select: ['array_contains(v, 1) AS u']", "explode: {e: v}"):
-        job = loads(f"""
+        job = parse_job(f"""
 name: types
 sources: [{{name: src, options: {{subscribe: types-in}}, schema: {{v: INT}}}}]
 operators: [{{name: op, input: src, {part}}}]
@@ -325,7 +325,7 @@ sinks: [{{name: out, input: op, options: {{topic: types-out}}}}]
 def test_a_key_that_spark_cannot_hash_is_refused(
     spark: SparkSession, broker: Kafka, topics: Topics
 ) -> None:
-    job = loads("""
+    job = parse_job("""
 name: maps
 sources: [{name: src, options: {subscribe: maps-in}, schema: {m: "MAP<STRING, INT>"}}]
 operators: [{name: op, input: {from: src, grouping: by_key, key: [m]}}]
@@ -338,7 +338,7 @@ sinks: [{name: out, input: op, options: {topic: maps-out}}]
 def test_rows_of_a_table_must_fit_its_schema(
     spark: SparkSession, broker: Kafka, topics: Topics
 ) -> None:
-    job = loads("""
+    job = parse_job("""
 name: rows
 sources: [{name: src, options: {subscribe: rows-in}, schema: {v: INT}}]
 tables: [{name: t, schema: "v INT, w DOUBLE", rows: [[1, 2], [many, 3]]}]

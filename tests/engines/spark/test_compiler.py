@@ -7,8 +7,8 @@ from trilithon.engines.spark.expressions import with_own_functions
 from trilithon.errors import InvalidJob
 from trilithon.model import validation
 from trilithon.model.job import Job
-from trilithon.spec import build
-from trilithon.spec.load import loads
+from trilithon.spec import job_builder
+from trilithon.spec.job_file import parse_job
 
 CLICKS = (
     "{name: clicks, options: {subscribe: clicks}, schema: {user: STRING, n: INT, at: TIMESTAMP}}"
@@ -17,7 +17,7 @@ VIEWS = "{name: views, options: {subscribe: views}, schema: {user: STRING, n: IN
 
 
 def job(operators: str, sinks: str, sources: str = CLICKS, more: str = "") -> Job:
-    return loads(
+    return parse_job(
         f"name: j\nsources: [{sources}]\noperators: [{operators}]\nsinks: [{sinks}]\n{more}"
     )
 
@@ -137,7 +137,7 @@ def test_sources_that_are_united_have_columns_of_the_same_types() -> None:
 
 
 def test_codes_have_one_meaning() -> None:
-    assert not CODES.keys() & (validation.CODES.keys() | build.CODES.keys())
+    assert not CODES.keys() & (validation.CODES.keys() | job_builder.CODES.keys())
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from trilithon.cli.main import app
 from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.engines.spark.kafka import Kafka
-from trilithon.spec.dump import dump
+from trilithon.spec.dump import dump_job
 
 JOB = job_named("commanded")
 
@@ -27,7 +27,7 @@ JOB = job_named("commanded")
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
-    (tmp_path / "job.json").write_text(json.dumps(dump(JOB)))
+    (tmp_path / "job.json").write_text(json.dumps(dump_job(JOB)))
     return tmp_path
 
 

@@ -26,7 +26,7 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import CATALOG
 from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Edge, Field, Grouping, Join, Operator, Source, Table
-from trilithon.spec.expressions import parse
+from trilithon.spec.sql_expressions import parse_expression
 
 # Ours begin with a sign that no column of a job can have.
 ORIGIN: Final = "$o"  # when the record was written to its source, µs: Kafka's timestamp
@@ -234,7 +234,7 @@ class _Builder:
         chosen: dict[str, Column] = {}
         problems: list[Problem] = []
         for i, text in enumerate(operator.work.select):
-            read = parse(text)
+            read = parse_expression(text)
             if read.star:
                 chosen |= {name: _col(name) for name in stream.columns}
                 continue

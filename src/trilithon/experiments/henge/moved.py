@@ -18,7 +18,7 @@ from trilithon.experiments.runs import AS_PRINTED, Runner, Steering
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.parameters import Described
 from trilithon.scenarios.forms import ChosenForm
-from trilithon.spec.durations import seconds
+from trilithon.spec.durations import parse_seconds
 
 FACTORS: Final = (0.5, 1.5)
 # The search for the best allocation would take longer than all the rest.
@@ -117,7 +117,7 @@ def moved(form: ChosenForm, path: str, factor: float) -> ChosenForm | None:
 
 def _times(path: str, value: Any, factor: float) -> Any:
     if isinstance(value, str):
-        return f"{seconds(value) * 1000 * factor:g} ms"
+        return f"{parse_seconds(value) * 1000 * factor:g} ms"
     if path.startswith(_WHOLE):
         return max(1, round(value * factor))
     if path.endswith(_AT_MOST_1):

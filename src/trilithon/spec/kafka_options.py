@@ -9,19 +9,21 @@ from typing import Final
 
 from trilithon.errors import Problem
 
-SOURCE: Final = frozenset(
+SOURCE_OPTIONS: Final = frozenset(
     """subscribe startingOffsets startingTimestamp startingOffsetsByTimestamp
     startingOffsetsByTimestampStrategy failOnDataLoss includeHeaders minPartitions
     kafka.fetch.min.bytes kafka.fetch.max.wait.ms kafka.fetch.max.bytes
     kafka.max.partition.fetch.bytes kafka.max.poll.records kafka.isolation.level""".split()
 )
-SINK: Final = frozenset(
+SINK_OPTIONS: Final = frozenset(
     """topic kafka.linger.ms kafka.batch.size kafka.acks kafka.compression.type
     kafka.max.request.size kafka.delivery.timeout.ms kafka.request.timeout.ms""".split()
 )
 
 
-def check(options: Mapping[str, object], allowed: frozenset[str], path: str) -> Iterator[Problem]:
+def check_options(
+    options: Mapping[str, object], allowed: frozenset[str], path: str
+) -> Iterator[Problem]:
     for name in options:
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, n=1)

@@ -68,7 +68,7 @@ class Document:
         return problem.located(self.file, self.lines.find(problem.path))
 
 
-def read_file(path: Path) -> Document:
+def read_yaml_file(path: Path) -> Document:
     """Reads a file, but no more of it than a job may have."""
     try:
         with path.open("rb") as stream:
@@ -77,10 +77,10 @@ def read_file(path: Path) -> Document:
         raise FileUnreadable(
             f"{path} cannot be read: {error.strerror}.", "Check the name and the permissions."
         ) from error
-    return read(content, str(path))
+    return read_yaml(content, str(path))
 
 
-def read(content: bytes | str, file: str | None = None) -> Document:
+def read_yaml(content: bytes | str, file: str | None = None) -> Document:
     """Takes YAML apart. Whatever is refused comes as an `InvalidJob` with its line."""
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:

@@ -7,7 +7,7 @@ from sqlglot import exp
 from sqlglot.dialects import Spark
 
 from trilithon.model.job import Field
-from trilithon.spec.expressions import COLUMN_NAME
+from trilithon.spec.sql_expressions import COLUMN_NAME
 
 MAX_LENGTH: Final = 16_384
 MAX_NESTING: Final = 12
@@ -19,7 +19,7 @@ _TYPES: Final = frozenset(
 _PARTS: Final = (exp.DataType, exp.DataTypeParam, exp.Literal, exp.ColumnDef, exp.Identifier)
 
 
-def fields_of(schema: str | Mapping[str, str]) -> tuple[Field, ...]:
+def parse_schema(schema: str | Mapping[str, str]) -> tuple[Field, ...]:
     """The columns of a schema. Raises ValueError with a sentence about what is expected.
 
     Types are written anew from what was understood, so that nothing else can come along.

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from trilithon.errors import Problem
 from trilithon.model.job import Job, Operator, Work
 from trilithon.model.validation import edge_paths
-from trilithon.spec.expressions import (
+from trilithon.spec.sql_expressions import (
     COLUMN_NAME,
-    Complaint,
-    Parsed,
+    ExpressionProblem,
+    ParsedExpression,
     bad_column_name,
-    parse,
+    parse_expression,
     unknown_columns,
 )
 
@@ -25,10 +25,10 @@ def check_columns(job: Job) -> tuple[Problem, ...]:
     What follows from a mistake is not told again: after an operator with a problem, the columns are
     not known, and neither is what reads them.
     """
-    return tuple(_Flow(job).problems())
+    return tuple(_ColumnCheck(job).problems())
 
 
-class _Flow:
+class _ColumnCheck:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.tables = {t.name: tuple(f.name for f in t.schema) for t in job.tables}
@@ -143,16 +143,16 @@ class _Flow:
         self._twice(result, f"{path}.aggregate")
         return tuple(result)
 
-    def _scalar(self, text: str, columns: Columns | None, path: str) -> Parsed:
+    def _scalar(self, text: str, columns: Columns | None, path: str) -> ParsedExpression:
         parsed = self._expression(text, columns, path)
         if parsed.aggregates:
             self._complain(path, [_aggregate_not_here(parsed.aggregates)])
         return parsed
 
-    def _expression(self, text: str, columns: Columns | None, path: str) -> Parsed:
+    def _expression(self, text: str, columns: Columns | None, path: str) -> ParsedExpression:
         if self.words > MAX_WORDS:
-            return Parsed((_TOO_MUCH,))
-        parsed = parse(text)
+            return ParsedExpression((_TOO_MUCH,))
+        parsed = parse_expression(text)
         self.words += parsed.words
         if self.words > MAX_WORDS:
             self._complain(path, [_TOO_MUCH])
@@ -174,33 +174,35 @@ class _Flow:
             self._complain(
                 path,
                 [
-                    Complaint(
+                    ExpressionProblem(
                         "DUPLICATE_NAME", f"Two columns are named {name!r}.", "Rename one with AS."
                     )
                 ],
             )
 
-    def _complain(self, path: str, complaints: Sequence[Complaint] | Iterator[Complaint]) -> None:
+    def _complain(
+        self, path: str, complaints: Sequence[ExpressionProblem] | Iterator[ExpressionProblem]
+    ) -> None:
         self.found += [Problem(c.code, path, c.message, c.hint) for c in complaints]
 
 
-_TOO_MUCH = Complaint(
+_TOO_MUCH = ExpressionProblem(
     "EXPRESSION_TOO_LONG",
     f"The expressions of the job have more than {MAX_WORDS} words in all.",
     "Make two jobs of it.",
 )
-_NEEDS_ALIAS = Complaint(
+_NEEDS_ALIAS = ExpressionProblem(
     "NEEDS_ALIAS", "The result has no name of its own.", "Add `AS` and a name to the expression."
 )
-_NOT_AN_AGGREGATE = Complaint(
+_NOT_AN_AGGREGATE = ExpressionProblem(
     "NOT_AN_AGGREGATE",
     "This does not give one value per group.",
     "Put every column into an aggregate function such as count, sum or max.",
 )
 
 
-def _aggregate_not_here(names: Sequence[str]) -> Complaint:
-    return Complaint(
+def _aggregate_not_here(names: Sequence[str]) -> ExpressionProblem:
+    return ExpressionProblem(
         "AGGREGATE_NOT_HERE",
         f"{', '.join(names)}: an aggregate needs a group.",
         "Move it to `aggregate`, with `group_by`, `window`, or both.",

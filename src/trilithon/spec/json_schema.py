@@ -4,13 +4,13 @@ import json
 from importlib import resources
 from typing import Any
 
-from trilithon.spec.fields import JobForm
+from trilithon.spec.fields import JobSpec
 
 FILE = "job.schema.json"
 
 
 def generate() -> dict[str, Any]:
-    schema = JobForm.model_json_schema(by_alias=True)
+    schema = JobSpec.model_json_schema(by_alias=True)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trilithon.errors import FileUnreadable, InvalidJob, TrilithonError
-from trilithon.spec.load import loads
-from trilithon.spec.reader import MAX_BYTES, read, read_file
+from trilithon.spec.job_file import parse_job
+from trilithon.spec.yaml_reader import MAX_BYTES, read_yaml, read_yaml_file
 
 
 def refused(text: str | bytes) -> tuple[str, int | None]:
     with pytest.raises(InvalidJob) as caught:
-        read(text)
+        read_yaml(text)
     (problem,) = caught.value.problems
     return problem.code, problem.line
 
 
 def test_plain_data_comes_out_as_it_was_written() -> None:
-    document = read("a: 1\nb: [x, 2.5, true, null, ~, '7', \"no\", yes]\nc:\n  d: -3e2\n")
+    document = read_yaml("a: 1\nb: [x, 2.5, true, null, ~, '7', \"no\", yes]\nc:\n  d: -3e2\n")
     assert document.data == {
         "a": 1,
         "b": ["x", 2.5, True, None, None, "7", "no", "yes"],
@@ -34,13 +34,13 @@ def test_plain_data_comes_out_as_it_was_written() -> None:
 
 
 def test_a_key_with_dots_is_found_too() -> None:
-    document = read("options:\n  kafka.linger.ms: 5\n  kafka: {linger: 1}\n")
+    document = read_yaml("options:\n  kafka.linger.ms: 5\n  kafka: {linger: 1}\n")
     assert document.lines.find("options.kafka.linger.ms") == 2
     assert document.lines.find("options.kafka.linger") == 3
 
 
 def test_thirty_two_levels_are_read_and_thirty_three_are_not() -> None:
-    assert read("a: " + "[" * 31 + "]" * 31).data
+    assert read_yaml("a: " + "[" * 31 + "]" * 31).data
     assert refused("a: " + "[" * 32 + "]" * 32) == ("TOO_DEEP", 1)
 
 
@@ -106,11 +106,11 @@ def test_a_hostile_file_is_refused_at_once_and_costs_no_memory(name: str) -> Non
     text = HOSTILE[name]
     started = time.process_time()
     with pytest.raises(InvalidJob):
-        loads(text)
+        parse_job(text)
     assert time.process_time() - started < 0.5
     tracemalloc.start()
     with pytest.raises(InvalidJob):
-        loads(text)
+        parse_job(text)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 12 * 2**20
@@ -118,9 +118,9 @@ def test_a_hostile_file_is_refused_at_once_and_costs_no_memory(name: str) -> Non
 
 def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(FileUnreadable, match="No such file"):
-        read_file(tmp_path / "nothing.yaml")
+        read_yaml_file(tmp_path / "nothing.yaml")
     with pytest.raises(FileUnreadable, match="directory"):
-        read_file(tmp_path)
+        read_yaml_file(tmp_path)
 
 
 def test_no_more_of_a_file_is_read_than_a_job_may_have(tmp_path: Path) -> None:
@@ -128,14 +128,14 @@ def test_no_more_of_a_file_is_read_than_a_job_may_have(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(10 * 2**30)  # ten gigabytes of nothing
     with pytest.raises(InvalidJob) as caught:
-        read_file(path)
+        read_yaml_file(path)
     assert caught.value.problems[0].code == "FILE_TOO_LARGE"
 
 
 @given(st.text(max_size=300) | st.binary(max_size=300))
 def test_whatever_is_in_a_file_the_answer_is_a_job_or_an_error_of_ours(text: str | bytes) -> None:
     try:
-        loads(text)
+        parse_job(text)
     except TrilithonError as error:
         assert error.code
 
@@ -169,6 +169,6 @@ def test_a_job_with_any_field_replaced_by_anything_is_answered(data: st.DataObje
     else:
         job[where] = value
     try:
-        loads(json.dumps(job))
+        parse_job(json.dumps(job))
     except InvalidJob as error:
         assert all(problem.line for problem in error.problems)

@@ -53,7 +53,7 @@ _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ExpressionProblem:
     """What is wrong with an expression: becomes a problem once its place is known."""
 
     code: str
@@ -62,10 +62,10 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedExpression:
     """What the rest of a job needs to know of an expression."""
 
-    complaints: tuple[Complaint, ...]
+    complaints: tuple[ExpressionProblem, ...]
     columns: tuple[str, ...] = ()
     output: str | None = None
     star: bool = False
@@ -75,14 +75,14 @@ class Parsed:
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str) -> Parsed:
+def parse_expression(text: str) -> ParsedExpression:
     """Takes an expression apart; what is wrong with it is in its complaints."""
     if complaint := _bad_text(text):
-        return Parsed((complaint,))
+        return ParsedExpression((complaint,))
     try:
         words = Spark().tokenize(text)
         if complaints := tuple(_bad_words(words)):
-            return Parsed(complaints)
+            return ParsedExpression(complaints)
         trees = Spark().parser().parse(words, text)
     except Exception as error:  # noqa: BLE001 - a foreign parser, on text that may be hostile
         return _wrong(_reason(error), "Write one expression, as in Spark's `expr`.")
@@ -90,8 +90,8 @@ def parse(text: str) -> Parsed:
         return _wrong("one expression is expected here", "Write just one.")
     tree = trees[0]
     if complaints := tuple(_bad_nodes(tree)):
-        return Parsed(complaints)
-    return Parsed(
+        return ParsedExpression(complaints)
+    return ParsedExpression(
         complaints=(),
         columns=tuple(dict.fromkeys(name for name, _ in _columns(tree))),
         output=_output(tree),
@@ -102,32 +102,32 @@ def parse(text: str) -> Parsed:
     )
 
 
-def _wrong(reason: str, hint: str) -> Parsed:
+def _wrong(reason: str, hint: str) -> ParsedExpression:
     message = f"This is not a Spark SQL expression: {reason}."
-    return Parsed((Complaint("EXPRESSION_SYNTAX", message, hint),))
+    return ParsedExpression((ExpressionProblem("EXPRESSION_SYNTAX", message, hint),))
 
 
-def _bad_text(text: str) -> Complaint | None:
+def _bad_text(text: str) -> ExpressionProblem | None:
     if not text.strip():
-        return Complaint(
+        return ExpressionProblem(
             "EXPRESSION_SYNTAX", "The expression is empty.", "Write one or leave it out."
         )
     if len(text) > MAX_LENGTH:
         return _too_long(f"The expression has {len(text)} characters, more than {MAX_LENGTH}.")
     if any(ord(sign) < 32 and sign not in "\t\r\n" for sign in text):
-        return Complaint("EXPRESSION_NOT_ALLOWED", "A control character.", "Remove it.")
+        return ExpressionProblem("EXPRESSION_NOT_ALLOWED", "A control character.", "Remove it.")
     if "${" in text:
         # Spark puts settings and the environment in there before it parses, even inside strings.
-        return Complaint("EXPRESSION_NOT_ALLOWED", "`${` is not allowed, not even in a string.",
+        return ExpressionProblem("EXPRESSION_NOT_ALLOWED", "`${` is not allowed, not even in a string.",
                          "An expression may read its row and nothing else.")  # fmt: skip
     return None
 
 
-def _too_long(message: str) -> Complaint:
-    return Complaint("EXPRESSION_TOO_LONG", message, "Split it over several operators.")
+def _too_long(message: str) -> ExpressionProblem:
+    return ExpressionProblem("EXPRESSION_TOO_LONG", message, "Split it over several operators.")
 
 
-def _bad_words(words: list[Token]) -> Iterator[Complaint]:
+def _bad_words(words: list[Token]) -> Iterator[ExpressionProblem]:
     if len(words) > MAX_WORDS:
         yield _too_long(f"The expression has {len(words)} words, more than {MAX_WORDS}.")
         return
@@ -136,10 +136,10 @@ def _bad_words(words: list[Token]) -> Iterator[Complaint]:
         return
     for word in words:
         if word.comments or word.token_type is TokenType.SEMICOLON:
-            yield Complaint("EXPRESSION_NOT_ALLOWED", "Comments and ';' are not allowed.",
+            yield ExpressionProblem("EXPRESSION_NOT_ALLOWED", "Comments and ';' are not allowed.",
                             "Write one plain expression.")  # fmt: skip
         elif word.text.lower() in _FORBIDDEN and word.token_type not in _QUOTED:
-            yield Complaint(
+            yield ExpressionProblem(
                 "EXPRESSION_NOT_ALLOWED",
                 f"{word.text.upper()} is not allowed.",
                 "Use the operator's own parts; a column of that name goes into backticks.",
@@ -149,7 +149,7 @@ def _bad_words(words: list[Token]) -> Iterator[Complaint]:
             yield from _bad_call(words[i - 1] if i else None, word)
 
 
-def _too_deep(words: list[Token]) -> Complaint | None:
+def _too_deep(words: list[Token]) -> ExpressionProblem | None:
     open_structs: list[bool] = []
     cases = 0
     for before, word in pairwise([None, *words]):
@@ -177,13 +177,13 @@ def _calls(words: list[Token]) -> Iterator[str]:
             yield word.text.lower()
 
 
-def _bad_call(before: Token | None, word: Token) -> Iterator[Complaint]:
+def _bad_call(before: Token | None, word: Token) -> Iterator[ExpressionProblem]:
     """Whether a word may stand before a parenthesis, given the word before it."""
     name = word.text.lower()
     quoted = word.token_type is TokenType.IDENTIFIER
     previous = before.text.lower() if before else ""
     if before is not None and before.token_type is TokenType.DOT:
-        yield Complaint("FUNCTION_NOT_ALLOWED", f"{name!r} is called by a qualified name.",
+        yield ExpressionProblem("FUNCTION_NOT_ALLOWED", f"{name!r} is called by a qualified name.",
                         "Call Spark's built-in functions by their plain names.")  # fmt: skip
         return
     if not quoted and not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", word.text):
@@ -204,12 +204,12 @@ def _bad_call(before: Token | None, word: Token) -> Iterator[Complaint]:
     ):
         return
     if not name.isidentifier() or name in _KEYWORDS:
-        yield Complaint("EXPRESSION_NOT_ALLOWED", f"A parenthesis after {word.text!r}.",
+        yield ExpressionProblem("EXPRESSION_NOT_ALLOWED", f"A parenthesis after {word.text!r}.",
                         "Write a plain expression of columns and functions.")  # fmt: skip
         return
     near = difflib.get_close_matches(name, ALLOWED, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    yield Complaint("FUNCTION_NOT_ALLOWED", f"The function {name!r} is not allowed.",
+    yield ExpressionProblem("FUNCTION_NOT_ALLOWED", f"The function {name!r} is not allowed.",
                     f"{hint}docs/reference/functions.md lists those that are.")  # fmt: skip
 
 
@@ -234,15 +234,15 @@ def _is_operand_end(word: Token | None) -> bool:
     )
 
 
-def _bad_nodes(tree: exp.Expression) -> Iterator[Complaint]:
+def _bad_nodes(tree: exp.Expression) -> Iterator[ExpressionProblem]:
     for node in tree.walk():
         if isinstance(node, _FORBIDDEN_NODES):
             kind = type(node).__name__.lower()
-            yield Complaint("EXPRESSION_NOT_ALLOWED", f"A {kind} is not allowed in an expression.",
+            yield ExpressionProblem("EXPRESSION_NOT_ALLOWED", f"A {kind} is not allowed in an expression.",
                             "Use the operator's own parts for it: join, window, aggregate.")  # fmt: skip
             return
         if isinstance(node, exp.Alias | exp.Aliases) and node is not tree:
-            yield Complaint("EXPRESSION_NOT_ALLOWED", "AS within an expression.",
+            yield ExpressionProblem("EXPRESSION_NOT_ALLOWED", "AS within an expression.",
                             "Name the whole result at its end; fields of a struct by named_struct.")  # fmt: skip
             return
     name = _output(tree)
@@ -250,8 +250,8 @@ def _bad_nodes(tree: exp.Expression) -> Iterator[Complaint]:
         yield bad_column_name(name)
 
 
-def bad_column_name(name: str) -> Complaint:
-    return Complaint("BAD_COLUMN_NAME", f"{name!r} is not a name for a column.",
+def bad_column_name(name: str) -> ExpressionProblem:
+    return ExpressionProblem("BAD_COLUMN_NAME", f"{name!r} is not a name for a column.",
                      "Use letters, digits, '_', '-' and spaces.")  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def _reason(error: Exception) -> str:
     return first.rstrip(". ")
 
 
-def unknown_columns(names: Iterable[str], known: Iterable[str]) -> Iterator[Complaint]:
+def unknown_columns(names: Iterable[str], known: Iterable[str]) -> Iterator[ExpressionProblem]:
     """Columns that are not there. Spark does not tell upper from lower case, and neither do we."""
     available = list(known)
     lower = {name.lower() for name in available}
@@ -304,5 +304,5 @@ def unknown_columns(names: Iterable[str], known: Iterable[str]) -> Iterator[Comp
             near = difflib.get_close_matches(name, available, n=1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
             listed = ", ".join(available) or "none"
-            yield Complaint("UNKNOWN_COLUMN", f"There is no column {name!r} here.",
+            yield ExpressionProblem("UNKNOWN_COLUMN", f"There is no column {name!r} here.",
                             f"{hint}The columns are: {listed}.")  # fmt: skip

@@ -30,21 +30,21 @@ from trilithon.model.job import (
 from trilithon.model.profile import Distribution, Profile
 from trilithon.model.utility import UTILITIES, Utilities, Utility
 from trilithon.model.validation import validate
-from trilithon.spec import options
-from trilithon.spec.durations import milliseconds, seconds
+from trilithon.spec.column_check import check_columns
+from trilithon.spec.column_schema import parse_schema
+from trilithon.spec.durations import parse_milliseconds, parse_seconds
 from trilithon.spec.fields import (
     MAPPING,
     PLAIN,
-    InputForm,
-    IntentForm,
-    JobForm,
-    OperatorForm,
-    ProfileForm,
-    SinkForm,
-    ThresholdForm,
+    InputSpec,
+    IntentSpec,
+    JobSpec,
+    OperatorSpec,
+    ProfileSpec,
+    SinkSpec,
+    ThresholdSpec,
 )
-from trilithon.spec.flow import check_columns
-from trilithon.spec.schemas import fields_of
+from trilithon.spec.kafka_options import SINK_OPTIONS, SOURCE_OPTIONS, check_options
 
 # A field that is left out may show another one that does not fit, but not for ever.
 MOST_TRIES: Final = 8
@@ -83,7 +83,7 @@ CODES: Final[dict[str, str]] = {
 }
 
 
-def build(data: Mapping[str, Any], utilities: Utilities = UTILITIES) -> Job:
+def build_job(data: Mapping[str, Any], utilities: Utilities = UTILITIES) -> Job:
     """The job that a file describes. Raises `InvalidJob` with every problem there is.
 
     A field that does not fit is told and left out, so that the rest is looked at as well; what only
@@ -96,7 +96,7 @@ def build(data: Mapping[str, Any], utilities: Utilities = UTILITIES) -> Job:
     broken = {_node(problem.path) for problem in problems if problem.code != "UNKNOWN_FIELD"}
     found: list[Problem] = []
     job = _job(form, found)
-    found += options_problems(form)
+    found += _option_problems(form)
     found += validate(job, utilities)
     if not any(problem.code == "BAD_SCHEMA" for problem in found) and not broken:
         found += check_columns(job)
@@ -116,7 +116,7 @@ def build(data: Mapping[str, Any], utilities: Utilities = UTILITIES) -> Job:
     return job
 
 
-def _form(data: dict[str, Any]) -> tuple[JobForm | None, list[Problem]]:
+def _form(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
     """The form of some data without the fields that do not fit, and what was wrong with them.
 
     None when something is missing that a job cannot be without.
@@ -125,7 +125,7 @@ def _form(data: dict[str, Any]) -> tuple[JobForm | None, list[Problem]]:
     rest = deepcopy(data)
     for _ in range(MOST_TRIES):
         try:
-            return JobForm.model_validate(rest), problems
+            return JobSpec.model_validate(rest), problems
         except ValidationError as error:
             details = error.errors(include_url=False, include_context=True)
         known = {(problem.code, problem.path) for problem in problems}
@@ -157,17 +157,17 @@ def _node(path: str) -> str:
     return re.split(r"[.]", path, maxsplit=1)[0]
 
 
-def options_problems(form: JobForm) -> Iterator[Problem]:
+def _option_problems(form: JobSpec) -> Iterator[Problem]:
     for i, source in enumerate(form.sources):
-        yield from options.check(source.options, options.SOURCE, f"sources[{i}].options")
+        yield from check_options(source.options, SOURCE_OPTIONS, f"sources[{i}].options")
     for i, sink in enumerate(form.sinks):
-        yield from options.check(sink.options, options.SINK, f"sinks[{i}].options")
+        yield from check_options(sink.options, SINK_OPTIONS, f"sinks[{i}].options")
 
 
-def _job(form: JobForm, problems: list[Problem]) -> Job:
+def _job(form: JobSpec, problems: list[Problem]) -> Job:
     def schema(written: str | dict[str, str], path: str) -> tuple[Field, ...]:
         try:
-            return fields_of(written)
+            return parse_schema(written)
         except ValueError as error:
             problems.append(Problem("BAD_SCHEMA", path, f"{_sentence(error)}.", ""))
             return ()
@@ -202,7 +202,7 @@ def _job(form: JobForm, problems: list[Problem]) -> Job:
             )
             for i, table in enumerate(form.tables)
         ),
-        batch_s=seconds(form.trigger.realTime),
+        batch_s=parse_seconds(form.trigger.realTime),
         dead_letter_topic=form.dead_letter_topic,
     )
 
@@ -215,16 +215,16 @@ def _options(written: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _edges(node: OperatorForm | SinkForm) -> Iterator[Edge]:
+def _edges(node: OperatorSpec | SinkSpec) -> Iterator[Edge]:
     written = ([] if node.input is None else [node.input]) + list(node.inputs)
     for one in written:
-        if isinstance(one, InputForm):
+        if isinstance(one, InputSpec):
             yield Edge(one.from_, node.name, Grouping(one.grouping), tuple(one.key))
         else:
             yield Edge(one, node.name)
 
 
-def _operator(form: OperatorForm) -> Operator:
+def _operator(form: OperatorSpec) -> Operator:
     wanted = form.parallelism
     if isinstance(wanted, int):
         parallelism = Parallelism(wanted, 1, max(wanted, Parallelism().max))
@@ -233,10 +233,10 @@ def _operator(form: OperatorForm) -> Operator:
     return Operator(form.name, _work(form), parallelism, profile_of(form.profile))
 
 
-def _work(form: OperatorForm) -> Work:
+def _work(form: OperatorSpec) -> Work:
     late, table, window = form.watermark, form.join, form.window
     return Work(
-        watermark=Watermark(late.eventTime, seconds(late.delayThreshold)) if late else None,
+        watermark=Watermark(late.eventTime, parse_seconds(late.delayThreshold)) if late else None,
         join=Join(table.table, tuple(table.on), table.how) if table else None,
         where=form.where,
         explode=tuple(form.explode.items()),
@@ -245,8 +245,8 @@ def _work(form: OperatorForm) -> Work:
         group_by=tuple(form.group_by),
         window=TimeWindow(
             window.timeColumn,
-            seconds(window.windowDuration),
-            seconds(window.slideDuration) if window.slideDuration is not None else None,
+            parse_seconds(window.windowDuration),
+            parse_seconds(window.slideDuration) if window.slideDuration is not None else None,
         )
         if window
         else None,
@@ -254,30 +254,32 @@ def _work(form: OperatorForm) -> Work:
     )
 
 
-def profile_of(form: ProfileForm | None) -> Profile | None:
+def profile_of(form: ProfileSpec | None) -> Profile | None:
     if form is None:
         return None
     shape = Distribution(form.distribution) if form.distribution else None
     return Profile(**form.model_dump(exclude={"distribution"}), distribution=shape)
 
 
-def intent_of(form: IntentForm) -> Intent:
+def intent_of(form: IntentSpec) -> Intent:
     return Intent(
         thresholds=tuple(_threshold(threshold) for threshold in form.slo),
         priority=form.priority,
         constraints=tuple(
-            Constraint(sequence_of(c.sequence), milliseconds(c.at_most), seconds(c.over))
+            Constraint(
+                sequence_of(c.sequence), parse_milliseconds(c.at_most), parse_seconds(c.over)
+            )
             for c in form.constraints
         ),
     )
 
 
-def _threshold(form: ThresholdForm) -> Threshold:
-    value = milliseconds(form.at_most) if form.at_most is not None else form.at_least
+def _threshold(form: ThresholdSpec) -> Threshold:
+    value = parse_milliseconds(form.at_most) if form.at_most is not None else form.at_least
     return Threshold(Metric(form.metric), float(value or 0), form.statistic, _utility(form))
 
 
-def _utility(form: ThresholdForm) -> Utility:
+def _utility(form: ThresholdSpec) -> Utility:
     if isinstance(form.utility, str):
         return Utility(form.utility)
     given = form.utility.model_dump(exclude_none=True, exclude={"function"})
@@ -325,7 +327,7 @@ def path_of(place: list[Any]) -> str:
 
 def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
     """The fields of the mapping in which an unknown one was found."""
-    form: Any = JobForm
+    form: Any = JobSpec
     for part in loc[:-1]:
         if isinstance(part, int) or part in {PLAIN, MAPPING}:
             continue

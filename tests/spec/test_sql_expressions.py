@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilithon.spec.expressions import parse
 from trilithon.spec.functions import AGGREGATE, ALLOWED, OWN, SCALAR
+from trilithon.spec.sql_expressions import parse_expression
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from trilithon.spec.functions import AGGREGATE, ALLOWED, OWN, SCALAR
 def test_what_an_expression_reads_and_gives(
     text: str, columns: tuple[str, ...], output: str | None
 ) -> None:
-    parsed = parse(text)
+    parsed = parse_expression(text)
     assert parsed.complaints == ()
     assert sorted(parsed.columns) == sorted(columns)
     assert parsed.output == output
@@ -81,7 +81,7 @@ def test_what_an_expression_reads_and_gives(
     ],
 )
 def test_a_function_that_is_not_on_the_list_is_refused(text: str) -> None:
-    codes = [complaint.code for complaint in parse(text).complaints]
+    codes = [complaint.code for complaint in parse_expression(text).complaints]
     assert codes
     assert set(codes) <= {"FUNCTION_NOT_ALLOWED", "EXPRESSION_NOT_ALLOWED"}
 
@@ -112,14 +112,14 @@ def test_a_function_that_is_not_on_the_list_is_refused(text: str) -> None:
     ],
 )
 def test_what_is_not_one_plain_expression_is_refused(text: str) -> None:
-    assert parse(text).complaints
+    assert parse_expression(text).complaints
 
 
 def test_the_variable_of_a_lambda_hides_a_column_only_within_it() -> None:
     """Outside of the lambda, Spark would take `user` for the name of the session's user."""
     text = "concat(user, array_join(transform(array('a'), user -> user), '')) AS x"
-    assert parse(text).columns == ("user",)
-    assert parse("transform(xs, x -> transform(x, y -> x + y)) AS z").columns == ("xs",)
+    assert parse_expression(text).columns == ("user",)
+    assert parse_expression("transform(xs, x -> transform(x, y -> x + y)) AS z").columns == ("xs",)
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ def test_the_variable_of_a_lambda_hides_a_column_only_within_it() -> None:
      "CASE WHEN a THEN 1 END" + " + CASE WHEN a THEN 1 END" * 20 + " AS n", "struct(a, b) AS s"],
 )  # fmt: skip
 def test_what_people_write_is_not_refused(text: str) -> None:
-    assert parse(text).complaints == ()
+    assert parse_expression(text).complaints == ()
 
 
 def test_a_near_miss_gets_a_suggestion() -> None:
-    (complaint,) = parse("lenght(v)").complaints
+    (complaint,) = parse_expression("lenght(v)").complaints
     assert "'length'" in complaint.hint
 
 
 @given(st.text(max_size=60))
 def test_whatever_is_written_the_answer_comes(text: str) -> None:
-    parsed = parse(text)
+    parsed = parse_expression(text)
     assert all(complaint.message for complaint in parsed.complaints)
 
 
@@ -153,7 +153,7 @@ def test_whatever_is_written_the_answer_comes(text: str) -> None:
 )  # fmt: skip
 def test_a_pathological_expression_costs_little(text: str) -> None:
     started = time.process_time()
-    parse(text)
+    parse_expression(text)
     assert time.process_time() - started < 2
 
 

@@ -7,24 +7,24 @@ from typing import Any
 from trilithon.errors import InvalidJob
 from trilithon.model.job import Job
 from trilithon.model.utility import UTILITIES, Utilities
-from trilithon.spec.build import build
-from trilithon.spec.reader import Document, read, read_file
+from trilithon.spec.job_builder import build_job
+from trilithon.spec.yaml_reader import Document, read_yaml, read_yaml_file
 
 
-def load(path: Path, utilities: Utilities = UTILITIES) -> Job:
+def load_job(path: Path, utilities: Utilities = UTILITIES) -> Job:
     """The job that a YAML file describes."""
-    return _build(read_file(path), utilities)
+    return _build(read_yaml_file(path), utilities)
 
 
-def loads(text: str | bytes, utilities: Utilities = UTILITIES) -> Job:
+def parse_job(text: str | bytes, utilities: Utilities = UTILITIES) -> Job:
     """The job that a YAML text describes."""
-    return _build(read(text), utilities)
+    return _build(read_yaml(text), utilities)
 
 
 def _build(document: Document, utilities: Utilities) -> Job:
     data: Mapping[str, Any] = document.data
     try:
-        return build(data, utilities)
+        return build_job(data, utilities)
     except InvalidJob as error:
         located = [document.locate(problem) for problem in error.problems]
         # In the order of the file, so that one can mend from top to bottom.

@@ -23,9 +23,9 @@ probe: $(PROBE) ## build the Java part that runs inside Spark's executors
 demo: $(READY) $(PROBE) ## five tenants' jobs on Spark under Henge, one load doubles
 	@$(BIN)/python tools/demo.py
 
-test: $(READY) $(PROBE) ## run the tests
+test: $(READY) $(PROBE) ## run the tests: those that need an engine beside those that need none
 	@$(BIN)/python tools/bootstrap.py --browser
-	@$(BIN)/python -m pytest
+	@$(BIN)/python tools/test.py
 
 check: $(READY) ## formatting, lint, types, layers, then the tests
 	@$(BIN)/ruff format --check .

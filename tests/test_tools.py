@@ -1,0 +1,66 @@
+"""The tools of a developer: the tests are run in two processes, and what they say is added up."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import test as runner
+
+PASSES = "def test_that_passes():\n    pass\n"
+FAILS = "import pytest\n\n@pytest.mark.spark\ndef test_that_fails():\n    assert 1 == 2\n"
+SKIPS = "import pytest\n\ndef test_that_is_skipped():\n    pytest.skip()\n"
+SETTINGS = "[pytest]\nmarkers =\n    spark\n    kafka\n    slow\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> list[str]:
+    """A project of its own; the arguments that run its tests."""
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    return ["-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
+
+
+def test_both_parts_are_printed_and_added_up(
+    tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_pure.py").write_text(PASSES + SKIPS)
+    (tmp_path / "test_engine.py").write_text(FAILS)
+    assert runner.run(project) == 1
+    printed = capfd.readouterr().out
+    first, second, closing = (
+        printed.index(text) for text in (*(part.title for part in runner.PARTS), "All tests")
+    )
+    assert first < printed.index("test_that_fails") < second < closing
+    assert "1 passed, 1 failed, 1 skipped in" in printed[closing:]
+
+
+def test_a_part_without_tests_is_no_failure(
+    tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_pure.py").write_text(PASSES)
+    assert runner.run(project) == 0
+    assert "1 passed, 0 failed in" in capfd.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("codes", "whole"),
+    [((0, 0), 0), ((5, 0), 0), ((5, 5), 5), ((0, 1), 1), ((2, 0), 2), ((-9, 0), -9)],
+)
+def test_the_whole_fails_if_a_part_fails(codes: tuple[int, ...], whole: int) -> None:
+    assert runner.exit_code(codes) == whole
+
+
+def test_every_test_belongs_to_one_part() -> None:
+    marks = {part.marks for part in runner.PARTS}
+    assert marks == {runner.ENGINE, f"not ({runner.ENGINE})"}
+
+
+def test_marks_that_are_asked_for_narrow_each_part() -> None:
+    pure = runner.PARTS[1].command(Path("report.xml"), ["-x"], marks="slow")
+    assert pure[-3:] == ["-x", "-m", f"(slow) and (not ({runner.ENGINE}))"]
+
+
+def test_whoever_still_runs_is_interrupted() -> None:
+    process = subprocess.Popen(["sleep", "60"])  # noqa: S607 - of the system
+    runner.end([process])
+    assert process.returncode == -2

@@ -1,0 +1,155 @@
+"""What `make test` runs: the tests that need an engine beside those that need none, a process each.
+
+Spark and Kafka keep about one core busy and often wait; the other tests compute. Two processes use
+two cores, and neither knows of the other: each has its own folder for temporary files, and each
+checks at its end that it leaves no process behind (`tests/conftest.py`). The first process prints
+while it runs. The output of the second follows when both have ended.
+
+Arguments go to pytest, in both processes: `python tools/test.py tests/control -k journal`.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINE = "spark or kafka"
+SLOWEST = ("--durations=25", "--durations-min=1")
+# What pytest exits with when it finds no test.
+NO_TESTS = 5
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process: the heading over its output, and the marks of the tests it runs."""
+
+    title: str
+    marks: str
+
+    def command(self, report: Path, arguments: Sequence[str], marks: str = "") -> list[str]:
+        """Pytest over these tests, or over those of them that also have the given marks."""
+        selected = f"({marks}) and ({self.marks})" if marks else self.marks
+        colour = "yes" if sys.stdout.isatty() else "auto"
+        pytest = [sys.executable, "-m", "pytest", *SLOWEST, f"--color={colour}"]
+        return [*pytest, f"--junit-xml={report}", *arguments, "-m", selected]
+
+
+PARTS = (
+    Part("Tests that start Spark or Kafka", ENGINE),
+    Part("Tests that need no engine", f"not ({ENGINE})"),
+)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many tests ended how."""
+
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    skipped: int = 0
+
+    @classmethod
+    def read(cls, report: Path) -> "Counts":
+        """From pytest's JUnit file; all 0 if pytest ended before it wrote one."""
+        if not report.exists():
+            return cls()
+        suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314 - written by pytest
+        return total(cls._of(suite) for suite in suites)
+
+    @classmethod
+    def _of(cls, suite: ET.Element) -> "Counts":
+        names = ("tests", "failures", "errors", "skipped")
+        tests, failed, errors, skipped = (int(suite.get(name, "0")) for name in names)
+        return cls(max(0, tests - failed - errors - skipped), failed, errors, skipped)
+
+    def line(self, seconds: float) -> str:
+        """In the form of pytest's own closing line."""
+        counts = [f"{self.passed} passed", f"{self.failed} failed"]
+        counts += [f"{self.errors} errors"] if self.errors else []
+        counts += [f"{self.skipped} skipped"] if self.skipped else []
+        minutes, rest = divmod(seconds, 60)
+        times = f"in {seconds:.2f}s ({minutes:.0f}:{rest:02.0f} minutes)"
+        return f" {', '.join(counts)} {times} ".center(WIDTH, "=")
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    rows = [(count.passed, count.failed, count.errors, count.skipped) for count in counts]
+    return Counts(*map(sum, zip(*rows, strict=True)))
+
+
+def exit_code(codes: Sequence[int]) -> int:
+    """The first failure. A part without tests is none, unless no part has tests."""
+    failures = [code for code in codes if code not in {0, NO_TESTS}]
+    if failures:
+        return failures[0]
+    return 0 if 0 in codes else NO_TESTS
+
+
+def run(arguments: Sequence[str], marks: str = "", parts: Sequence[Part] = PARTS) -> int:
+    """Runs all parts at once and returns the exit code of the whole."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="trilithon-tests-") as name:
+        reports = [Path(name) / f"{number}.xml" for number in range(len(parts))]
+        outputs = [report.with_suffix(".txt") for report in reports]
+        heading(parts[0].title)
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for part, report, output in zip(parts, reports, outputs, strict=True):
+                command = part.command(report, arguments, marks)
+                # Only the first writes to the terminal while they run.
+                with output.open("wb") as file:
+                    kept = file if processes else None
+                    processes.append(subprocess.Popen(command, cwd=ROOT, stdout=kept, stderr=kept))
+            codes = [process.wait() for process in processes]
+        finally:
+            end(processes)
+            for part, output in list(zip(parts, outputs, strict=True))[1:]:
+                heading(part.title)
+                print(output.read_text(encoding="utf-8", errors="replace"), end="", flush=True)
+        counts = total(map(Counts.read, reports))
+    heading("All tests")
+    print(counts.line(time.monotonic() - began), flush=True)
+    return exit_code(codes)
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Interrupts what still runs, as the terminal does: pytest then ends what its tests started."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    for process in processes:
+        process.wait()
+
+
+def heading(title: str) -> None:
+    print(f"\n{title}\n{'─' * len(title)}", flush=True)
+
+
+def main() -> NoReturn:
+    options = argparse.ArgumentParser(description=__doc__, add_help=False)
+    options.add_argument("-m", dest="marks", default="", help="only tests with these marks")
+    known, arguments = options.parse_known_args()
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        sys.exit(run(arguments, known.marks))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.profile import Distribution, Profile
 from trilithon.policies.registry import policy
 from trilithon.scenarios.run import simulate
-from trilithon.scenarios.scenario import Fed, Scenario, assumed_of, chosen, load
+from trilithon.scenarios.scenario import Scenario, ScheduledJob, assumed_of, chosen, load_scenario
 from trilithon.workloads.shapes import Sine
 
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
@@ -34,14 +34,14 @@ def cluster(jobs: int, machines: int, hours: float, instances: int | None = None
     """PageLoads with the load of a day each, on machines of sixteen cores, the threshold policy in the
     loop, a round every half minute.
     """
-    base = load(SCENARIOS / "pageload.yaml")
+    base = load_scenario(SCENARIOS / "pageload.yaml")
     job = base.jobs[0].job
     if instances is not None:
         wider = Parallelism(instances, 1, max(32, instances))
         job = replace(job, operators=tuple(replace(o, parallelism=wider) for o in job.operators))
     machine = replace(base.machines[0], cores=16.0)
     fed = tuple(
-        Fed(
+        ScheduledJob(
             replace(job, name=f"pageload-{i}"),
             0.0,
             {"loads": Sine(200.0 + 5 * i, 500.0 + 5 * i, 3600.0 * 8)},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools import reference
-from trilithon.recording.files import loads
+from trilithon.recording.files import parse_recording
 from trilithon.spec.job_file import parse_job
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ def test_the_snapshot_in_the_docs_is_the_example_and_prints_what_is_shown() -> N
     page = (ROOT / "docs/concepts/snapshots.md").read_text(encoding="utf-8")
     example = (ROOT / "docs/examples/overload.json").read_text(encoding="utf-8")
     assert json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0]) == json.loads(example)
-    assert len(loads(example)) == 1
+    assert len(parse_recording(example)) == 1
     shown = re.findall(
         r"\$ trilithon advise docs/examples/overload.json\n(.*?)```", page, re.DOTALL
     )[0]

@@ -20,7 +20,7 @@ from trilithon.engines.host import Host
 from trilithon.errors import EXIT_CODES
 from trilithon.model.allocation import initial
 from trilithon.recording import parquet
-from trilithon.recording.snapshots import from_json
+from trilithon.recording.snapshots import snapshot_from_json
 
 
 class Terminal:
@@ -136,9 +136,11 @@ def test_advise_prints_the_measures(terminal: Terminal, snapshot: SnapshotAssert
 
 
 def test_advise_reads_parquet(terminal: Terminal) -> None:
-    first = from_json(SMALL)
-    second = from_json(json.loads(json.dumps(SMALL).replace("70", "80").replace("6000", "7000")))
-    parquet.write(Path("run.parquet"), [first, second])
+    first = snapshot_from_json(SMALL)
+    second = snapshot_from_json(
+        json.loads(json.dumps(SMALL).replace("70", "80").replace("6000", "7000"))
+    )
+    parquet.write_series(Path("run.parquet"), [first, second])
     data = terminal.json("advise", "run.parquet")
     assert data["snapshots"] == 2
     assert data["jobs"][0]["throughput"] == 100
@@ -202,7 +204,7 @@ def test_a_real_process_prints_to_any_terminal_and_reads_parquet(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     """In a process of its own: once, `advise` worked only where a test had imported more."""
-    parquet.write(tmp_path / "run.parquet", [from_json(SMALL)])
+    parquet.write_series(tmp_path / "run.parquet", [snapshot_from_json(SMALL)])
     program = Path(sys.executable).with_name("trilithon")
     done = subprocess.run(  # noqa: S603 - our own program
         [program, "advise", "run.parquet"],
@@ -234,7 +236,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     found = Host(engine, tmp_path / "host.sock")
     serving = threading.Thread(target=found.serve, daemon=True)
     serving.start()
-    job = from_json(SMALL).jobs["ads/mine"]
+    job = snapshot_from_json(SMALL).jobs["ads/mine"]
     assert engine.submit(job, initial(job)).changed
     yield found
     found.close()

@@ -9,7 +9,7 @@ from trilithon.contract.figures import summary
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import initial
 from trilithon.model.series import Series
-from trilithon.recording.snapshots import from_json
+from trilithon.recording.snapshots import snapshot_from_json
 
 
 def shown(jobs: list[dict[str, object]]) -> str:
@@ -20,7 +20,7 @@ def shown(jobs: list[dict[str, object]]) -> str:
 
 
 def test_a_running_job_shows_its_figures() -> None:
-    snapshot = from_json(SMALL)
+    snapshot = snapshot_from_json(SMALL)
     window = Series.of([snapshot]).window()
     assert window is not None
     job = snapshot.jobs["ads/mine"]
@@ -35,7 +35,7 @@ def test_a_running_job_shows_its_figures() -> None:
 
 
 def test_a_job_of_which_nothing_is_known_yet_is_there_all_the_same() -> None:
-    job = from_json(SMALL).jobs["ads/mine"]
+    job = snapshot_from_json(SMALL).jobs["ads/mine"]
     died = Accepted(job, initial(job), "degraded", "executor 1 lost")
     (found,) = summary(None, {"ads/mine": died})
     assert found["operators"] == []
@@ -43,7 +43,7 @@ def test_a_job_of_which_nothing_is_known_yet_is_there_all_the_same() -> None:
 
 
 def test_many_jobs_fit_on_a_small_screen() -> None:
-    snapshot = from_json(SMALL)
+    snapshot = snapshot_from_json(SMALL)
     window = Series.of([snapshot]).window()
     assert window is not None
     job = snapshot.jobs["ads/mine"]

@@ -31,7 +31,7 @@ from trilithon.contract.wire import (
 )
 from trilithon.errors import NotUnderstood
 from trilithon.model.allocation import Allocation
-from trilithon.model.groups import spread
+from trilithon.model.groups import assign_key_groups
 from trilithon.model.intent import EdgeName
 
 names = st.text("abcxyz-", min_size=1, max_size=6)
@@ -49,7 +49,7 @@ def allocations(draw: st.DrawFn) -> Allocation:
         weights={some: tuple(draw(st.lists(st.floats(0.1, 9), min_size=size, max_size=size)))},
         placement={some: tuple(draw(st.lists(st.none() | names, min_size=size, max_size=size)))},
         batching_ms={EdgeName("a", "b"): draw(st.floats(0, 100))},
-        groups={some: spread([1.0] * size)} if draw(st.booleans()) else {},
+        groups={some: assign_key_groups([1.0] * size)} if draw(st.booleans()) else {},
     )
 
 

@@ -73,10 +73,10 @@ def test_other_parameters_decide_otherwise_and_are_not_compared(tmp_path: Path) 
 def test_a_recording_is_a_series_to_whoever_does_not_care_for_rounds(tmp_path: Path) -> None:
     overload(tmp_path)
     [file] = (tmp_path / "recording").iterdir()
-    series = files.load(file)
+    series = files.load_recording(file)
     assert len(series) == 45
     again = tmp_path / "again.parquet"
-    parquet.write(again, series.snapshots)
+    parquet.write_series(again, series.snapshots)
     # Without rounds, how jobs stood is told by the snapshots alone.
     found = list(replay(again, policy("threshold")))
     assert len(found) == 45

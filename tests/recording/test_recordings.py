@@ -19,8 +19,8 @@ from trilithon.errors import FileUnreadable, InvalidRecording
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
-from trilithon.recording.files import dumps, load, loads
-from trilithon.recording.snapshots import from_json, to_json
+from trilithon.recording.files import load_recording, parse_recording, recording_to_json
+from trilithon.recording.snapshots import snapshot_from_json, snapshot_to_json
 
 SMALL: dict[str, Any] = {
     "format": "trilithon-snapshot/1",
@@ -54,7 +54,7 @@ SMALL: dict[str, Any] = {
 
 @given(snapshots())
 def test_a_snapshot_survives_json(snapshot: Snapshot) -> None:
-    again = from_json(json.loads(json.dumps(to_json(snapshot))))
+    again = snapshot_from_json(json.loads(json.dumps(snapshot_to_json(snapshot))))
     assert again.equals(snapshot)
 
 
@@ -63,8 +63,8 @@ def test_a_snapshot_survives_json(snapshot: Snapshot) -> None:
 def test_a_series_survives_parquet(tmp_path: Path, snapshot: Snapshot) -> None:
     later = replace(snapshot, time_s=snapshot.time_s + 1)
     path = tmp_path / "series.parquet"
-    parquet.write(path, [snapshot, later])
-    again = parquet.read(path)
+    parquet.write_series(path, [snapshot, later])
+    again = parquet.read_series(path)
     assert [s.time_s for s in again.snapshots] == [snapshot.time_s, later.time_s]
     assert again.snapshots[0].equals(snapshot)
     assert again.snapshots[1].equals(later)
@@ -73,13 +73,13 @@ def test_a_series_survives_parquet(tmp_path: Path, snapshot: Snapshot) -> None:
 
 
 def test_a_job_that_leaves_and_one_that_comes_are_recorded(tmp_path: Path) -> None:
-    first = from_json(SMALL)
+    first = snapshot_from_json(SMALL)
     other = json.loads(json.dumps(SMALL).replace('"mine"', '"other"'))
-    second = from_json({**other, "time_s": 80})
-    both = from_json({**SMALL, "time_s": 90, "jobs": [*SMALL["jobs"], *other["jobs"]]})
+    second = snapshot_from_json({**other, "time_s": 80})
+    both = snapshot_from_json({**SMALL, "time_s": 90, "jobs": [*SMALL["jobs"], *other["jobs"]]})
     path = tmp_path / "changes.parquet"
-    parquet.write(path, [first, second, both])
-    again = parquet.read(path)
+    parquet.write_series(path, [first, second, both])
+    again = parquet.read_series(path)
     assert [s.layout.jobs for s in again.snapshots] == [
         ("ads/mine",),
         ("ads/other",),
@@ -90,27 +90,27 @@ def test_a_job_that_leaves_and_one_that_comes_are_recorded(tmp_path: Path) -> No
 
 def test_other_tools_can_read_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "plain.parquet"
-    parquet.write(path, [from_json(SMALL)])
+    parquet.write_series(path, [snapshot_from_json(SMALL)])
     rows = pq.read_table(path).to_pylist()
     busy = [row["busy_s"] for row in rows if row["kind"] == "instance"]
     assert busy == [20.0, None]
 
 
 def test_what_is_left_out_or_null_is_missing() -> None:
-    snapshot = from_json(SMALL)
+    snapshot = snapshot_from_json(SMALL)
     assert np.isnan(snapshot.instances.busy_s).tolist() == [False, True]
     assert np.isnan(snapshot.instances.cpu_s).all()
     assert np.isnan(snapshot.instances.machine).tolist() == [False, True]
 
 
 def test_one_snapshot_and_a_series_have_a_json_form(tmp_path: Path) -> None:
-    one = loads(json.dumps(SMALL))
+    one = parse_recording(json.dumps(SMALL))
     two = Series((*one.snapshots, replace(one.last, time_s=80)))
-    assert len(loads(dumps(one))) == 1
-    assert len(loads(dumps(two))) == 2
+    assert len(parse_recording(recording_to_json(one))) == 1
+    assert len(parse_recording(recording_to_json(two))) == 2
     path = tmp_path / "two.json"
-    path.write_text(dumps(two))
-    assert len(load(path)) == 2
+    path.write_text(recording_to_json(two))
+    assert len(load_recording(path)) == 2
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 def test_a_form_that_contradicts_itself_is_refused_with_its_place(name: str) -> None:
     change, said = BROKEN[name]
     with pytest.raises(InvalidRecording) as caught:
-        from_json(changed(change))
+        snapshot_from_json(changed(change))
     assert said in str(caught.value)
 
 
@@ -202,24 +202,24 @@ def test_a_form_that_contradicts_itself_is_refused_with_its_place(name: str) -> 
 )
 def test_what_is_no_recording_is_refused(text: str) -> None:
     with pytest.raises(InvalidRecording):
-        loads(text)
+        parse_recording(text)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileUnreadable):
-        load(tmp_path / "nothing.parquet")
+        load_recording(tmp_path / "nothing.parquet")
     with pytest.raises(FileUnreadable):
-        load(tmp_path)
+        load_recording(tmp_path)
     whole = tmp_path / "whole.parquet"
-    parquet.write(whole, [from_json(SMALL)])
+    parquet.write_series(whole, [snapshot_from_json(SMALL)])
     cut = tmp_path / "cut.parquet"
     cut.write_bytes(whole.read_bytes()[:-200])
     with pytest.raises(InvalidRecording, match="damaged"):
-        load(cut)
+        load_recording(cut)
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), other)
     with pytest.raises(InvalidRecording, match="not a recording"):
-        load(other)
+        load_recording(other)
 
 
 @given(st.data())
@@ -228,13 +228,13 @@ def test_a_damaged_recording_is_told_so_whatever_was_damaged(
 ) -> None:
     whole = damaged_file.with_name("whole.parquet")
     if not whole.exists():
-        parquet.write(whole, [from_json(SMALL)])
+        parquet.write_series(whole, [snapshot_from_json(SMALL)])
     content = bytearray(whole.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(4, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     damaged_file.write_bytes(content)
     with contextlib.suppress(InvalidRecording, FileUnreadable):
-        assert load(damaged_file).snapshots
+        assert load_recording(damaged_file).snapshots
 
 
 @pytest.fixture(scope="module")
@@ -244,21 +244,21 @@ def damaged_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_columns_that_are_not_those_of_a_recording_are_named(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
-    parquet.write(path, [from_json(SMALL)])
+    parquet.write_series(path, [snapshot_from_json(SMALL)])
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["busy_s"]), path)
     with pytest.raises(InvalidRecording, match="busy_s"):
-        load(path)
+        load_recording(path)
     kinds = pa.array(["thing"] * table.num_rows)
     pq.write_table(table.set_column(2, "kind", kinds), path)
     with pytest.raises(InvalidRecording, match="'thing'"):
-        load(path)
+        load_recording(path)
 
 
 def test_a_recording_from_before_a_column_was_there_can_be_read(tmp_path: Path) -> None:
-    path, small = tmp_path / "old.parquet", from_json(SMALL)
-    parquet.write(path, [small])
+    path, small = tmp_path / "old.parquet", snapshot_from_json(SMALL)
+    parquet.write_series(path, [small])
     pq.write_table(pq.read_table(path).drop_columns(["clock_error_s"]), path)
-    found = parquet.read(path).last.edges
+    found = parquet.read_series(path).last.edges
     assert np.isnan(found.clock_error_s).all()
     assert found.taken.tolist() == small.edges.taken.tolist()

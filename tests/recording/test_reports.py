@@ -10,7 +10,7 @@ from tests.strategies import snapshots
 from trilithon.errors import InvalidRecording
 from trilithon.model.report import Report
 from trilithon.model.snapshot import Snapshot
-from trilithon.recording.reports import FORMAT, TABLES, from_json, to_json
+from trilithon.recording.reports import FORMAT, TABLES, report_from_json, report_to_json
 
 
 @given(snapshots())
@@ -33,7 +33,7 @@ def test_a_report_survives_the_wire(snapshot: Snapshot) -> None:
         machine_keys=layout.machines,
         machines=snapshot.machines,
     )
-    again = from_json(json.loads(json.dumps(to_json(report))))
+    again = report_from_json(json.loads(json.dumps(report_to_json(report))))
     assert (again.sender, again.sequence, again.clock_error_s) == ("executor-1", 7, 0.002)
     assert again.instance_keys == report.instance_keys
     assert again.latencies.equals(report.latencies)
@@ -55,4 +55,4 @@ def test_a_report_survives_the_wire(snapshot: Snapshot) -> None:
 )  # fmt: skip
 def test_what_is_no_report_is_refused(data: Any) -> None:
     with pytest.raises(InvalidRecording):
-        from_json(data)
+        report_from_json(data)

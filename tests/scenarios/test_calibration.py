@@ -23,7 +23,7 @@ from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
 from trilithon.scenarios import calibration
-from trilithon.scenarios.compare import Part, compare
+from trilithon.scenarios.compare import RunPhase, compare
 from trilithon.scenarios.loop import Looking
 from trilithon.workloads.shapes import Step
 
@@ -79,11 +79,11 @@ def test_profiles_and_transport_are_found_again(series: Series) -> None:
 def test_a_calibration_is_kept_and_read_again(series: Series, tmp_path: Path) -> None:
     found = calibration.calibrate(series, "a run")
     path = tmp_path / "calibration.yaml"
-    calibration.save(path, found)
-    assert calibration.load(path) == found
+    calibration.save_calibration(path, found)
+    assert calibration.load_calibration(path) == found
     path.write_text("format: something\n", encoding="utf-8")
     with pytest.raises(InvalidScenario):
-        calibration.load(path)
+        calibration.load_calibration(path)
 
 
 def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> None:
@@ -95,7 +95,9 @@ def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> Non
 
 
 def test_a_part_of_a_run_is_compared_by_itself(series: Series) -> None:
-    rows = compare(series, ASSUMED, seed=5, parts=[Part("low", 5, 40), Part("none", 900, 990)])
+    rows = compare(
+        series, ASSUMED, seed=5, parts=[RunPhase("low", 5, 40), RunPhase("none", 900, 990)]
+    )
     found = {row.metric: row for row in rows}
     low = found["throughput (records/s), low"]
     assert isinstance(low.real, float)
@@ -127,7 +129,7 @@ def test_a_run_that_is_not_the_same_is_found_out(series: Series) -> None:
 
 def test_the_commands_learn_and_compare(series: Series, tmp_path: Path) -> None:
     recording, learned = tmp_path / "run.parquet", tmp_path / "learned.yaml"
-    parquet.write(recording, series.snapshots)
+    parquet.write_series(recording, series.snapshots)
     run = CliRunner()
     done = run.invoke(app, ["calibrate", str(recording), "--into", str(learned), "-o", "json"])
     assert done.exit_code == 0
@@ -144,10 +146,10 @@ def test_a_file_from_before_a_number_was_learned_is_still_read(
     series: Series, tmp_path: Path
 ) -> None:
     path = tmp_path / "calibration.yaml"
-    calibration.save(path, calibration.calibrate(series, "a run"))
+    calibration.save_calibration(path, calibration.calibrate(series, "a run"))
     kept = [line for line in path.read_text().splitlines() if "state_s" not in line]
     path.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    assert calibration.load(path).character.state_s == SPARK_RTM.state_s
+    assert calibration.load_calibration(path).character.state_s == SPARK_RTM.state_s
 
 
 @pytest.mark.parametrize("zipf", [0.0, 0.7, 1.1])

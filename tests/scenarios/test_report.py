@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from tests.browser import page
 from tests.scenarios.test_scenarios import SMALL, written
 from trilithon.scenarios.run import simulate
-from trilithon.scenarios.scenario import load
+from trilithon.scenarios.scenario import load_scenario
 
 pytestmark = pytest.mark.browser
 PLOTS = 9
@@ -18,7 +18,7 @@ PLOTS = 9
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    simulate(load(written(folder, SMALL)), folder / "run")
+    simulate(load_scenario(written(folder, SMALL)), folder / "run")
     return folder / "run" / "report.html"
 
 

@@ -11,10 +11,10 @@ from trilithon.cli.main import app
 from trilithon.engines.simulated.character import SPARK_RTM
 from trilithon.engines.simulated.faults import MachineCrash
 from trilithon.errors import FileExists, InvalidLoad, InvalidScenario
-from trilithon.recording.files import load as load_recording
+from trilithon.recording.files import load_recording
 from trilithon.scenarios import shipped
 from trilithon.scenarios.run import simulate
-from trilithon.scenarios.scenario import chosen, load
+from trilithon.scenarios.scenario import chosen, load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -43,7 +43,7 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Path) -> None:
-    found = load(path)
+    found = load_scenario(path)
     for fed in found.jobs:
         names = set(chosen().profiles[fed.job.name])
         assert names == {operator.name for operator in fed.job.operators}
@@ -64,7 +64,7 @@ def test_every_job_of_the_papers_has_a_scenario() -> None:
 
 
 def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path) -> None:
-    scenario = load(written(tmp_path, SMALL))
+    scenario = load_scenario(written(tmp_path, SMALL))
     folder = tmp_path / "run"
     result = simulate(scenario, folder)
     series = load_recording(folder / "recording.parquet")
@@ -88,7 +88,7 @@ def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path)
 
 
 def test_the_same_scenario_gives_the_same_bytes(tmp_path: Path) -> None:
-    scenario = load(written(tmp_path, SMALL))
+    scenario = load_scenario(written(tmp_path, SMALL))
     for name in ("one", "two"):
         simulate(scenario, tmp_path / name)
     for part in ("decisions.jsonl", "report.html", "summary.json", "recording.parquet"):
@@ -101,7 +101,7 @@ def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Pat
     (tmp_path / "pageload").write_text(
         own.replace("tenant: papers", "tenant: mine"), encoding="utf-8"
     )
-    assert [fed.job.tenant for fed in load(written(tmp_path, SMALL)).jobs] == [
+    assert [fed.job.tenant for fed in load_scenario(written(tmp_path, SMALL)).jobs] == [
         "mine",
         "papers",
         "papers",
@@ -110,7 +110,7 @@ def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Pat
 
 def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:
     text = SMALL + "engine: spark-rtm\nway: events\narrivals: even\n"
-    found = load(written(tmp_path, text))
+    found = load_scenario(written(tmp_path, text))
     assert found.character is SPARK_RTM
     assert found.way == "events"
     assert found.even
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_told_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, code: str
 ) -> None:
     with pytest.raises(InvalidScenario) as refused:
-        load(written(tmp_path, SMALL.replace(*change)))
+        load_scenario(written(tmp_path, SMALL.replace(*change)))
     [problem] = refused.value.problems
     assert (problem.code, problem.line) == (code, line)
 
@@ -160,7 +160,7 @@ def test_a_slow_instance_that_there_is_not_is_refused_before_anything_runs(
 ) -> None:
     text = f"{SMALL}  - {{kind: slow_instance, at: 60 s, {named}}}\n"
     with pytest.raises(InvalidScenario, match=said) as refused:
-        load(written(tmp_path, text))
+        load_scenario(written(tmp_path, text))
     [problem] = refused.value.problems
     assert (problem.code, problem.line) == ("NOT_FOUND", 15)
 
@@ -177,7 +177,7 @@ def test_a_load_file_that_is_wrong_is_refused_with_its_line(
     text = SMALL.replace("{shape: step, rate: 200, peak: 600, period: 60 s}",
                          "{shape: trace, trace: load.csv}")  # fmt: skip
     with pytest.raises(InvalidLoad, match=rf"load.csv:{line}: "):
-        load(written(tmp_path, text))
+        load_scenario(written(tmp_path, text))
 
 
 def test_the_command_prints_a_summary_and_names_the_folder(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from trilithon.measures import slo
 from trilithon.measures.assess import Assessment, assess
 from trilithon.measures.queueing import sequence_latency
 from trilithon.measures.trend import slope
-from trilithon.model.job import Job, Kind
-from trilithon.model.layout import KINDS, Layout
+from trilithon.model.job import Job, NodeKind
+from trilithon.model.layout import NODE_KINDS, Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import plain
 
@@ -67,7 +67,7 @@ def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -
         "operators": [
             _operator(found, node, growth)
             for node in layout.job_nodes(name)
-            if KINDS[layout.node_kind[node]] is Kind.OPERATOR
+            if NODE_KINDS[layout.node_kind[node]] is NodeKind.OPERATOR
         ],
         "edges": [
             {

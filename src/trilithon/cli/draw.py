@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from trilithon.model.job import Job, Kind
+from trilithon.model.job import Job, NodeKind
 
-SIGNS = {Kind.SOURCE: "○", Kind.OPERATOR: "●", Kind.SINK: "◎"}
+SIGNS = {NodeKind.SOURCE: "○", NodeKind.OPERATOR: "●", NodeKind.SINK: "◎"}
 
 
 def draw_graph(job: Job) -> list[tuple[str, str | None]]:

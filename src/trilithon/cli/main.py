@@ -36,7 +36,7 @@ from trilithon.errors import (
     TrilithonError,
 )
 from trilithon.policies.registry import policy as known_policy
-from trilithon.recording.files import load as load_recording
+from trilithon.recording.files import load_recording
 
 app = typer.Typer(
     name="trilithon",

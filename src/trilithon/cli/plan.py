@@ -7,7 +7,7 @@ from rich.text import Text
 
 from trilithon.cli.draw import draw_graph
 from trilithon.engines.spark.stall import below_floor, floor_ms, stall_s
-from trilithon.model.job import Edge, Grouping, Job, Kind, Operator
+from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
 from trilithon.spec.durations import format_duration
 
 
@@ -35,7 +35,7 @@ def plan(job: Job) -> dict[str, Any]:
     }
 
 
-def _node(job: Job, name: str, kind: Kind) -> dict[str, Any]:
+def _node(job: Job, name: str, kind: NodeKind) -> dict[str, Any]:
     node: dict[str, Any] = {
         "name": name,
         "kind": kind.value,
@@ -48,10 +48,10 @@ def _node(job: Job, name: str, kind: Kind) -> dict[str, Any]:
             for e in job.parents[name]
         ],
     }
-    if kind is Kind.SOURCE:
+    if kind is NodeKind.SOURCE:
         source = next(s for s in job.sources if s.name == name)
         node |= {"topics": list(source.topics), "tasks": source.partitions or 1}
-    elif kind is Kind.SINK:
+    elif kind is NodeKind.SINK:
         node["topic"] = next(s for s in job.sinks if s.name == name).topic
     else:
         operator = job.operator(name)
@@ -131,10 +131,10 @@ def draw_plan(job: Job, console: Console) -> None:
 
 
 def _sentence(job: Job, node: dict[str, Any]) -> str:
-    if node["kind"] == Kind.SOURCE:
+    if node["kind"] == NodeKind.SOURCE:
         return f"reads {', '.join(node['topics'])}"
     reads = _groupings(job.parents[node["name"]])
-    if node["kind"] == Kind.SINK:
+    if node["kind"] == NodeKind.SINK:
         return f"writes {node['topic']}{reads}"
     state = ", stateful" if node["stateful"] else ""
     does = ", ".join(node["does"]) or "passes on"

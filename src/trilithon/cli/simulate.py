@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trilithon.cli.output import Format, Output, answer, message_console, progress, table
 from trilithon.errors import FileExists
-from trilithon.recording.files import load as load_recording
+from trilithon.recording.files import load_recording
 
 COLUMNS = ("job", "satisfaction", "p15", "at end", "utility", "of", "records/s", "latency ms",
            "juice", "lag", "instances", "actions")  # fmt: skip
@@ -44,9 +44,9 @@ def simulate_command(
 
     from trilithon.engines.simulated.engine import Way  # noqa: PLC0415
     from trilithon.scenarios.run import clear, simulate  # noqa: PLC0415
-    from trilithon.scenarios.scenario import load  # noqa: PLC0415
+    from trilithon.scenarios.scenario import load_scenario  # noqa: PLC0415
 
-    wanted = load(scenario, seed)
+    wanted = load_scenario(scenario, seed)
     if way is not None:
         if way not in set(Way):
             raise typer.BadParameter(f"{way!r}: write fluid or events.", param_hint="--way")
@@ -96,18 +96,20 @@ def sim_vs_spark(
 ) -> None:
     """Run three jobs on Spark, simulate them again and print both side by side."""
     from trilithon.experiments import sim_vs_spark as runs  # noqa: PLC0415
-    from trilithon.scenarios.calibration import load  # noqa: PLC0415
+    from trilithon.scenarios.calibration import load_calibration  # noqa: PLC0415
     from trilithon.scenarios.compare import compare  # noqa: PLC0415
     from trilithon.scenarios.scenario import assumed_of, chosen  # noqa: PLC0415
 
-    learned = None if calibration is None else load(calibration)
+    learned = None if calibration is None else load_calibration(calibration)
     parts: tuple[Any, ...] = ()
     if recordings:
         sources = [(path, learned) for path in recordings]
     else:
         with progress() as tell:
             recorded = runs.record(into, tell)
-        sources = [(one.recording, learned or load(one.calibration)) for one in recorded]
+        sources = [
+            (one.recording, learned or load_calibration(one.calibration)) for one in recorded
+        ]
         parts = runs.PARTS
     assumed = assumed_of(chosen())
     rows = [
@@ -148,7 +150,7 @@ def calibrate_command(
     if into.exists() and not force:
         raise FileExists(f"{into} exists.", "Choose another name, or overwrite it with --force.")
     found = calibration.calibrate(load_recording(recording), str(recording))
-    calibration.save(into, found)
+    calibration.save_calibration(into, found)
     rows = [
         (job, name, p.service_ms, p.service_cv, p.cpu_share, p.selectivity)
         for job, profiles in found.profiles.items()

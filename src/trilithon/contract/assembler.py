@@ -25,7 +25,7 @@ from trilithon.model.columns import (
     Sources,
 )
 from trilithon.model.job import Job
-from trilithon.model.layout import InstanceKey, Layout, NodeKey, Part
+from trilithon.model.layout import InstanceKey, JobLayout, Layout, NodeKey
 from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
@@ -63,7 +63,7 @@ class Assembler:
     _instances: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     # Which instances there are where it is not the first ones, as the engine told it last.
     _placed: Mapping[NodeKey, tuple[int, ...]] = field(default_factory=dict)
-    _parts: dict[str, Part] = field(default_factory=dict)
+    _parts: dict[str, JobLayout] = field(default_factory=dict)
     _layout: Layout | None = None
     _known: Mapping[str, Job] = field(default_factory=dict)
     # What an instance had counted when it came back, and how often it did: it begins at 0 again.
@@ -90,7 +90,7 @@ class Assembler:
                 if index not in was:
                     self._came_back((job.id, operator, index))
         self._instances[job.id] = now
-        self._parts[job.id] = Part.of(job, now)
+        self._parts[job.id] = JobLayout.of(job, now)
         self._layout = None
 
     def forget(self, job: str) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 
 from trilithon.contract.engine import Accepted
 from trilithon.measures.assess import Assessment
-from trilithon.model.job import Kind
-from trilithon.model.layout import KINDS
+from trilithon.model.job import NodeKind
+from trilithon.model.layout import NODE_KINDS
 from trilithon.model.snapshot import plain
 
 
@@ -41,7 +41,7 @@ def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, A
         "operators": [
             _operator(found, node)
             for node in nodes
-            if KINDS[layout.node_kind[node]] is Kind.OPERATOR
+            if NODE_KINDS[layout.node_kind[node]] is NodeKind.OPERATOR
         ],
     }
 

@@ -36,7 +36,7 @@ class RecordingFolder:
 
     def __init__(self, folder: Path, rounds_per_file: int = ROUNDS_PER_FILE) -> None:
         self._folder, self._rounds_per_file = folder, rounds_per_file
-        self._open: parquet.Recorder | None = None
+        self._open: parquet.ParquetRecorder | None = None
         self._rounds = 0
         folders.make(folder)
 
@@ -47,7 +47,7 @@ class RecordingFolder:
         if self._open is None:
             # Two daemons' lives may have a round of the same number; none may write over the other.
             name = f"rounds-{scene.round:010d}-{scene.now_s:.3f}.parquet"
-            self._open = parquet.Recorder(self._folder / name)
+            self._open = parquet.ParquetRecorder(self._folder / name)
             self._rounds = 0
             # What the first round looks back on is in the file, too.
             for snapshot in scene.series.snapshots[:-1]:

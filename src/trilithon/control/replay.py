@@ -56,7 +56,7 @@ def rounds_of(path: Path) -> list[tuple[Snapshot, Mapping[str, Any] | None]]:
                 f"{path} cannot be read: {error.strerror}.", "Check the name."
             ) from error
         if not known:
-            return [(snapshot, None) for snapshot in files.load(path).snapshots]
+            return [(snapshot, None) for snapshot in files.load_recording(path).snapshots]
         return [
             (snapshot, None if body is None else json.loads(body))
             for snapshot, body in parquet.read_rounds(path)

@@ -149,7 +149,11 @@ class Host:
 
     def _reports_since(self, since: int) -> dict[str, Any]:
         self._take_reports()
-        found = [report_forms.to_json(report) for number, report in self._reports if number > since]
+        found = [
+            report_forms.report_to_json(report)
+            for number, report in self._reports
+            if number > since
+        ]
         return {"upto": self._number, "reports": found}
 
     def _take_reports(self) -> None:

@@ -71,7 +71,7 @@ class RemoteEngine:
     def reports(self) -> Sequence[Report]:
         answer = self._ask("reports", {"since": self._upto})
         self._upto = answer["upto"]
-        return [report_forms.from_json(report) for report in answer["reports"]]
+        return [report_forms.report_from_json(report) for report in answer["reports"]]
 
     def capabilities(self) -> Capabilities:
         return wire.capabilities_from_json(self._ask("capabilities", {}))

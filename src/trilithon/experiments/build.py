@@ -13,7 +13,7 @@ from trilithon.experiments.definition import Experiment, FaultKind, Jobs, Load, 
 from trilithon.model.job import Job, Operator, Parallelism, Work
 from trilithon.scenarios import shipped
 from trilithon.scenarios.forms import ChosenForm, HengeForm
-from trilithon.scenarios.scenario import Fed, Scenario, assumed_of, storm_of
+from trilithon.scenarios.scenario import Scenario, ScheduledJob, assumed_of, storm_of
 from trilithon.spec.job_builder import profile_of
 from trilithon.workloads import shapes, trace
 
@@ -65,14 +65,14 @@ class Builder:
         memory_gb = variant.memory_gb or told.memory_gb
         return tuple(Machine(f"m{i}", cores, memory_gb * 1e9) for i in range(count))
 
-    def jobs(self, jobs: Jobs) -> Iterator[Fed]:
-        base = self._operators(shipped.job(str(jobs.shape)), jobs)
+    def jobs(self, jobs: Jobs) -> Iterator[ScheduledJob]:
+        base = self._operators(shipped.shipped_job(str(jobs.shape)), jobs)
         rate = self._rate(jobs)
         for i, intent in enumerate(jobs.intents):
             name = f"{jobs.name}{i + 1}" if jobs.count > 1 else jobs.name
             job = replace(base, tenant=TENANT, name=name, intent=intent)
             loads = {source.name: shape_of(jobs.load, rate) for source in job.sources}
-            yield Fed(job, jobs.arrive_s, loads)
+            yield ScheduledJob(job, jobs.arrive_s, loads)
 
     def _rate(self, jobs: Jobs) -> float:
         if jobs.workers is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trilithon.model.job import Operator
-from trilithon.scenarios.scenario import Fed
+from trilithon.scenarios.scenario import ScheduledJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Flow:
     cores: float
 
 
-def flows(fed: Fed) -> Iterator[Flow]:
+def flows(fed: ScheduledJob) -> Iterator[Flow]:
     """Every operator, in the order in which records come by. Each has a profile with a service time."""
     flow = {source: shape.peak_per_s for source, shape in fed.loads.items()}
     operators = {operator.name: operator for operator in fed.job.operators}

@@ -24,8 +24,8 @@ from trilithon.experiments.search import (
     groups,
 )
 from trilithon.policies.registry import policy
-from trilithon.scenarios.figures import Figures
 from trilithon.scenarios.run import simulate
+from trilithon.scenarios.run_figures import Figures
 from trilithon.scenarios.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from trilithon.measures.group import sum_by_job
 from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.scenarios.loop import Looking
 from trilithon.scenarios.run import engine_for
-from trilithon.scenarios.scenario import Fed, Scenario
+from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Constant
 
 Counts = dict[str, int]
@@ -37,16 +37,18 @@ BEST: Final = 0.9995
 GAIN: Final = 5e-4
 
 
-def groups(scenario: Scenario) -> dict[str, list[Fed]]:
+def groups(scenario: Scenario) -> dict[str, list[ScheduledJob]]:
     """Jobs that are alike: the same operators and the same load, whatever their names."""
-    found: dict[str, list[Fed]] = {}
+    found: dict[str, list[ScheduledJob]] = {}
     for fed in scenario.jobs:
         alike = (fed.job.operators, fed.job.edges, fed.start_s, fed.loads, fed.job.intent)
         found.setdefault(repr(alike), []).append(fed)
     return {jobs[0].job.id: jobs for jobs in found.values()}
 
 
-def allocated(scenario: Scenario, of: Mapping[str, Sequence[Fed]], wanted: Allocations) -> Scenario:
+def allocated(
+    scenario: Scenario, of: Mapping[str, Sequence[ScheduledJob]], wanted: Allocations
+) -> Scenario:
     """The run in which the jobs of each group begin with these instances."""
     by_job = {fed.job.id: wanted[name] for name, jobs in of.items() for fed in jobs}
     return replace(

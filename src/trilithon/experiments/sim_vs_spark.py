@@ -27,9 +27,9 @@ from trilithon.model.allocation import initial
 from trilithon.model.job import Job
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
-from trilithon.recording.parquet import Recorder
+from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import calibration
-from trilithon.scenarios.compare import Part
+from trilithon.scenarios.compare import RunPhase
 from trilithon.spec.job_file import parse_job
 from trilithon.workloads.load import generate
 from trilithon.workloads.records import Records
@@ -74,7 +74,7 @@ CASES: Final = (
 
 # The parts in which a load is steady for a while, without the seconds in which it changes or a backlog goes.
 PARTS: Final = tuple(
-    Part(f"load {share:.0%}", i * STEP_S + (5 if STEPS[i - 1] < 1 else 20), (i + 1) * STEP_S)
+    RunPhase(f"load {share:.0%}", i * STEP_S + (5 if STEPS[i - 1] < 1 else 20), (i + 1) * STEP_S)
     for i, share in enumerate(STEPS)
     if share < 1
 )
@@ -138,7 +138,7 @@ def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: 
                 {0.0: lambda: rescale(case.instances), LEARN_S / 2: lambda: rescale(1)},
             )
         found = calibration.calibrate(learned, f"{case.file} on Spark, {LEARN_S:g} s")
-        calibration.save(folder / f"{case.file}-calibration.yaml", found)
+        calibration.save_calibration(folder / f"{case.file}-calibration.yaml", found)
         capacity = run.capacity_per_s(case.operator)
         tell(f"{case.file}: steps of load, one instance of {case.operator} does {capacity:.0f}/s")
         recording = folder / f"{case.file}.parquet"
@@ -209,7 +209,7 @@ class _Run:
         seen: list[Snapshot] = []
         todo = sorted((do or {}).items())
         with ExitStack() as ending:
-            recorder = None if into is None else ending.enter_context(Recorder(into))
+            recorder = None if into is None else ending.enter_context(ParquetRecorder(into))
             while (passed := time.monotonic() - began) < for_s:
                 while todo and passed >= todo[0][0]:
                     todo.pop(0)[1]()

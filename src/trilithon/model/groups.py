@@ -11,7 +11,9 @@ from typing import Final
 KEY_GROUPS: Final = 1024
 
 
-def spread(weights: Sequence[float], before: Sequence[int] | None = None) -> tuple[int, ...]:
+def assign_key_groups(
+    weights: Sequence[float], before: Sequence[int] | None = None
+) -> tuple[int, ...]:
     """Groups for each instance in proportion to its weight, with the fewest moves from `before`.
 
     Shares are whole: the largest remainders get one more (Hamilton's method), the lower instance first.

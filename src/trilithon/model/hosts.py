@@ -9,7 +9,7 @@ def host_of(machine: str) -> str:
     return machine.partition("/")[0]
 
 
-def over_hosts(machines: Sequence[str], values: Iterable[float]) -> float:
+def sum_over_hosts(machines: Sequence[str], values: Iterable[float]) -> float:
     """The sum over hosts of something that each machine tells of its host; missing if nobody tells it."""
     told: dict[str, list[float]] = {}
     for machine, value in zip(machines, values, strict=True):

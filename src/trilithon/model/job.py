@@ -25,7 +25,7 @@ class Grouping(StrEnum):
     BROADCAST = "broadcast"
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     SOURCE = "source"
     OPERATOR = "operator"
     SINK = "sink"
@@ -181,11 +181,11 @@ class Job:
         """Unique over all tenants: `tenant/name`."""
         return f"{self.tenant}/{self.name}"
 
-    def nodes(self) -> Iterator[tuple[str, Kind]]:
+    def nodes(self) -> Iterator[tuple[str, NodeKind]]:
         """Every node by name, in the order of the file."""
-        yield from ((source.name, Kind.SOURCE) for source in self.sources)
-        yield from ((operator.name, Kind.OPERATOR) for operator in self.operators)
-        yield from ((sink.name, Kind.SINK) for sink in self.sinks)
+        yield from ((source.name, NodeKind.SOURCE) for source in self.sources)
+        yield from ((operator.name, NodeKind.OPERATOR) for operator in self.operators)
+        yield from ((sink.name, NodeKind.SINK) for sink in self.sinks)
 
     @cached_property
     def parents(self) -> dict[str, tuple[Edge, ...]]:

@@ -15,9 +15,9 @@ import numpy as np
 
 from trilithon.errors import InvalidRecording
 from trilithon.model.columns import Ints
-from trilithon.model.job import Grouping, Job, Kind
+from trilithon.model.job import Grouping, Job, NodeKind
 
-KINDS = (Kind.SOURCE, Kind.OPERATOR, Kind.SINK)
+NODE_KINDS = (NodeKind.SOURCE, NodeKind.OPERATOR, NodeKind.SINK)
 InstanceKey = tuple[str, str, int]
 NodeKey = tuple[str, str]
 EdgeKey = tuple[str, str, str]
@@ -27,7 +27,7 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class JobLayout:
     """The rows of one job, its nodes counted from 0."""
 
     job: str
@@ -40,7 +40,9 @@ class Part:
     instance_index: Ints
 
     @classmethod
-    def of(cls, job: Job, instances: Mapping[str, int | Sequence[int]] | None = None) -> "Part":
+    def of(
+        cls, job: Job, instances: Mapping[str, int | Sequence[int]] | None = None
+    ) -> "JobLayout":
         kinds = dict(job.nodes())
         if len(job.order) != len(kinds):
             raise InvalidRecording(f"The job {job.id!r} has a cycle.", "Validate it first.")
@@ -60,7 +62,7 @@ class Part:
         return cls(
             job=job.id,
             names=job.order,
-            kinds=_ints(KINDS.index(kinds[name]) for name in job.order),
+            kinds=_ints(NODE_KINDS.index(kinds[name]) for name in job.order),
             edge_source=_ints(row[edge.source] for edge in edges),
             edge_target=_ints(row[edge.target] for edge in edges),
             groupings=tuple(edge.grouping for edge in edges),
@@ -96,10 +98,10 @@ class Layout:
         `instances` says per job and operator how many there are, or which.
         """
         wanted = instances or {}
-        return cls.join([Part.of(job, wanted.get(job.id)) for job in jobs], machines)
+        return cls.join([JobLayout.of(job, wanted.get(job.id)) for job in jobs], machines)
 
     @classmethod
-    def join(cls, parts: Sequence["Part"], machines: Iterable[str] = ()) -> "Layout":
+    def join(cls, parts: Sequence["JobLayout"], machines: Iterable[str] = ()) -> "Layout":
         """The layout of jobs whose rows are known: of a thousand jobs usually one has changed."""
         names = tuple(part.job for part in parts)
         if len(set(names)) < len(names):
@@ -128,15 +130,15 @@ class Layout:
 
     @cached_property
     def source_nodes(self) -> Ints:
-        return np.flatnonzero(self.node_kind == KINDS.index(Kind.SOURCE))
+        return np.flatnonzero(self.node_kind == NODE_KINDS.index(NodeKind.SOURCE))
 
     @cached_property
     def sink_nodes(self) -> Ints:
-        return np.flatnonzero(self.node_kind == KINDS.index(Kind.SINK))
+        return np.flatnonzero(self.node_kind == NODE_KINDS.index(NodeKind.SINK))
 
     @cached_property
     def operator_nodes(self) -> Ints:
-        return np.flatnonzero(self.node_kind == KINDS.index(Kind.OPERATOR))
+        return np.flatnonzero(self.node_kind == NODE_KINDS.index(NodeKind.OPERATOR))
 
     @cached_property
     def parallelism(self) -> Ints:

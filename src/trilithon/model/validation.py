@@ -9,7 +9,7 @@ from typing import Final
 
 from trilithon.errors import InvalidIntent, NotFound, Problem
 from trilithon.model.intent import Constraint, EdgeName, Metric, Threshold
-from trilithon.model.job import Grouping, Job, Kind, Operator, Work
+from trilithon.model.job import Grouping, Job, NodeKind, Operator, Work
 from trilithon.model.utility import UTILITIES, Utilities
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -17,7 +17,11 @@ TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MIN_BATCH_S: Final = 5.0
 # Above what any cluster holds; it keeps a slip of the keyboard out of the sums.
 MAX_INSTANCES: Final = 10_000
-SECTIONS: Final = {Kind.SOURCE: "sources", Kind.OPERATOR: "operators", Kind.SINK: "sinks"}
+SECTIONS: Final = {
+    NodeKind.SOURCE: "sources",
+    NodeKind.OPERATOR: "operators",
+    NodeKind.SINK: "sinks",
+}
 
 # Every code that a job can be refused with, and what it means. docs/reference/problems.md lists
 # them; a test keeps the two the same.
@@ -65,7 +69,7 @@ def validate_shape(job: Job, utilities: Utilities = UTILITIES) -> tuple[Problem,
 def _names(job: Job) -> Iterator[Problem]:
     named = [("tenant", job.tenant), ("name", job.name)]
     seen: Counter[str] = Counter()
-    position: Counter[Kind] = Counter()
+    position: Counter[NodeKind] = Counter()
     for name, kind in job.nodes():
         path = f"{SECTIONS[kind]}[{position[kind]}].name"
         position[kind] += 1
@@ -106,10 +110,10 @@ def _ends(job: Job) -> Iterator[Problem]:
 
 def _edges(job: Job) -> Iterator[Problem]:
     kinds = dict(job.nodes())
-    inputs = sorted(name for name, kind in kinds.items() if kind is not Kind.SINK)
+    inputs = sorted(name for name, kind in kinds.items() if kind is not NodeKind.SINK)
     seen: set[EdgeName] = set()
     for edge, path in zip(job.edges, edge_paths(job), strict=True):
-        if kinds.get(edge.target, Kind.SOURCE) is Kind.SOURCE:
+        if kinds.get(edge.target, NodeKind.SOURCE) is NodeKind.SOURCE:
             what = "a source" if edge.target in kinds else "nothing in this job"
             yield Problem(
                 "UNKNOWN_TARGET",
@@ -117,7 +121,7 @@ def _edges(job: Job) -> Iterator[Problem]:
                 f"{edge.source!r} is read by {edge.target!r}, which is {what}.",
                 "Only operators and sinks read.",
             )
-        if edge.source not in kinds or kinds[edge.source] is Kind.SINK:
+        if edge.source not in kinds or kinds[edge.source] is NodeKind.SINK:
             what = "a sink" if edge.source in kinds else "nothing in this job"
             yield Problem(
                 "UNKNOWN_INPUT",
@@ -172,7 +176,7 @@ def _shape(job: Job) -> Iterator[Problem]:
     while ahead:
         useful.add(name := ahead.pop())
         ahead += [edge.source for edge in job.parents.get(name, ()) if edge.source not in useful]
-    position: Counter[Kind] = Counter()
+    position: Counter[NodeKind] = Counter()
     for name, kind in job.nodes():
         path = f"{SECTIONS[kind]}[{position[kind]}]"
         position[kind] += 1

@@ -8,11 +8,11 @@ from typing import Any
 from trilithon.errors import FileUnreadable, InvalidRecording
 from trilithon.model.series import Series
 from trilithon.recording import parquet
-from trilithon.recording.forms import SERIES
-from trilithon.recording.snapshots import from_json, to_json
+from trilithon.recording.documents import SERIES_FORMAT
+from trilithon.recording.snapshots import snapshot_from_json, snapshot_to_json
 
 
-def load(path: Path) -> Series:
+def load_recording(path: Path) -> Series:
     """A recording: Parquet, or the JSON of a snapshot or of a series of them."""
     try:
         with path.open("rb") as stream:
@@ -21,10 +21,14 @@ def load(path: Path) -> Series:
         raise FileUnreadable(
             f"{path} cannot be read: {error.strerror}.", "Check the name and the permissions."
         ) from error
-    return parquet.read(path) if magic == b"PAR1" else loads(path.read_bytes(), str(path))
+    return (
+        parquet.read_series(path)
+        if magic == b"PAR1"
+        else parse_recording(path.read_bytes(), str(path))
+    )
 
 
-def loads(text: str | bytes, name: str = "the recording") -> Series:
+def parse_recording(text: str | bytes, name: str = "the recording") -> Series:
     """A series from JSON text."""
     try:
         data = json.loads(text, parse_constant=_no_constants, object_pairs_hook=_no_key_twice)
@@ -32,21 +36,21 @@ def loads(text: str | bytes, name: str = "the recording") -> Series:
         raise InvalidRecording(
             f"{name} is neither Parquet nor JSON: {error}.", "Give a recording or a snapshot."
         ) from error
-    if isinstance(data, dict) and data.get("format") == SERIES:
+    if isinstance(data, dict) and data.get("format") == SERIES_FORMAT:
         snapshots = data.get("snapshots")
         if not isinstance(snapshots, list) or not snapshots or len(data) > 2:
             raise InvalidRecording(
                 f"{name}: a series has `format` and `snapshots`, one or more.", ""
             )
-        return Series(tuple(from_json(one) for one in snapshots))
-    return Series((from_json(data),))
+        return Series(tuple(snapshot_from_json(one) for one in snapshots))
+    return Series((snapshot_from_json(data),))
 
 
-def dumps(series: Series) -> str:
+def recording_to_json(series: Series) -> str:
     """The JSON of a series; of the snapshot itself if there is only one."""
-    snapshots = [to_json(snapshot) for snapshot in series.snapshots]
+    snapshots = [snapshot_to_json(snapshot) for snapshot in series.snapshots]
     data: dict[str, Any] = (
-        snapshots[0] if len(snapshots) == 1 else {"format": SERIES, "snapshots": snapshots}
+        snapshots[0] if len(snapshots) == 1 else {"format": SERIES_FORMAT, "snapshots": snapshots}
     )
     return json.dumps(data, indent=2) + "\n"
 

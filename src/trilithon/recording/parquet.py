@@ -49,7 +49,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class Recorder:
+class ParquetRecorder:
     """Writes snapshots one after the other, many of them in a row group: small ones would cost more for
     their headings than for their numbers. Memory does not grow with them.
     """
@@ -159,13 +159,13 @@ def _histograms(latencies: Sketches) -> dict[str, Any]:
     }
 
 
-def write(path: Path, snapshots: Iterable[Snapshot]) -> None:
-    with Recorder(path) as recorder:
+def write_series(path: Path, snapshots: Iterable[Snapshot]) -> None:
+    with ParquetRecorder(path) as recorder:
         for snapshot in snapshots:
             recorder.write(snapshot)
 
 
-def read(path: Path) -> Series:
+def read_series(path: Path) -> Series:
     """The series in a recording. Snapshots of the same shape share one layout."""
     return Series(tuple(snapshot for snapshot, _ in read_rounds(path)))
 
@@ -176,7 +176,7 @@ def read_rounds(path: Path) -> list[tuple[Snapshot, str | None]]:
         with pq.ParquetFile(path) as file:
             _check_schema(file, path)
             groups = (file.read_row_group(i) for i in range(file.num_row_groups))
-            return list(_Reader().snapshots(groups))
+            return list(_ParquetReader().snapshots(groups))
     except TrilithonError:
         raise
     except FileNotFoundError as error:
@@ -207,7 +207,7 @@ def _check_schema(file: pq.ParquetFile, path: Path) -> None:
             )
 
 
-class _Reader:
+class _ParquetReader:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.layout: Layout | None = None

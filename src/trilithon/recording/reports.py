@@ -18,7 +18,7 @@ TABLES: dict[str, type[Columns]] = {
 }
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def report_to_json(report: Report) -> dict[str, Any]:
     """Per table its keys and its columns; a number that is missing is null, a column that nobody
     knows is left out.
     """
@@ -46,7 +46,7 @@ def to_json(report: Report) -> dict[str, Any]:
     return data
 
 
-def from_json(data: Any) -> Report:
+def report_from_json(data: Any) -> Report:
     """The report that some JSON describes. Raises `InvalidRecording` for anything else."""
     try:
         if data.get("format") != FORMAT:

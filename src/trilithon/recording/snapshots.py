@@ -10,12 +10,18 @@ from pydantic import ValidationError
 
 from trilithon.errors import InvalidJob, InvalidRecording
 from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
-from trilithon.model.job import Edge, Grouping, Job, Kind, Operator, Parallelism, Sink, Source
-from trilithon.model.layout import KINDS, Layout
+from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator, Parallelism, Sink, Source
+from trilithon.model.layout import NODE_KINDS, Layout
 from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.model.snapshot import Snapshot, present
 from trilithon.model.validation import validate_shape
-from trilithon.recording.forms import SNAPSHOT, JobForm, Measured, SinkForm, SnapshotForm
+from trilithon.recording.documents import (
+    SNAPSHOT_FORMAT,
+    MeasuredRow,
+    RecordedJob,
+    RecordedSink,
+    RecordedSnapshot,
+)
 from trilithon.spec.dump import dump_intent, dump_job
 from trilithon.spec.fields import IntentSpec
 from trilithon.spec.job_builder import build_job, intent_of, path_of
@@ -24,15 +30,17 @@ T = TypeVar("T", bound=Columns)
 HINT = "docs/concepts/snapshots.md describes the form."
 
 
-def from_json(data: Any) -> Snapshot:
+def snapshot_from_json(data: Any) -> Snapshot:
     """The snapshot that some JSON describes. Raises `InvalidRecording` with the place."""
     try:
-        form = SnapshotForm.model_validate(data)
+        form = RecordedSnapshot.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = path_of(list(first["loc"])) or "the snapshot"
         said = (
-            first["msg"].removeprefix("Value error, ").replace(" or instance of SnapshotForm", "")
+            first["msg"]
+            .removeprefix("Value error, ")
+            .replace(" or instance of RecordedSnapshot", "")
         )
         raise InvalidRecording(f"{place}: {said}.", HINT) from error
     jobs = [_job(job) for job in form.jobs]
@@ -48,11 +56,11 @@ def from_json(data: Any) -> Snapshot:
     return _filled(form, layout, jobs)
 
 
-def _filled(form: SnapshotForm, layout: Layout, jobs: Sequence[Job]) -> Snapshot:
+def _filled(form: RecordedSnapshot, layout: Layout, jobs: Sequence[Job]) -> Snapshot:
     instances: dict[tuple[str, str, int], Any] = {}
     edges: dict[tuple[str, str, str], Any] = {}
     sources: dict[tuple[str, str], Any] = {}
-    sinks: dict[tuple[str, str], SinkForm] = {}
+    sinks: dict[tuple[str, str], RecordedSink] = {}
     for job, part in zip(jobs, form.jobs, strict=True):
         for operator in part.operators:
             instances |= {(job.id, operator.name, one.index): one for one in operator.instances}
@@ -85,7 +93,7 @@ def _filled(form: SnapshotForm, layout: Layout, jobs: Sequence[Job]) -> Snapshot
 
 def _columns(
     table: type[T],
-    given: Mapping[Any, Measured],
+    given: Mapping[Any, MeasuredRow],
     rows: Mapping[Any, int],
     known: Mapping[str, Any] | None = None,
 ) -> T:
@@ -102,7 +110,7 @@ def _columns(
     return table(**{**filled, **(known or {})})
 
 
-def _histogram(sink: SinkForm | None) -> dict[int, float] | None:
+def _histogram(sink: RecordedSink | None) -> dict[int, float] | None:
     if sink is None:
         return None
     if sink.latency_buckets is not None:
@@ -142,10 +150,10 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 def job_from_json(data: Mapping[str, Any]) -> Job:
     empty: dict[str, Any] = {"sources": [], "operators": [], "edges": [], "sinks": []}
-    return _job(JobForm.model_validate({**empty, **data}))
+    return _job(RecordedJob.model_validate({**empty, **data}))
 
 
-def _job(form: JobForm) -> Job:
+def _job(form: RecordedJob) -> Job:
     if form.spec is None:
         return _measured_job(form)
     try:
@@ -159,7 +167,7 @@ def _job(form: JobForm) -> Job:
     return job
 
 
-def _measured_job(form: JobForm) -> Job:
+def _measured_job(form: RecordedJob) -> Job:
     """A job of which only the shape and the intent are known, not what its operators do."""
     names = [node.name for node in form.sources]
     names += [node.name for node in form.operators]
@@ -200,10 +208,10 @@ def _unique(names: list[Any], where: str) -> list[Any]:
     return names
 
 
-def to_json(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
     """The JSON form. What is missing is left out."""
     layout = snapshot.layout
-    data: dict[str, Any] = {"format": SNAPSHOT, "time_s": snapshot.time_s}
+    data: dict[str, Any] = {"format": SNAPSHOT_FORMAT, "time_s": snapshot.time_s}
     if snapshot.since_s is not None:
         data["since_s"] = snapshot.since_s
     data["machines"] = [
@@ -226,15 +234,15 @@ def _job_to_json(snapshot: Snapshot, name: str) -> dict[str, Any]:
     nodes = layout.job_nodes(name)
     names = {node: layout.node_names[node] for node in nodes}
 
-    def of(kind: Kind) -> Iterable[int]:
-        return (node for node in nodes if KINDS[layout.node_kind[node]] is kind)
+    def of(kind: NodeKind) -> Iterable[int]:
+        return (node for node in nodes if NODE_KINDS[layout.node_kind[node]] is kind)
 
     data["sources"] = [
         {"name": names[n], **_numbers(snapshot.sources, layout.source_row[name, names[n]])}
-        for n in of(Kind.SOURCE)
+        for n in of(NodeKind.SOURCE)
     ]
     data["operators"] = [
-        {"name": names[n], "instances": _instances(snapshot, n)} for n in of(Kind.OPERATOR)
+        {"name": names[n], "instances": _instances(snapshot, n)} for n in of(NodeKind.OPERATOR)
     ]
     data["edges"] = [
         {
@@ -245,7 +253,7 @@ def _job_to_json(snapshot: Snapshot, name: str) -> dict[str, Any]:
         }
         for row in np.flatnonzero(layout.node_job[layout.edge_source] == layout.jobs.index(name))
     ]
-    data["sinks"] = [_sink(snapshot, name, names[n], weights) for n in of(Kind.SINK)]
+    data["sinks"] = [_sink(snapshot, name, names[n], weights) for n in of(NodeKind.SINK)]
     return data
 
 

@@ -18,10 +18,10 @@ from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.cost import key_shares
 from trilithon.errors import InvalidRecording, InvalidScenario, Problem
 from trilithon.measures.group import ratio, sum_by, sum_by_node
-from trilithon.model.groups import spread
-from trilithon.model.hosts import over_hosts
-from trilithon.model.job import Grouping, Job, Kind
-from trilithon.model.layout import KINDS
+from trilithon.model.groups import assign_key_groups
+from trilithon.model.hosts import sum_over_hosts
+from trilithon.model.job import Grouping, Job, NodeKind
+from trilithon.model.layout import NODE_KINDS
 from trilithon.model.profile import Profile
 from trilithon.model.series import Series, Window
 from trilithon.model.sketches import value_of
@@ -135,7 +135,7 @@ def _zipf(window: Window, job: Job, operator: str) -> float:
     if not by_key or len(rows) < 2 or not taken.sum() > 0:
         return np.nan
     most = float(taken.max() / taken.sum())
-    groups = spread([1.0] * len(rows))
+    groups = assign_key_groups([1.0] * len(rows))
 
     def apart(zipf: float) -> float:
         return float(key_shares(KEYS, zipf, groups, len(rows)).max()) - most
@@ -151,25 +151,25 @@ def _known(value: float, otherwise: float | None) -> float | None:
 
 def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
     layout, edges = window.layout, window.edges
-    kinds = [KINDS[layout.node_kind[node]] for node in layout.edge_source]
-    target = [KINDS[layout.node_kind[node]] for node in layout.edge_target]
-    inner = np.array([k is Kind.OPERATOR for k in kinds]) & np.array(
-        [k is Kind.OPERATOR for k in target]
+    kinds = [NODE_KINDS[layout.node_kind[node]] for node in layout.edge_source]
+    target = [NODE_KINDS[layout.node_kind[node]] for node in layout.edge_target]
+    inner = np.array([k is NodeKind.OPERATOR for k in kinds]) & np.array(
+        [k is NodeKind.OPERATOR for k in target]
     )
     way = edges.idle_transport_s + ratio(edges.batching_s, edges.transfers)
     known = way[inner & np.isfinite(way)]
     if len(known):
         transit = float(np.median(known))
         yield "transit_s", round(transit, 6)
-        first = way[np.array([k is Kind.SOURCE for k in kinds]) & np.isfinite(way)]
+        first = way[np.array([k is NodeKind.SOURCE for k in kinds]) & np.isfinite(way)]
         read_s = _read_s(series)
         if len(first) and read_s is not None:
             more_s = max(0.0, float(np.median(first)) - transit)
             yield "fetch_s", round(read_s + more_s, 6)
     if (stall := _stall_s(series)) is not None:
         yield "stall_s", round(max(0.0, stall - _per_task_s(window)), 4)
-    if (load := _constant_load(series)) is not None:
-        yield "constant_load", round(load, 3)
+    if (load_calibration := _constant_load(series)) is not None:
+        yield "constant_load", round(load_calibration, 3)
 
 
 def _constant_load(series: Series) -> float | None:
@@ -178,7 +178,7 @@ def _constant_load(series: Series) -> float | None:
     """
     others_s = span_s = 0.0
     for part in _alike(series):
-        told = [over_hosts(s.layout.machines, s.machines.cores_busy) for s in part[1:]]
+        told = [sum_over_hosts(s.layout.machines, s.machines.cores_busy) for s in part[1:]]
         computing = [busy for busy in told if np.isfinite(busy)]
         window = Series(tuple(part)).window() if len(part) > 1 else None
         if window is None or not computing:
@@ -277,7 +277,7 @@ def _longest_s(window: Window) -> Iterator[tuple[str, float]]:
             yield job, float(value_of(max(buckets))) / 1000
 
 
-def save(path: Path, found: Calibration) -> None:
+def save_calibration(path: Path, found: Calibration) -> None:
     """As YAML: for a scenario's `calibration`, and for people."""
     yaml = YAML()
     yaml.width = 100
@@ -303,7 +303,7 @@ def _plain(value: Any) -> Any:
     return value.value if hasattr(value, "value") else value
 
 
-def load(path: Path) -> Calibration:
+def load_calibration(path: Path) -> Calibration:
     document = read_yaml_file(path)
     data = document.data
     try:

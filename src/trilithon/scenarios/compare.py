@@ -63,7 +63,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class RecordedLoad:
     """What came to a source in a recording, as a load."""
 
     times_s: Floats
@@ -74,7 +74,7 @@ class Arrived:
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPhase:
     """A part of a run that is compared by itself, in seconds since its beginning."""
 
     name: str
@@ -88,7 +88,7 @@ def compare(
     found: Calibration | None = None,
     *,
     seed: int = 0,
-    parts: Sequence[Part] = (),
+    parts: Sequence[RunPhase] = (),
 ) -> list[Row]:
     """Both runs side by side, whole and in parts. Without a calibration the recording itself is learned
     from.
@@ -97,7 +97,7 @@ def compare(
     if len(real) < 3:
         raise InvalidRecording("A run of fewer than three snapshots cannot be compared.", "")
     learned = found or calibrate(real, "the recording itself")
-    simulated = again(real, learned, assumed, seed)
+    simulated = resimulate(real, learned, assumed, seed)
     rows: list[Row] = []
     for name in real.last.layout.jobs:
         rows += _rows(name, real, simulated)
@@ -115,7 +115,7 @@ def _from_all_there(real: Series) -> Series:
     return Series(())
 
 
-def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> Series:
+def resimulate(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> Series:
     """The run of a recording, simulated record by record; its snapshots are at the same times."""
     first = real.snapshots[0]
     cores = np.nan_to_num(first.machines.cores, nan=1.0)
@@ -153,7 +153,7 @@ def again(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> 
     return Series(tuple(taken))
 
 
-def _arrived(real: Series, job: Job, source: str) -> Arrived:
+def _arrived(real: Series, job: Job, source: str) -> RecordedLoad:
     start_s = real.snapshots[0].time_s
     times, records = [], []
     for snapshot in real.snapshots:
@@ -165,7 +165,7 @@ def _arrived(real: Series, job: Job, source: str) -> Arrived:
         raise InvalidRecording(f"Of {source!r} of {job.id} it is not recorded what arrived.", "")
     # The count of a later life begins anew; what comes is never less than before.
     grown = np.concatenate([[0.0], np.cumsum(np.maximum(0.0, np.diff(records)))])
-    return Arrived(np.array(times), grown)
+    return RecordedLoad(np.array(times), grown)
 
 
 def _rows(job: str, real: Series, simulated: Series) -> Iterator[Row]:
@@ -180,13 +180,13 @@ def _rows(job: str, real: Series, simulated: Series) -> Iterator[Row]:
         yield Row(job, f"recovery {i + 1} (s)", at, other, RECOVERY)
 
 
-def _rows_of_part(job: str, part: Part, real: Series, simulated: Series) -> Iterator[Row]:
+def _rows_of_part(job: str, part: RunPhase, real: Series, simulated: Series) -> Iterator[Row]:
     a, b = (_values(_between(series, part), job) for series in (real, simulated))
     yield Row(job, f"throughput (records/s), {part.name}", a[0], b[0], THROUGHPUT)
     yield Row(job, f"mean latency (ms), {part.name}", a[1], b[1], LATENCY)
 
 
-def _between(series: Series, part: Part) -> Window | None:
+def _between(series: Series, part: RunPhase) -> Window | None:
     start_s = series.snapshots[0].time_s
     within = [s for s in series.snapshots if part.from_s <= s.time_s - start_s <= part.to_s]
     return Series(tuple(within)).window() if len(within) > 1 else None

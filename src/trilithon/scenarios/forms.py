@@ -10,18 +10,18 @@ Above0 = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Least0 = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
-class Form(BaseModel):
+class ScenarioModel(BaseModel):
     """Nothing but the known fields, and no guessing of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class MachineForm(Form):
+class MachineForm(ScenarioModel):
     cores: Above0
     memory_gb: Above0
 
 
-class StormForm(Form):
+class StormForm(ScenarioModel):
     """What the papers do not say of their engine."""
 
     transit: Duration = Field(description="How long a record travels between two instances.")
@@ -33,7 +33,7 @@ class StormForm(Form):
     )
 
 
-class AssumedForm(Form):
+class AssumedForm(ScenarioModel):
     """What is taken where neither a profile nor an expression tells."""
 
     service_ms: Above0
@@ -47,7 +47,7 @@ class AssumedForm(Form):
     state_bytes_per_key: Least0
 
 
-class HengeForm(Form):
+class HengeForm(ScenarioModel):
     """What Henge's two texts leave open of their experiments."""
 
     machine: MachineForm
@@ -60,7 +60,7 @@ class HengeForm(Form):
     own_cores: Above0
 
 
-class ChosenForm(Form):
+class ChosenForm(ScenarioModel):
     """Every number of the simulated experiments that neither a paper nor a measurement gives."""
 
     machine: MachineForm
@@ -74,14 +74,14 @@ class ChosenForm(Form):
     henge: HengeForm | None = Field(None, description="Of Henge's experiments alone.")
 
 
-class MachinesForm(Form):
+class MachinesForm(ScenarioModel):
     count: Annotated[int, Field(ge=1, le=10_000)]
     kind: Name | None = Field(None, description="One of the chosen kinds, else the usual one.")
     cores: Above0 | None = None
     memory_gb: Above0 | None = None
 
 
-class LoadForm(Form):
+class LoadForm(ScenarioModel):
     """How many records come per second, over time."""
 
     shape: Literal["constant", "step", "spike", "ramp", "sine", "trace", "mmpp", "phases"] = (
@@ -103,7 +103,7 @@ class LoadForm(Form):
     )
 
 
-class JobForm(Form):
+class ScenarioJobForm(ScenarioModel):
     file: str = Field(description="A job file beside this one, or the name of a shipped job.")
     name: Name | None = Field(None, description="Another name than in the file.")
     tenant: Name | None = None
@@ -117,7 +117,7 @@ class JobForm(Form):
     loads: dict[Name, LoadForm] = Field({}, description="By source, for those that differ.")
 
 
-class FaultForm(Form):
+class FaultForm(ScenarioModel):
     kind: Literal["machine_crash", "metrics_stop", "slow_machine", "foreign_load", "slow_instance"]
     at: Duration
     for_: Duration | None = Field(None, alias="for")
@@ -131,7 +131,7 @@ class FaultForm(Form):
     index: Annotated[int, Field(ge=0)] = 0
 
 
-class RescaleForm(Form):
+class RescaleForm(ScenarioModel):
     """Something that is done at a time, whatever the policy thinks."""
 
     at: Duration
@@ -139,12 +139,12 @@ class RescaleForm(Form):
     parallelism: dict[Name, Annotated[int, Field(ge=1)]]
 
 
-class PolicyForm(Form):
+class PolicyForm(ScenarioModel):
     name: Name
     parameters: dict[str, Any] = {}
 
 
-class ScenarioForm(Form):
+class ScenarioForm(ScenarioModel):
     """A run of the simulated cluster."""
 
     name: Name
@@ -165,6 +165,6 @@ class ScenarioForm(Form):
     seed: Annotated[int, Field(ge=0, le=2**32)] = 0
     slots: Annotated[int, Field(ge=1)] | None = None
     policy: PolicyForm | None = None
-    jobs: list[JobForm] = Field(min_length=1)
+    jobs: list[ScenarioJobForm] = Field(min_length=1)
     faults: list[FaultForm] = []
     rescales: list[RescaleForm] = []

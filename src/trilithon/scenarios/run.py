@@ -14,11 +14,11 @@ from trilithon.control.rules import Limits
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
-from trilithon.recording.parquet import Recorder
-from trilithon.scenarios import report
-from trilithon.scenarios.figures import Figures
+from trilithon.recording.parquet import ParquetRecorder
+from trilithon.scenarios import report_page
 from trilithon.scenarios.loop import Acted, Controlled, Looking, Rounds
-from trilithon.scenarios.scenario import Fed, Scenario
+from trilithon.scenarios.run_figures import Figures
+from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Shape
 
 Tell = Callable[[float, float], None]
@@ -69,7 +69,7 @@ def engine_for(scenario: Scenario) -> SimulatedEngine:
     return engine
 
 
-def _submit(engine: SimulatedEngine, fed: Fed) -> None:
+def _submit(engine: SimulatedEngine, fed: ScheduledJob) -> None:
     outcome = engine.submit(fed.job, initial(fed.job))
     if outcome.status is not Status.DONE:
         problem = Problem(outcome.code, "jobs", f"{fed.job.id}: {outcome.message}", "")
@@ -102,7 +102,7 @@ def simulate(
         recorder = decisions = None
         if folder is not None:
             _make(folder)
-            recorder = stack.enter_context(Recorder(folder / "recording.parquet"))
+            recorder = stack.enter_context(ParquetRecorder(folder / "recording.parquet"))
             decisions = stack.enter_context(
                 (folder / "decisions.jsonl").open("w", encoding="utf-8")
             )
@@ -132,7 +132,7 @@ def simulate(
 
 
 def _finish(folder: Path, scenario: Scenario, figures: Figures) -> None:
-    (folder / "report.html").write_text(report.html(scenario, figures), encoding="utf-8")
+    (folder / "report.html").write_text(report_page.render(scenario, figures), encoding="utf-8")
     summary = {
         "scenario": scenario.name,
         "satisfaction": figures.overall,

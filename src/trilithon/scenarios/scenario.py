@@ -30,9 +30,9 @@ from trilithon.scenarios import calibration, shipped
 from trilithon.scenarios.forms import (
     ChosenForm,
     FaultForm,
-    JobForm,
     LoadForm,
     ScenarioForm,
+    ScenarioJobForm,
 )
 from trilithon.spec.durations import parse_seconds
 from trilithon.spec.fields import ProfileSpec
@@ -53,7 +53,7 @@ F = TypeVar("F", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Fed:
+class ScheduledJob:
     """A job, when it comes, and what comes to it."""
 
     job: Job
@@ -80,18 +80,18 @@ class Scenario:
     seed: int
     slots: int | None
     policy: Policy | None
-    jobs: tuple[Fed, ...]
+    jobs: tuple[ScheduledJob, ...]
     faults: tuple[AnyFault, ...]
     rescales: tuple[tuple[float, str, dict[str, int]], ...]
 
 
-def load(path: Path, seed: int | None = None) -> Scenario:
+def load_scenario(path: Path, seed: int | None = None) -> Scenario:
     """The scenario of a file, with another seed if one is given. What it names is looked for beside it."""
     document = read_yaml_file(path)
     form = _form(ScenarioForm, document)
     if seed is not None:
         form = form.model_copy(update={"seed": seed})
-    reader = _Reader(path, document, form)
+    reader = _ScenarioReader(path, document, form)
     return reader.scenario()
 
 
@@ -141,14 +141,14 @@ def storm_of(form: ChosenForm) -> Character:
     )
 
 
-class _Reader:
+class _ScenarioReader:
     """Puts a scenario together; problems are told with the line of what they are about."""
 
     def __init__(self, path: Path, document: Document, form: ScenarioForm) -> None:
         self.folder, self.document, self.form = path.parent, document, form
         self.chosen = chosen(self.folder / form.chosen if form.chosen else None)
         learned = form.calibration
-        self.learned = calibration.load(self.folder / learned) if learned else None
+        self.learned = calibration.load_calibration(self.folder / learned) if learned else None
 
     def refuse(self, code: str, path: str, message: str, hint: str = "") -> InvalidScenario:
         found = self.document.locate(Problem(code, path, message, hint))
@@ -156,7 +156,7 @@ class _Reader:
 
     def scenario(self) -> Scenario:
         form = self.form
-        fed: list[Fed] = []
+        fed: list[ScheduledJob] = []
         for i, one in enumerate(form.jobs):
             fed += self._jobs(one, f"jobs[{i}]")
         names = [each.job.id for each in fed]
@@ -222,10 +222,10 @@ class _Reader:
         cores, memory = told.cores or kind.cores, told.memory_gb or kind.memory_gb
         return tuple(Machine(f"m{i}", cores, memory * 1e9) for i in range(told.count))
 
-    def _jobs(self, form: JobForm, path: str) -> list[Fed]:
+    def _jobs(self, form: ScenarioJobForm, path: str) -> list[ScheduledJob]:
         beside = self.folder / form.file
-        known = form.file in shipped.names() and not beside.is_file()
-        job = shipped.job(form.file) if known else load_job(beside)
+        known = form.file in shipped.shipped_job_names() and not beside.is_file()
+        job = shipped.shipped_job(form.file) if known else load_job(beside)
         if self.learned is not None:
             job = calibration.with_profiles(job, self.learned)
         profiles = self.chosen.profiles.get(job.name, {})
@@ -238,7 +238,7 @@ class _Reader:
         )
         intent = job.intent if form.intent is None else intent_of(form.intent)
         rate = self.chosen.rates.get(job.name)
-        found: list[Fed] = []
+        found: list[ScheduledJob] = []
         for i in range(form.count):
             name = (form.name or job.name) + (f"-{i}" if form.count > 1 else "")
             copy = replace(
@@ -253,7 +253,7 @@ class _Reader:
                 )
                 for source in job.sources
             }
-            found.append(Fed(copy, parse_seconds(form.start), loads))
+            found.append(ScheduledJob(copy, parse_seconds(form.start), loads))
         return found
 
     def _load(self, form: LoadForm, path: str, usual: float | None, whose: str) -> shapes.Shape:

@@ -11,12 +11,12 @@ FOLDER: Final = resources.files("trilithon.scenarios") / "jobs"
 
 
 @cache
-def names() -> tuple[str, ...]:
+def shipped_job_names() -> tuple[str, ...]:
     found = (entry.name for entry in FOLDER.iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
 
 
 @cache
-def job(name: str) -> Job:
+def shipped_job(name: str) -> Job:
     """One of them by its name."""
     return parse_job((FOLDER / f"{name}.yaml").read_bytes())

@@ -472,7 +472,7 @@ def test_key_groups_move_as_little_as_possible_and_as_they_are_told(way: Way) ->
 PRINT = """
 import hashlib
 from tests.engines.simulated.test_engine import *
-from trilithon.recording.reports import to_json
+from trilithon.recording.reports import report_to_json
 import json
 digest = hashlib.sha256()
 for way in Way:
@@ -481,7 +481,7 @@ for way in Way:
     for _ in range(20):
         found.engine.advance(1.0)
         for report in found.engine.reports():
-            digest.update(json.dumps(to_json(report)).encode())
+            digest.update(json.dumps(report_to_json(report)).encode())
 print(digest.hexdigest())
 """
 

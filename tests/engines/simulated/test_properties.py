@@ -16,7 +16,7 @@ from trilithon.engines.simulated.machines import Machine
 from trilithon.engines.simulated.waiting import in_station, stretch, utilisation
 from trilithon.measures.queueing import Load, kingman
 from trilithon.model.allocation import Allocation, initial
-from trilithon.model.groups import spread
+from trilithon.model.groups import assign_key_groups
 from trilithon.model.job import Job
 from trilithon.workloads.shapes import Constant
 
@@ -144,7 +144,7 @@ def test_events_come_by_time_then_priority_then_in_the_order_they_were_planned(
 
 @given(st.integers(1, 5000), st.floats(0, 2), st.integers(1, 30))
 def test_shares_by_key_are_whole_and_even_without_skew(keys: int, zipf: float, count: int) -> None:
-    groups = spread([1.0] * count)
+    groups = assign_key_groups([1.0] * count)
     shares = key_shares(keys, zipf, groups, count)
     assert shares.sum() == pytest.approx(1)
     assert (shares >= 0).all()

@@ -20,10 +20,14 @@ from trilithon.engines.simulated.tables import (
     World,
 )
 from trilithon.model.allocation import Allocation
-from trilithon.model.groups import spread
-from trilithon.model.job import Edge, Grouping, Job, Kind
+from trilithon.model.groups import assign_key_groups
+from trilithon.model.job import Edge, Grouping, Job, NodeKind
 
-_KINDS = {Kind.SOURCE: tables.SOURCE, Kind.OPERATOR: tables.OPERATOR, Kind.SINK: tables.SINK}
+_KINDS = {
+    NodeKind.SOURCE: tables.SOURCE,
+    NodeKind.OPERATOR: tables.OPERATOR,
+    NodeKind.SINK: tables.SINK,
+}
 _GROUPINGS = {Grouping.SHUFFLE: SHUFFLE, Grouping.BY_KEY: BY_KEY, Grouping.BROADCAST: BROADCAST}
 
 
@@ -95,12 +99,12 @@ def _nodes(
         kind=[_KINDS[kinds[name]] for name in job.order],
         first=base[2] + _starts(count),
         tasks=count,
-        active=[1 if kinds[name] is Kind.SOURCE else 0 for name in job.order],
+        active=[1 if kinds[name] is NodeKind.SOURCE else 0 for name in job.order],
         pulled=[int(character.pulls and _pulls(job, name)) for name in job.order],
         out_first=base[1] + _starts(out),
         out_count=out,
         out_sinks=[
-            sum(kinds[edge.target] is Kind.SINK for edge in job.children[name])
+            sum(kinds[edge.target] is NodeKind.SINK for edge in job.children[name])
             for name in job.order
         ],
         in_first=base[1] + _starts(into),
@@ -156,10 +160,12 @@ def _pulls(job: Job, name: str) -> bool:
     )
 
 
-def _transit_s(edge: Edge, kinds: dict[str, Kind], character: Character) -> float:
-    if kinds[edge.target] is Kind.SINK:
+def _transit_s(edge: Edge, kinds: dict[str, NodeKind], character: Character) -> float:
+    if kinds[edge.target] is NodeKind.SINK:
         return 0.0
-    return character.transit_s + (character.fetch_s if kinds[edge.source] is Kind.SOURCE else 0.0)
+    return character.transit_s + (
+        character.fetch_s if kinds[edge.source] is NodeKind.SOURCE else 0.0
+    )
 
 
 def route(
@@ -180,7 +186,7 @@ def route(
         for edge in job.parents[operator]:
             row = rows.edges[edge.source, operator]
             if edge.grouping is Grouping.BY_KEY:
-                given = wanted.groups.get(operator) or spread(
+                given = wanted.groups.get(operator) or assign_key_groups(
                     weights.tolist(), groups.get(operator)
                 )
                 groups[operator] = given

@@ -7,7 +7,7 @@ from typing import Any
 from trilithon.engines.spark.control import Control
 from trilithon.errors import InvalidAllocation
 from trilithon.model.allocation import Allocation
-from trilithon.model.groups import spread
+from trilithon.model.groups import assign_key_groups
 from trilithon.model.job import Grouping, Job
 
 
@@ -50,7 +50,9 @@ def push(
         table = _table(wanted, operator, count, job.operator(operator).parallelism.max)
         if operator in keyed(job):
             weights = wanted.weights.get(operator, (1.0,) * count)
-            found[operator] = wanted.groups.get(operator) or spread(weights, found.get(operator))
+            found[operator] = wanted.groups.get(operator) or assign_key_groups(
+                weights, found.get(operator)
+            )
             table |= {"groups": found[operator], "ordered": job.bounds.preserve_order}
         control.set_table(job.id, operator, table)
     return found

@@ -18,7 +18,7 @@ from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, j
 from trilithon.experiments.flows import flows
 from trilithon.experiments.runs import Runner, Steering
 from trilithon.model.intent import Threshold
-from trilithon.scenarios.scenario import Fed, Scenario
+from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads import shapes, trace
 
 FIRST: Final = 1000
@@ -65,7 +65,7 @@ def _jobs(number: int, random: Random) -> Jobs:
     return Jobs(f"{shape}{number}", 1, shape, wanted, (priority,))
 
 
-def _loaded(fed: Fed, random: Random) -> Fed:
+def _loaded(fed: ScheduledJob, random: Random) -> ScheduledJob:
     """Another load than the one that the job was sized for, the same for all its sources."""
     factor = random.uniform(0.3, 1.5)
     kind = random.choice(("constant", "step", "sine", "trace", "spike"))
@@ -88,7 +88,7 @@ def _loaded(fed: Fed, random: Random) -> Fed:
     return replace(fed, loads=loads)
 
 
-def peak_cores(fed: Fed) -> float:
+def peak_cores(fed: ScheduledJob) -> float:
     """How many cores a job needs at its highest load."""
     return sum(flow.cores for flow in flows(fed))
 

@@ -98,7 +98,7 @@ def check(path: Path | None) -> None:
         if shape not in form.henge.rates and shape not in form.rates:
             problems.append(Problem("NUMBER_MISSING", f"rates.{shape}", "It has no rate.", ""))
         profiles = form.profiles.get(shape, {})
-        for operator in shipped.job(shape).operators:
+        for operator in shipped.shipped_job(shape).operators:
             if operator.name not in profiles or profiles[operator.name].service_ms is None:
                 place = f"profiles.{shape}.{operator.name}"
                 problems.append(Problem("NUMBER_MISSING", place, "It has no service time.", ""))

@@ -25,10 +25,10 @@ from trilithon.measures import queueing
 from trilithon.measures.group import ratio, sum_by_node
 from trilithon.measures.rates import processing_rate
 from trilithon.model.columns import Bools, Floats, Ints
-from trilithon.model.hosts import over_hosts
+from trilithon.model.hosts import sum_over_hosts
 from trilithon.model.intent import Metric, Threshold
-from trilithon.model.job import Kind
-from trilithon.model.layout import KINDS, Layout
+from trilithon.model.job import NodeKind
+from trilithon.model.layout import NODE_KINDS, Layout
 from trilithon.model.series import Window
 from trilithon.policies.henge.memory import Memory
 from trilithon.policies.henge.parameters import HengeParameters
@@ -118,7 +118,7 @@ def crunch(scene: Scene, state: State, parameters: HengeParameters | None = None
     work = _Work.of(window)
     memory = Memory.of(state.get("henge", {}))
     missed = tuple(n for n, seen in found.jobs.items() if seen.misses(given.missed))
-    cores = over_hosts(window.layout.machines, window.machines.cores)
+    cores = sum_over_hosts(window.layout.machines, window.machines.cores)
     shares = {name: _share(window, name, work) for name in window.layout.jobs}
     needed = work.cores(window, shares)
     return Crunch(
@@ -238,7 +238,7 @@ def _share(window: Window, name: str, work: _Work) -> float:
 def _written(window: Window, name: str, work: _Work) -> float:
     """What a job would write if nothing were held back."""
     rows = np.array(window.layout.job_nodes(name))
-    sinks = rows[window.layout.node_kind[rows] == KINDS.index(Kind.SINK)]
+    sinks = rows[window.layout.node_kind[rows] == NODE_KINDS.index(NodeKind.SINK)]
     return float(work.demand_per_s[sinks].sum())
 
 
@@ -250,7 +250,7 @@ def _need(standing: Standing, window: Window, work: _Work, shares: Mapping[str, 
     if job is None or standing.job not in layout.jobs:
         return unknown
     rows = np.array(layout.job_nodes(standing.job))
-    nodes = rows[layout.node_kind[rows] == KINDS.index(Kind.OPERATOR)]
+    nodes = rows[layout.node_kind[rows] == NODE_KINDS.index(NodeKind.OPERATOR)]
     load = work.load[nodes]
     if np.isnan(load).any():
         return unknown

@@ -22,7 +22,7 @@ def _plain(value: Any) -> float | None:
 
 
 @dataclass
-class JobLines:
+class JobFigures:
     """What a job did, round by round; None where it is not known."""
 
     job: Job
@@ -47,7 +47,7 @@ class Figures:
 
     times_s: list[float] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
-    jobs: dict[str, JobLines] = field(default_factory=dict)
+    jobs: dict[str, JobFigures] = field(default_factory=dict)
     load: dict[str, list[float | None]] = field(default_factory=dict)
     cluster: list[float | None] = field(default_factory=list)
     # The share of all machines' memory that is in use.
@@ -74,7 +74,7 @@ class Figures:
         for row, name in enumerate(layout.jobs):
             lines = self.jobs.get(name)
             if lines is None:
-                lines = self.jobs[name] = JobLines(window.jobs[name])
+                lines = self.jobs[name] = JobFigures(window.jobs[name])
                 _pad(lines, before)
             lines.utility.append(_plain(outcome.utility[row]))
             lines.satisfaction.append(_plain(outcome.satisfaction[row]))
@@ -120,7 +120,7 @@ class Figures:
         """A row per job: how well its intent was kept, over the whole run and at its end."""
         return [self._summary(name, lines) for name, lines in self.jobs.items()]
 
-    def _summary(self, name: str, lines: JobLines) -> dict[str, Any]:
+    def _summary(self, name: str, lines: JobFigures) -> dict[str, Any]:
         satisfaction = np.array([np.nan if v is None else v for v in lines.satisfaction])
         over = slo.satisfaction_over_time(satisfaction, np.array(self.spans_s))
         actions = [
@@ -153,11 +153,11 @@ class Figures:
         return None if found is None else _plain(found.average)
 
 
-def _pad(lines: JobLines, length: int) -> None:
+def _pad(lines: JobFigures, length: int) -> None:
     for line in lines.plain:
         line.extend([None] * length)
 
 
-def threshold_of(job: Job) -> Threshold | None:
+def first_latency_threshold(job: Job) -> Threshold | None:
     """The first latency that a job asks for."""
     return next((t for t in job.intent.thresholds if t.metric is Metric.LATENCY), None)

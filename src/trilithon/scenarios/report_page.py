@@ -5,7 +5,7 @@ import json
 from importlib import resources
 from typing import Any, Final
 
-from trilithon.scenarios.figures import Figures, JobLines, threshold_of
+from trilithon.scenarios.run_figures import Figures, JobFigures, first_latency_threshold
 from trilithon.scenarios.scenario import Scenario
 
 _FILES: Final = resources.files("trilithon.scenarios")
@@ -14,7 +14,7 @@ UPLOT: Final = "uplot-1.6.32"
 MOST_POINTS: Final = 2000
 
 
-def html(scenario: Scenario, figures: Figures) -> str:
+def render(scenario: Scenario, figures: Figures) -> str:
     """The page. A script in it draws the data that stands beside it; nothing is fetched."""
     template = (_FILES / "report.html").read_text(encoding="utf-8")
     parts = {
@@ -74,8 +74,8 @@ def _facts(scenario: Scenario, figures: Figures) -> list[list[Any]]:
     ]
 
 
-def _job(name: str, lines: JobLines, thin: Any) -> dict[str, Any]:
-    bound = threshold_of(lines.job)
+def _job(name: str, lines: JobFigures, thin: Any) -> dict[str, Any]:
+    bound = first_latency_threshold(lines.job)
     key = "latency.mean" if bound is None else bound.key
     return {
         "name": name,

@@ -13,6 +13,7 @@ from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Operator, Parallelism
 from trilithon.model.series import Series
+from trilithon.model.sketches import bucket_of
 
 JOB = replace(GOOD, operators=(Operator("a", parallelism=Parallelism(2)), Operator("b")))
 
@@ -179,3 +180,12 @@ def test_records_that_cannot_be_read_are_counted_at_their_source() -> None:
     found = report_of(sent("1", 1, [instance("s", 0, 10, rejected=3)]), {JOB.id: JOB})
     assert found.sources.failed.tolist() == [3]
     assert found.sources.taken.tolist() == [10]
+
+
+def test_latencies_of_zero_or_less_are_in_the_lowest_bucket() -> None:
+    """Clocks that differ, or a record faster than the clock's tick: the probe counts these apart."""
+    e2e = {"count": 10, "sum_ms": 70.0, "zero": 3, "buckets": {"-345": 1, "160": 6}}
+    sent_report = sent("1", 1, [instance("b", 0, 10, e2e=e2e), instance("b", 1, 10, e2e=e2e)])
+    report = report_of(sent_report, {JOB.id: JOB})
+    assert report.latencies.row(0) == {int(bucket_of(0.0)): 8.0, 160: 12.0}
+    assert sum((report.latencies.row(0) or {}).values()) == report.sinks.latencies[0] == 20

@@ -12,9 +12,12 @@ from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
 from trilithon.model.report import Report
-from trilithon.model.sketches import Sketches
+from trilithon.model.sketches import Sketches, bucket_of
 
 VERSION = 1
+# The probe counts a latency of 0 or less apart, since it has no logarithm: clocks that differ make one,
+# and a record that was faster than the clock's tick.
+_LOWEST_BUCKET: Final = int(bucket_of(0.0))
 
 
 @dataclass
@@ -172,8 +175,9 @@ class _Translator:
             count = float(found["count"])
             self.sinks.add(key, written=count, latencies=count, latency_s=found["sum_ms"] / 1e3)
             histogram = self.histograms.setdefault(key, {})
-            for bucket, number in found["buckets"].items():
-                histogram[int(bucket)] = histogram.get(int(bucket), 0.0) + number
+            buckets = [(int(bucket), number) for bucket, number in found["buckets"].items()]
+            for bucket, number in (*buckets, (_LOWEST_BUCKET, found["zero"])):
+                histogram[bucket] = histogram.get(bucket, 0.0) + number
             name = (job.id, operator, edge.target)
             self.edges.add(name, emitted=count, taken=count, parked_s=0.0)
 

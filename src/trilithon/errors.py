@@ -11,6 +11,10 @@
     ├── FileExists          a file that would be overwritten
     ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
     ├── InvalidAllocation   wanted state that no engine could bring about
+    │   ├── BatchingUnsupported     a batching time per edge, on an engine that has one for all jobs
+    │   ├── TooManyInstances        a parallelism above the tasks that an operator holds
+    │   ├── UnknownMachine          a placement on a machine that the engine does not have
+    │   └── WeightsWithPlacement    weights for an operator whose instances have named machines
     ├── NewCheckpointNeeded a job that changed so that its checkpoint does not hold for it any more
     ├── InvalidSetting      a line that is no setting
     ├── NotUnderstood       a message that is no part of the contract
@@ -151,6 +155,25 @@ class KafkaUnreachable(BrokerUnavailable):
 class InvalidAllocation(TrilithonError):
     code = "INVALID_ALLOCATION"
     exit_code = 3
+
+
+# One code per facet of an allocation: a caller can leave out that facet and ask for the rest.
+
+
+class BatchingUnsupported(InvalidAllocation):
+    code = "CANNOT_BATCHING"
+
+
+class TooManyInstances(InvalidAllocation):
+    code = "TOO_MANY_INSTANCES"
+
+
+class UnknownMachine(InvalidAllocation):
+    code = "UNKNOWN_MACHINE"
+
+
+class WeightsWithPlacement(InvalidAllocation):
+    code = "WEIGHTS_WITH_PLACEMENT"
 
 
 class NewCheckpointNeeded(TrilithonError):

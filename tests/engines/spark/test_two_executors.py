@@ -102,7 +102,7 @@ def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Clu
     # All work of an operator on one executor, then on the other: whichever tasks are there.
     unknown = replace(initial(cluster.job), generation=99, placement={"spread": ("x/7", None)})
     refused = cluster.engine.apply(Reallocate(unknown))
-    assert (refused.status, refused.code) == (Status.REFUSED, "INVALID_ALLOCATION")
+    assert (refused.status, refused.code) == (Status.REFUSED, "UNKNOWN_MACHINE")
     for machine in cluster.snapshot().layout.machines:
         now = cluster.engine.jobs()[cluster.job.id].allocation.rescaled({"spread": 2})
         placed = replace(now, placement={"spread": (machine, machine)})

@@ -40,7 +40,7 @@ from trilithon.engines.simulated.reporting import Reporter, Standing
 from trilithon.engines.simulated.rows import JobRows, add_job, route
 from trilithon.engines.simulated.tables import DRAINS, RUNS, STANDS, Floats, World
 from trilithon.engines.spark.ledger import Entry, Ledger
-from trilithon.errors import InvalidAllocation, NotFound, TrilithonError
+from trilithon.errors import BatchingUnsupported, InvalidAllocation, NotFound, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
@@ -324,7 +324,7 @@ class SimulatedEngine:
                     f"{count} instances."
                 )
         if wanted.batching_ms and self.character.how[Ability.BATCHING] is How.NOT_AT_ALL:
-            raise InvalidAllocation("Batching holds for the whole application.")
+            raise BatchingUnsupported("Batching holds for the whole application.")
         edges = {edge.name for edge in job.edges}
         if strange := [str(edge) for edge in wanted.batching_ms if edge not in edges]:
             raise InvalidAllocation(f"{job.id} has no edge {', '.join(strange)}.")

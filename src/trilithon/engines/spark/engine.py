@@ -365,10 +365,6 @@ class SparkEngine:
         if wanted.generation <= held.allocation.generation:
             return UNCHANGED
         tables.check(held.job, wanted, self._machines.values())
-        if wanted.batching_ms:
-            return Outcome(
-                Status.REFUSED, "NOT_AT_ALL", "Batching holds for the whole application."
-            )
         began = self.clock()
         with held.lock:
             self.ledger.change(wanted.job, slots=wanted.instances)

@@ -5,7 +5,13 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from trilithon.engines.spark.control import Control
-from trilithon.errors import InvalidAllocation
+from trilithon.errors import (
+    BatchingUnsupported,
+    InvalidAllocation,
+    TooManyInstances,
+    UnknownMachine,
+    WeightsWithPlacement,
+)
 from trilithon.model.allocation import Allocation
 from trilithon.model.groups import assign_key_groups
 from trilithon.model.job import Grouping, Job
@@ -17,27 +23,34 @@ def keyed(job: Job) -> set[str]:
 
 
 def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
-    """Raises for what cannot be brought about. Where no machine was heard of yet, names are believed."""
+    """Raises for a facet of an allocation that the engine cannot realize, each with a code of its own.
+    Before the first executor reported, any machine name is accepted.
+    """
     names = {operator.name for operator in job.operators}
     if set(wanted.parallelism) != names:
         raise InvalidAllocation(f"{job.id} has the operators {', '.join(sorted(names))}.")
     for operator in job.operators:
         if wanted.parallelism[operator.name] > operator.parallelism.max:
-            raise InvalidAllocation(
+            raise TooManyInstances(
                 f"{operator.name} holds {operator.parallelism.max} tasks and cannot have "
                 f"{wanted.parallelism[operator.name]} instances."
             )
     for name, places in wanted.placement.items():
         if any(place is not None for place in places) and len({*wanted.weights.get(name, ())}) > 1:
-            raise InvalidAllocation(
-                f"{name} is to have both places and weights.",
-                "Of instances on named machines each gets the same share: leave one of the two out.",
+            raise WeightsWithPlacement(
+                f"{name} has both a placement and different weights.",
+                "Instances on named machines get equal shares: leave out the weights or the placement.",
             )
     asked = {name for places in wanted.placement.values() for name in places if name is not None}
     if machines and (unknown := sorted(asked - set(machines))):
-        raise InvalidAllocation(
+        raise UnknownMachine(
             f"There is no machine {', '.join(unknown)}.",
             f"There are: {', '.join(sorted(machines))}.",
+        )
+    if wanted.batching_ms:
+        raise BatchingUnsupported(
+            f"{job.id} cannot have a batching time of its own: all jobs of a Spark application share one.",
+            "Leave out batching_ms; spark.shuffle.streaming.networkBufferMaxWaitTimeMs sets it at start.",
         )
 
 

@@ -45,8 +45,9 @@ bench: $(READY) ## run the benchmarks that need no engine
 	@$(BIN)/python -m bench.henge
 	@$(BIN)/python -m bench.control --quick
 
-reference: $(READY) ## write the reference pages and the JSON Schema from the code
+reference: $(READY) ## write the reference pages, the JSON Schema and the picture of the architecture
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/architecture.py
 
 lock: $(READY) ## resolve the dependencies anew and write uv.lock
 	@$(BIN)/python tools/lock.py

@@ -4,11 +4,12 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tools import reference
+from tools import architecture, reference
 from trilithon.recording.files import parse_recording
 from trilithon.spec.job_file import parse_job
 
@@ -20,6 +21,18 @@ PAGES = sorted(page for glob in ("*.md", "docs/**/*.md", "src/**/*.md") for page
 def test_a_reference_page_is_what_the_code_says(path: Path) -> None:
     """If this fails, `make reference` writes it anew."""
     assert path.read_text(encoding="utf-8") == reference.files()[path]
+
+
+def test_the_picture_of_the_architecture_shows_the_layers_in_their_order() -> None:
+    """If this fails, mend `tools/architecture.py`; `make reference` draws the picture anew."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = (
+        one for one in project["tool"]["importlinter"]["contracts"] if one["id"] == "layers"
+    )
+    enforced = [name.strip() for row in contract["layers"] for name in row.split("|")]
+    assert architecture.FILE.read_text(encoding="utf-8") == architecture.render()
+    drawn = [name for row in architecture.LAYERS for name, _, _ in row]
+    assert [f"trilithon.{name}" for name in drawn] == enforced
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -105,7 +105,7 @@ def parts(window: Window) -> dict[str, Callable[[], object]]:
     layout = window.layout
     asked, done = rates.input_rate(window), rates.processing_rate(window)
     congested = capacity.congested_by_rates(asked, done)
-    load = queueing.load(window)
+    load = queueing.operator_load(window)
     now = etp.Rates(asked, done, window.edges.emitted / window.span_s, layout.parallelism)
     extra = np.ones(len(layout.node_names), dtype=np.int64)
     queues = np.tile(window.queue, (SAMPLES, 1))
@@ -119,7 +119,7 @@ def parts(window: Window) -> dict[str, Callable[[], object]]:
         "inverse of waiting": lambda: queueing.WaitingModel.fit(load).parallelism_for(0.01),
         "skew": lambda: skew.imbalance(layout, window.queue),
         "slope of queues": lambda: trend.slope(np.arange(SAMPLES, dtype=float), queues),
-        "utility, satisfaction": lambda: slo.outcome(window),
+        "utility, satisfaction": lambda: slo.assess_intents(window),
     }
 
 

@@ -29,7 +29,7 @@ def test_a_job_that_misses_its_threshold_meets_it_after_a_while(world: World) ->
     assert world.parallelism(JOB.id)["o0"] >= 3
     found = world.controller.assessment()
     assert found is not None
-    assert found.outcome.met[0] == 1.0
+    assert found.intents.met[0] == 1.0
 
 
 def test_with_the_mode_off_it_does_not(world: World) -> None:

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from trilithon.measures.queueing import (
-    Load,
+    OperatorLoad,
     WaitingModel,
     fitted_coefficient,
     kingman,
@@ -17,8 +17,8 @@ from trilithon.measures.queueing import (
 def load(
     arrival: float = 80, service: float = 0.01, ca2: float = 1, cs2: float = 1,
     waiting: float = 0.04, p: float = 1,
-) -> Load:  # fmt: skip
-    return Load(*(np.array([float(x)]) for x in (arrival, service, ca2, cs2, waiting, p)))
+) -> OperatorLoad:  # fmt: skip
+    return OperatorLoad(*(np.array([float(x)]) for x in (arrival, service, ca2, cs2, waiting, p)))
 
 
 def test_kingman_is_exact_for_a_single_memoryless_server() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import COLUMNS
 from trilithon.measures import capacity, rates, skew
-from trilithon.measures.queueing import channel_latency, load, sequence_latency, waiting
+from trilithon.measures.queueing import channel_latency, operator_load, sequence_latency, waiting
 from trilithon.measures.trend import slope
 from trilithon.model.columns import Edges, Instances, Sinks, Sources
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
@@ -116,7 +116,7 @@ def test_waiting_is_channel_latency_less_batching_less_idle_transport(window: Wi
 
 
 def test_load_pools_the_instances(window: Window) -> None:
-    found = load(window)
+    found = operator_load(window)
     assert found.service_s[1] == pytest.approx(0.0125)
     assert found.arrival_per_s[1] == pytest.approx(25)
     assert found.utilisation[1] == pytest.approx(0.3125)

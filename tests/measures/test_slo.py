@@ -19,7 +19,7 @@ from trilithon.model.snapshot import Snapshot
 def test_utilities_together_are_the_same_as_one_by_one(snapshot: Snapshot) -> None:
     window = Series.of([replace(snapshot, since_s=0)]).window()
     assert window is not None
-    outcome = slo.outcome(window)
+    outcome = slo.assess_intents(window)
     for row, name in enumerate(window.layout.jobs):
         intent = window.jobs[name].intent
         measured = {
@@ -50,7 +50,7 @@ def test_a_snapshot_in_which_everything_is_missing_has_no_utility(job: Job) -> N
     empty = replace(Snapshot.empty(10, Layout.build([job]), {job.id: job}), since_s=0)
     window = Series.of([empty]).window()
     assert window is not None
-    outcome = slo.outcome(window)
+    outcome = slo.assess_intents(window)
     assert np.isnan(outcome.utility).all()
     assert np.isnan(outcome.met).all()
     assert np.isnan(outcome.cluster_satisfaction)

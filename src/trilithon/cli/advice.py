@@ -47,16 +47,16 @@ def advice(series: Series) -> dict[str, Any]:
 
 
 def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -> dict[str, Any]:
-    layout, outcome = found.window.layout, found.outcome
+    layout, intents = found.window.layout, found.intents
     name = layout.jobs[row]
-    values = {key: plain(value[row]) for key, value in outcome.values.items()}
-    met = plain(outcome.met[row])
+    values = {key: plain(value[row]) for key, value in intents.values.items()}
+    met = plain(intents.met[row])
     job = found.window.jobs.get(name)
     return {
         "job": name,
         **values,
-        "utility": plain(outcome.utility[row]),
-        "max_utility": plain(outcome.max_utility[row]),
+        "utility": plain(intents.utility[row]),
+        "max_utility": plain(intents.max_utility[row]),
         "met": None if met is None else bool(met),
         "next_instance": _name(layout, found.next_target[row]),
         "thresholds": [
@@ -159,7 +159,7 @@ def _queue_growth(series: Series) -> dict[tuple[str, str], float]:
 def _satisfaction(series: Series) -> dict[str, Any] | None:
     windows = series.windows()
     found = slo.satisfaction_over_time(
-        [slo.outcome(window).cluster_satisfaction for window in windows],
+        [slo.assess_intents(window).cluster_satisfaction for window in windows],
         [window.span_s for window in windows],
     )
     if found is None:

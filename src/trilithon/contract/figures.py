@@ -21,12 +21,12 @@ def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, A
     job: dict[str, Any] = {"job": name, "health": accepted.health, "reason": accepted.reason}
     if found is None or name not in found.window.layout.job_row:
         return {**job, "operators": []}
-    layout, outcome = found.window.layout, found.outcome
+    layout, intents = found.window.layout, found.intents
     row = layout.job_row[name]
-    values = {key: plain(value[row]) for key, value in outcome.values.items()}
+    values = {key: plain(value[row]) for key, value in intents.values.items()}
     nodes = layout.job_nodes(name)
     sources = [i for i, node in enumerate(layout.source_nodes) if node in nodes]
-    met = plain(outcome.met[row])
+    met = plain(intents.met[row])
     return {
         **job,
         "input_per_s": plain(np.sum(found.window.sources.arrived[sources]) / found.window.span_s),
@@ -35,8 +35,8 @@ def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, A
         "p50_ms": values["latency.p50"],
         "p95_ms": values["latency.p95"],
         "juice": values["juice"],
-        "utility": plain(outcome.utility[row]),
-        "max_utility": plain(outcome.max_utility[row]),
+        "utility": plain(intents.utility[row]),
+        "max_utility": plain(intents.max_utility[row]),
         "met": None if met is None else bool(met),
         "operators": [
             _operator(found, node)

@@ -51,12 +51,12 @@ class CompactSeries:
         )
         lag = np.zeros(len(layout.jobs))
         np.add.at(lag, layout.node_job[layout.source_nodes], found.window.lag)
-        values = found.outcome.values
+        values = found.intents.values
         jobs = [
             values["latency.p95"],
             values["juice"],
             values["throughput"],
-            found.outcome.utility,
+            found.intents.utility,
             lag,
         ]
         each = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import Journal
-from trilithon.measures.slo import outcome
+from trilithon.measures.slo import assess_intents
 from trilithon.model.columns import Floats
 from trilithon.model.series import Window
 from trilithon.model.snapshot import present
@@ -55,7 +55,7 @@ class Expectations:
 
 def _values(window: Window) -> dict[str, Floats]:
     """What may be expected of each job; `satisfaction` is that of the whole cluster."""
-    found = outcome(window)
+    found = assess_intents(window)
     whole = np.full(len(window.layout.jobs), found.cluster_satisfaction)
     return {**found.values, "satisfaction": whole}
 

@@ -89,7 +89,7 @@ def look(scenario: Scenario, from_s: float) -> Look:
             continue
         layout = window.layout
         waits = sum_by_job(layout, window.queue)
-        shares = np.nan_to_num(slo.outcome(window).satisfaction, nan=0.0)
+        shares = np.nan_to_num(slo.assess_intents(window).satisfaction, nan=0.0)
         for name, share, heard in zip(layout.jobs, shares, ~np.isnan(waits), strict=True):
             if heard:  # as in `Run.shares`
                 worth.setdefault(name, []).append(float(share))

@@ -48,7 +48,7 @@ class Assessment:
     channel_s: Floats
     # jobs; `projected_etp` above is after each of these nodes got one more instance
     next_target: Ints
-    outcome: slo.Outcome
+    intents: slo.IntentAssessment
     # machines
     etp_sum: Floats
 
@@ -62,7 +62,7 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
     congested = capacity.congested_by_rates(asked, done)
     congested[layout.sink_nodes] = False
     share = etp(layout, done, congested)
-    load = queueing.load(window)
+    load = queueing.operator_load(window)
     e = queueing.fitted_coefficient(load)
     model = queueing.WaitingModel.fit(load, e)
     table = slo.IntentTable.of(window)
@@ -96,6 +96,6 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
         back_pressure_origin=rates.back_pressure_origin(window, parked),
         back_pressure=parked,
         channel_s=queueing.channel_latency(window),
-        outcome=table.judge(values, utilities),
+        intents=table.judge(values, utilities),
         etp_sum=etp_sum(layout, share, window.instances.machine),
     )

@@ -28,7 +28,7 @@ MOST_INSTANCES: Final = 2.0**31
 
 
 @dataclass(frozen=True, eq=False)
-class Load:
+class OperatorLoad:
     """What queueing needs to know of each operator; all but `waiting_s` are per instance."""
 
     arrival_per_s: Floats
@@ -44,7 +44,7 @@ class Load:
         return self.arrival_per_s * self.service_s
 
 
-def load(window: Window) -> Load:
+def operator_load(window: Window) -> OperatorLoad:
     """From the measurements of a window, pooled over the instances of each operator."""
     layout, instances = window.layout, window.instances
     taken = sum_by_node(layout, instances.taken)
@@ -53,7 +53,7 @@ def load(window: Window) -> Load:
     gaps = sum_by_node(layout, instances.gaps)
     gap = ratio(sum_by_node(layout, instances.gap_s), gaps)
     gap_sq = ratio(sum_by_node(layout, instances.gap_sq_s2), gaps)
-    return Load(
+    return OperatorLoad(
         arrival_per_s=ratio(np.ones_like(gap), gap),
         service_s=service,
         arrival_cv2=_squared_variation(gap, gap_sq),
@@ -88,7 +88,7 @@ def waiting(window: Window) -> Floats:
     return np.maximum(0.0, ratio(total, sum_by(layout.edge_target, edges.transfers, nodes)))
 
 
-def kingman(load: Load) -> Floats:
+def kingman(load: OperatorLoad) -> Floats:
     """Kingman's waiting in seconds; infinite at a utilisation of 1 or more."""
     rho = load.utilisation
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -96,7 +96,7 @@ def kingman(load: Load) -> Floats:
     return np.where(rho >= 1, np.inf, steady)
 
 
-def fitted_coefficient(load: Load) -> Floats:
+def fitted_coefficient(load: OperatorLoad) -> Floats:
     """e: measured over predicted. 1 where nothing was predicted and nobody waited; missing where
     somebody did all the same, and where Kingman knows no steady state.
     """
@@ -115,7 +115,7 @@ class WaitingModel:
     b: Floats
 
     @classmethod
-    def fit(cls, load: Load, e: Floats | None = None) -> "WaitingModel":
+    def fit(cls, load: OperatorLoad, e: Floats | None = None) -> "WaitingModel":
         """From measurements, with the coefficient that makes it exact at today's parallelism."""
         coefficient = fitted_coefficient(load) if e is None else e
         work = load.utilisation * load.parallelism
@@ -173,7 +173,7 @@ class WaitingModel:
         return self.waiting(p) - self.waiting(p + 1)
 
 
-def smallest_parallelism(load: Load, utilisation: float) -> Ints:
+def smallest_parallelism(load: OperatorLoad, utilisation: float) -> Ints:
     """The fewest instances with a utilisation of at most this: ⌈λ·S·p / ρ⌉, at least 1.
 
     0 where it cannot be told, or where no number would do.

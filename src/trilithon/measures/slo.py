@@ -20,7 +20,7 @@ from trilithon.model.utility import UTILITIES, Utilities
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class IntentAssessment:
     """How each job did in a window: the values its intent is about, their utility, and whether
     every threshold was met (NaN where it cannot be told).
     """
@@ -137,7 +137,9 @@ class IntentTable:
         weight = sink_weights(layout, jobs)
         return cls(groups, tuple(sorted(quantiles)), max_utility, count, weight)
 
-    def judge(self, values: Mapping[str, Floats], utilities: Utilities = UTILITIES) -> Outcome:
+    def judge(
+        self, values: Mapping[str, Floats], utilities: Utilities = UTILITIES
+    ) -> IntentAssessment:
         """Utility = maximum · average over the thresholds (a hybrid SLO, Henge section 8.1.1)."""
         jobs = len(self.max_utility)
         fractions, missed, unknown = np.zeros(jobs), np.zeros(jobs), np.zeros(jobs)
@@ -150,7 +152,7 @@ class IntentTable:
             np.add.at(missed, members, ~met & ~np.isnan(value))
             np.add.at(unknown, members, np.isnan(value))
         asked = self.thresholds > 0
-        return Outcome(
+        return IntentAssessment(
             values=values,
             utility=np.where(asked, fractions / np.maximum(1, self.thresholds), np.nan)
             * self.max_utility,
@@ -162,7 +164,7 @@ class IntentTable:
 _tables: WeakKeyDictionary[Layout, tuple[Mapping[str, Job], IntentTable]] = WeakKeyDictionary()
 
 
-def outcome(window: Window, utilities: Utilities = UTILITIES) -> Outcome:
+def assess_intents(window: Window, utilities: Utilities = UTILITIES) -> IntentAssessment:
     """How the jobs of a window did, by the intents in their files."""
     table = IntentTable.of(window)
     return table.judge(values(window, table.quantiles, table.sink_weight), utilities)

@@ -17,7 +17,7 @@ import numpy as np
 
 from trilithon.measures.capacity import capacity
 from trilithon.measures.rates import input_rate
-from trilithon.measures.slo import outcome
+from trilithon.measures.slo import assess_intents
 from trilithon.model.action import Reallocate
 from trilithon.model.columns import Floats
 from trilithon.model.intent import Metric, Threshold
@@ -82,7 +82,7 @@ class ThresholdPolicy:
         decisions: list[Decision] = []
         if window is not None:
             measured = _Measured(
-                window, outcome(window).values, capacity(window), input_rate(window)
+                window, assess_intents(window).values, capacity(window), input_rate(window)
             )
             for row, name in enumerate(window.layout.jobs):
                 standing, job = scene.standings.get(name), window.jobs.get(name)

@@ -58,7 +58,7 @@ class Figures:
     def add(self, window: Window, acted: Sequence[Acted]) -> None:
         """The window of a round, and what was done after it."""
         layout = window.layout
-        outcome = slo.outcome(window)
+        outcome = slo.assess_intents(window)
         before = len(self.times_s)
         self.times_s.append(window.end_s)
         self.spans_s.append(window.span_s)

@@ -99,8 +99,8 @@ def test_a_job_that_keeps_up_has_its_rate_and_no_backlog(way: Way) -> None:
     snapshot = found.look(30)
     assessed = found.assess(20)
     job = snapshot.job(JOB.id)
-    assert assessed.outcome.values["throughput"][0] == pytest.approx(100, rel=0.15)
-    assert assessed.outcome.values["juice"][0] == pytest.approx(1.0, abs=0.1)
+    assert assessed.intents.values["throughput"][0] == pytest.approx(100, rel=0.15)
+    assert assessed.intents.values["juice"][0] == pytest.approx(1.0, abs=0.1)
     lag = job.lag("in")
     assert lag is not None
     assert lag < 20
@@ -118,7 +118,7 @@ def test_an_overload_is_seen_at_its_origin_and_a_rescale_cures_it(way: Way) -> N
     assert [n for n, at in zip(names, assessed.back_pressure_origin, strict=True) if at] == [
         "second"
     ]
-    assert assessed.outcome.values["throughput"][0] == pytest.approx(200, rel=0.1)
+    assert assessed.intents.values["throughput"][0] == pytest.approx(200, rel=0.1)
     lag = found.series.last.job(JOB.id).lag("in")
     assert lag is not None
     assert lag > 4000
@@ -126,7 +126,7 @@ def test_an_overload_is_seen_at_its_origin_and_a_rescale_cures_it(way: Way) -> N
     assert found.engine.apply(Reallocate(wider)).changed
     found.look(60)
     assert found.series.last.job(JOB.id).lag("in") == pytest.approx(0, abs=30)
-    assert found.assess().outcome.values["throughput"][0] == pytest.approx(400, rel=0.1)
+    assert found.assess().intents.values["throughput"][0] == pytest.approx(400, rel=0.1)
     assert found.series.last.job(JOB.id).parallelism == {"first": 1, "second": 4}
 
 
@@ -149,7 +149,7 @@ def test_more_threads_than_cores_share_them(way: Way) -> None:
     alone.look(60)
     crowded.look(60)
     name = ("latency.mean",)
-    fast, slow = (w.assess(40).outcome.values[name[0]][0] for w in (alone, crowded))
+    fast, slow = (w.assess(40).intents.values[name[0]][0] for w in (alone, crowded))
     assert slow > 1.5 * fast
     snapshot = crowded.series.last
     assert snapshot.machines.load[0] == pytest.approx(2 * 0.96, rel=0.5)
@@ -265,7 +265,7 @@ def test_an_outage_of_storm_stands_still_and_catches_up(way: Way) -> None:
     found.look(20)
     assert found.engine.apply(Reallocate(initial(JOB).rescaled({"second": 3}))).changed
     found.look(9)
-    assert found.assess(6).outcome.values["throughput"][0] == 0
+    assert found.assess(6).intents.values["throughput"][0] == 0
     found.look(20)
     window = found.series.window(19)
     assert window is not None
@@ -302,7 +302,7 @@ def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
     if waiting is Waiting.LOST:
         assert lost == pytest.approx(4000, rel=0.2)
         # What was lost was not processed: juice tells.
-        assert found.assess(40).outcome.values["juice"][0] == pytest.approx(0.75, abs=0.05)
+        assert found.assess(40).intents.values["juice"][0] == pytest.approx(0.75, abs=0.05)
     elif waiting is Waiting.DEALT:
         assert lost < 400
 
@@ -348,11 +348,11 @@ def test_batching_delays_records_at_the_sender(way: Way) -> None:
                 "in>a", "a>b", "b>out")  # fmt: skip
     found = watched(way, TEXTBOOK, job, rate=200.0)
     found.look(20)
-    before = found.assess().outcome.values["latency.mean"][0]
+    before = found.assess().intents.values["latency.mean"][0]
     wanted = replace(initial(job), generation=2, batching_ms={EdgeName("a", "b"): 40.0})
     assert found.engine.apply(Reallocate(wanted)).changed
     found.look(30)
-    after = found.assess().outcome.values["latency.mean"][0]
+    after = found.assess().intents.values["latency.mean"][0]
     # With eight more in each batch: (40 + 8 · 20) / 9.
     assert after - before == pytest.approx(22.2, rel=0.15)
 

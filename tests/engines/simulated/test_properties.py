@@ -14,7 +14,7 @@ from trilithon.engines.simulated.cost import key_shares
 from trilithon.engines.simulated.engine import SimulatedEngine, Way
 from trilithon.engines.simulated.machines import Machine
 from trilithon.engines.simulated.waiting import in_station, stretch, utilisation
-from trilithon.measures.queueing import Load, kingman
+from trilithon.measures.queueing import OperatorLoad, kingman
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.groups import assign_key_groups
 from trilithon.model.job import Job
@@ -99,7 +99,7 @@ def test_the_waiting_of_a_station_is_kingmans(rho: float, arrival: float, servic
     """L = ρ + λ·W, with W as the measures have it; for regular arrivals it is less."""
     mean_s = 0.004
     one = np.array([1.0])
-    load = Load(one * rho / mean_s, one * mean_s, one * arrival, one * service, one, one)
+    load = OperatorLoad(one * rho / mean_s, one * mean_s, one * arrival, one * service, one, one)
     expected = rho + rho / mean_s * float(kingman(load)[0])
     assert in_station(rho, arrival, service, 0.0, 1.0) == pytest.approx(expected)
     assert in_station(rho, arrival / 5, service, 0.0, 1.0) <= expected

@@ -111,4 +111,4 @@ class TestSparkEngine(EngineContract):
         found = assess(window)
         row = window.layout.node_row
         assert found.processing_rate[row[running.id, "first"]] > 0
-        assert found.outcome.values["latency.p95"][0] > 0
+        assert found.intents.values["latency.p95"][0] > 0

@@ -115,8 +115,8 @@ def test_two_executors_make_one_picture() -> None:
     assert found.processing_rate[row[JOB.id, "a"]] == 98
     assert found.service_s[row[JOB.id, "a"]] == pytest.approx(0.005)
     assert found.queue[row[JOB.id, "a"]] == 4
-    assert found.outcome.values["throughput"].tolist() == [100]
-    assert found.outcome.values["latency.mean"].tolist() == [25]
+    assert found.intents.values["throughput"].tolist() == [100]
+    assert found.intents.values["latency.mean"].tolist() == [25]
 
 
 @pytest.mark.parametrize(("error_us", "known"), [(300, True), (3999, True), (4001, False)])

@@ -167,7 +167,7 @@ class _Work:
     @classmethod
     def of(cls, window: Window) -> "_Work":
         layout, edges = window.layout, window.edges
-        load = queueing.load(window)
+        load = queueing.operator_load(window)
         taken = sum_by_node(layout, window.instances.taken)
         cv2 = np.where(np.isnan(load.arrival_cv2), 1.0, load.arrival_cv2)
         cs2 = np.where(np.isnan(load.service_cv2), 1.0, load.service_cv2)

@@ -169,7 +169,7 @@ def steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParam
     found: list[float] = []
     waiting: list[float] = []
     for part in _parts(series, window, parameters.part_s)[-STEADY_PARTS:]:
-        shares = slo.outcome(part).satisfaction
+        shares = slo.assess_intents(part).satisfaction
         if job is not None:
             waiting.append(_backlog_s(part, job))
             shares = shares[[name == job for name in part.layout.jobs]]
@@ -211,14 +211,18 @@ class _Columns:
     """What is needed of every job, in the order of the layout."""
 
     rows: Mapping[str, int]
-    outcome: slo.Outcome
+    outcome: slo.IntentAssessment
     utility: Floats
     blind: Bools
     load_per_s: Floats
 
     @classmethod
     def of(
-        cls, window: Window, outcome: slo.Outcome, busy: Congestion, parameters: HengeParameters
+        cls,
+        window: Window,
+        outcome: slo.IntentAssessment,
+        busy: Congestion,
+        parameters: HengeParameters,
     ) -> "_Columns":
         layout = window.layout
         jobs = len(layout.jobs)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trilithon.contract.engine import Accepted
-from trilithon.control.desk import Desk
+from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
 from trilithon.control.rules import Rules
@@ -163,9 +163,9 @@ def controller(folder: Path, jobs: int) -> tuple[Controller, Ready]:
     found = Controller(
         engine, Journal(folder / FILE), policy("threshold"), Rules(), EngineClock(engine)
     )
-    desk = Desk(found)
+    commands = JobCommands(found)
     for number in range(jobs):
-        desk.apply(job(number))
+        commands.apply(job(number))
     return found, engine
 
 

@@ -16,14 +16,14 @@ from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.series import Series
 from trilithon.policies.henge.crunch import crunch
 from trilithon.policies.henge.policy import HengePolicy
-from trilithon.policies.scene import Cluster, Scene, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
 
 def scene(jobs: int) -> Scene:
     """All jobs over one minute, with as many slots again as they use."""
     first, second = snapshots(jobs, np.random.default_rng(7))
-    standings = {
-        name: Standing(
+    statuses = {
+        name: JobStatus(
             name,
             job.tenant,
             initial(job),
@@ -32,10 +32,10 @@ def scene(jobs: int) -> Scene:
         )
         for name, job in second.jobs.items()
     }
-    used = sum(standing.allocation.instances for standing in standings.values())
+    used = sum(standing.allocation.instances for standing in statuses.values())
     live = Capabilities(dict.fromkeys(Ability, How.LIVE))
     cluster = Cluster(live, 2 * used, used, machines=second.layout.machines)
-    return Scene(1, Series((first, second)), standings, cluster)
+    return Scene(1, Series((first, second)), statuses, cluster)
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
     from trilithon.engines.spark.application import Setup  # noqa: PLC0415
     from trilithon.experiments import tenants  # noqa: PLC0415
     from trilithon.policies.scene import Mode  # noqa: PLC0415
-    from trilithon.service.whole import whole  # noqa: PLC0415
+    from trilithon.service.system import running_system  # noqa: PLC0415
 
     setup = Setup("local[128]", folder / "spark", slots=tenants.slots())
     rules = tenants.rules("henge", Mode.OFF)
@@ -54,7 +54,7 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
         "none.\nA first start fetches the Kafka jars.\n"
     )
     with progress() as tell:
-        started = whole(setup, tenants.jobs(), rules, folder, tell)
+        started = running_system(setup, tenants.jobs(), rules, folder, tell)
         with started as system:
             tell("")
             loads = [tenants.Offered(one, load_of(one)) for one in tenants.TENANTS]
@@ -92,7 +92,7 @@ def watch(
             if acts and passed > WARM_S:
                 acts = False
                 for job in look.jobs:
-                    system.daemon.desk.mode(job["job"], Mode.AUTO)
+                    system.daemon.commands.mode(job["job"], Mode.AUTO)
                 shown.console.print(f"{passed:3.0f} s  Henge looks after the jobs from now on")
             doubled = passed >= WARM_S + CALM_S
             phase = worst if doubled else before

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.cluster import chain
 from trilithon.control import failpoints
-from trilithon.control.desk import Desk
+from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
 from trilithon.control.rules import Limits, Rules
@@ -55,7 +55,7 @@ class Busy:
         verdict = self._inner.decide(scene, state)
         quiet = [
             standing
-            for name, standing in scene.standings.items()
+            for name, standing in scene.statuses.items()
             if standing.open and name not in {decision.job for decision in verdict.decisions}
         ]
         if not quiet or scene.round % 3:
@@ -86,7 +86,7 @@ class Run:
         self.journal = Journal(folder / FILE)
         rules = Rules(limits=LIMITS, quotas={"ads": 9})
         self.controller = Controller(self.engine, self.journal, Busy(), rules, self.clock)
-        self.desk = Desk(self.controller)
+        self.commands = JobCommands(self.controller)
 
     def tick(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -106,19 +106,19 @@ class Run:
         # Somebody else starts a job: it is to be taken over.
         self.engine.submit(job("d"), initial(job("d")))
         for name in order:
-            self.desk.apply(job(name))
+            self.commands.apply(job(name))
             self.say(f"apply {name}")
             self.tick(1 + seed % 2)
         self.tick(6)
-        self.desk.apply(job(order[0], where="v >= 1"))
+        self.commands.apply(job(order[0], where="v >= 1"))
         self.say(f"version {order[0]}")
-        self.desk.mode(job(order[1]).id, Mode.ADVISE)
+        self.commands.mode(job(order[1]).id, Mode.ADVISE)
         self.say(f"advise {order[1]}")
         self.tick(5)
-        self.desk.pause(job(order[1]).id)
+        self.commands.pause(job(order[1]).id)
         self.say(f"pause {order[1]}")
         self.tick(2)
-        self.desk.delete(job(order[2]).id)
+        self.commands.delete(job(order[2]).id)
         self.say(f"delete {order[2]}")
         self.tick(12)
 

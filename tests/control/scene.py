@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import FakeCluster
-from trilithon.control.desk import Desk
+from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
-from trilithon.control.loop import Controller, Recorder, Round
+from trilithon.control.loop import Controller, Round, RoundRecorder
 from trilithon.control.rules import Limits, Rules
 from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
@@ -36,7 +36,7 @@ class World:
     cluster: FakeCluster = field(default_factory=FakeCluster)
     rules: Rules = field(default_factory=Rules)
     policy: Policy = field(default_factory=lambda: policy("threshold"))
-    recorder: Recorder | None = None
+    recorder: RoundRecorder | None = None
 
     def __post_init__(self) -> None:
         self.clock = ClusterClock(self.cluster)
@@ -51,7 +51,7 @@ class World:
         self.controller = Controller(
             self.cluster, self.journal, self.policy, self.rules, self.clock, self.recorder
         )
-        self.desk = Desk(self.controller)
+        self.commands = JobCommands(self.controller)
 
     def round(self, seconds: float = 10.0) -> Round:
         self.cluster.advance(seconds)

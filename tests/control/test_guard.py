@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster import START_S, chain
-from trilithon.control.guard import CODES, Guard, Ruling, Signs
-from trilithon.control.rules import Hours, Limits, Rules
+from trilithon.control.guard import CODES, Guard, LoadSigns, Ruling
+from trilithon.control.rules import Limits, QuietHours, Rules
 from trilithon.errors import InvalidPolicy
 from trilithon.model.action import Action, AddMachines, Reallocate, RestartJob
 from trilithon.model.allocation import Allocation
@@ -19,14 +19,14 @@ from trilithon.model.layout import Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.policy import Decision
-from trilithon.policies.scene import Cluster, Mode, Scene, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
 
 JOB = chain()
-CALM = Signs({"o0": 0.1, "o1": 0.1}, 0.0)
+CALM = LoadSigns({"o0": 0.1, "o1": 0.1}, 0.0)
 
 
-def standing(job: Job = JOB, **change: object) -> Standing:
-    found = Standing(
+def standing(job: Job = JOB, **change: object) -> JobStatus:
+    found = JobStatus(
         job.id,
         job.tenant,
         Allocation(job.id, 3, {"o0": 4, "o1": 4}),
@@ -37,17 +37,17 @@ def standing(job: Job = JOB, **change: object) -> Standing:
 
 
 def scene(
-    *standings: Standing,
+    *statuses: JobStatus,
     now_s: float = START_S,
     slots: int | None = 100,
     unseen: Mapping[str, int] | None = None,
 ) -> Scene:
     how = {**dict.fromkeys(Ability, How.LIVE), Ability.BATCHING: How.NOT_AT_ALL}
-    used = sum(one.allocation.instances for one in standings)
+    used = sum(one.allocation.instances for one in statuses)
     return Scene(
         1,
         Series((Snapshot.empty(now_s, Layout.build([])),)),
-        {one.job: one for one in standings},
+        {one.job: one for one in statuses},
         Cluster(Capabilities(how, slots), slots, used, unseen=unseen or {}),
     )
 
@@ -62,8 +62,8 @@ def wants(o0: int = 4, o1: int = 4, job: str = JOB.id) -> Reallocate:
 
 def review(
     decision: Decision,
-    one: Standing | None = None,
-    signs: Signs = CALM,
+    one: JobStatus | None = None,
+    signs: LoadSigns = CALM,
     guard: Guard | None = None,
     job: Job = JOB,
     **scenery: object,
@@ -106,17 +106,17 @@ def test_what_keeps_every_bound_is_granted_as_asked_in_the_next_generation() -> 
         (wants(5), {"mode": Mode.OFF}, CALM, None, "MODE_OFF"),
         (wants(5), {"mode": Mode.ADVISE}, CALM, None, "ADVICE_ONLY"),
         (wants(5), {"in_flight": True}, CALM, None, "IN_FLIGHT"),
-        (wants(5), {"held": "METRICS_MISSING"}, CALM, None, "METRICS_MISSING"),
-        (wants(3), {}, Signs({"o0": 0.95}, 0.0), None, "SATURATED"),
-        (wants(3), {}, Signs({"o0": None}, 0.0), None, "SATURATED"),
-        (wants(3), {}, Signs({"o0": 0.1}, 6.0), None, "BACKLOG"),
-        (wants(3), {}, Signs({"o0": 0.1}, None), None, "BACKLOG"),
+        (wants(5), {"hold_reason": "METRICS_MISSING"}, CALM, None, "METRICS_MISSING"),
+        (wants(3), {}, LoadSigns({"o0": 0.95}, 0.0), None, "SATURATED"),
+        (wants(3), {}, LoadSigns({"o0": None}, 0.0), None, "SATURATED"),
+        (wants(3), {}, LoadSigns({"o0": 0.1}, 6.0), None, "BACKLOG"),
+        (wants(3), {}, LoadSigns({"o0": 0.1}, None), None, "BACKLOG"),
     ],
 )  # fmt: skip
 def test_what_is_asked_is_clipped_and_the_reason_told(
     asked: Reallocate,
     change: dict[str, object],
-    signs: Signs,
+    signs: LoadSigns,
     expected: dict[str, int] | None,
     code: str,
 ) -> None:
@@ -127,7 +127,10 @@ def test_what_is_asked_is_clipped_and_the_reason_told(
 
 
 def test_raising_is_allowed_where_lowering_is_not() -> None:
-    assert granted(review(asks(wants(5)), signs=Signs({"o0": 1.0}, 100.0))) == {"o0": 5, "o1": 4}
+    assert granted(review(asks(wants(5)), signs=LoadSigns({"o0": 1.0}, 100.0))) == {
+        "o0": 5,
+        "o1": 4,
+    }
 
 
 def test_the_job_the_tenant_and_the_cluster_have_limits_of_their_own() -> None:
@@ -197,7 +200,7 @@ def test_what_the_engine_cannot_do_is_not_asked_of_it() -> None:
 
 
 def test_cool_down_and_quiet_hours_hold_a_job() -> None:
-    guard = Guard(Rules(limits=Limits(cool_down_s=30.0), quiet=(Hours.of("22:00-06:00"),)))
+    guard = Guard(Rules(limits=Limits(cool_down_s=30.0), quiet=(QuietHours.of("22:00-06:00"),)))
     day, night = 12 * 3600.0, 23 * 3600.0
     assert guard.hold(standing(), day) == ""
     assert guard.hold(standing(changed_s=day - 29), day) == "COOL_DOWN"
@@ -211,12 +214,12 @@ def test_cool_down_and_quiet_hours_hold_a_job() -> None:
 @pytest.mark.parametrize("text", ["22-06", "24:00-06:00", "22:00–06:00", ""])
 def test_hours_that_cannot_be_meant_are_refused(text: str) -> None:
     with pytest.raises(InvalidPolicy):
-        Hours.of(text)
+        QuietHours.of(text)
 
 
 @given(st.integers(0, 1439), st.integers(0, 1439), st.integers(0, 1439))
 def test_hours_hold_what_lies_between_their_ends_over_midnight_too(a: int, b: int, at: int) -> None:
-    hours = Hours(60.0 * a, 60.0 * b)
+    hours = QuietHours(60.0 * a, 60.0 * b)
     expected = at in range(a, b) if a <= b else at in range(a, 1440) or at in range(b)
     assert (60.0 * at in hours) is expected
     assert (60.0 * at + 5 * 86_400 in hours) is expected
@@ -248,7 +251,7 @@ def test_rules_are_read_from_data() -> None:
         }
     )
     assert (found.limits.cool_down_s, found.quotas, found.mode) == (5, {"ads": 3}, Mode.ADVISE)
-    assert found.quiet == (Hours(79_200.0, 21_600.0),)
+    assert found.quiet == (QuietHours(79_200.0, 21_600.0),)
 
 
 counts = st.integers(1, 12)
@@ -286,7 +289,7 @@ def test_nothing_that_is_granted_breaks_a_bound(
     limits = Limits(down_delay_s=0.0)
     guard = Guard(Rules(limits=limits, quotas={} if quota is None else {"ads": quota}))
     job = replace(JOB, bounds=Bounds(max_instances=most))
-    signs = Signs({"o0": busy, "o1": busy}, backlog)
+    signs = LoadSigns({"o0": busy, "o1": busy}, backlog)
     ruling = review(asks(wants(*asked)), one, signs, guard, job, slots=slots)
     assert set(codes(ruling)) <= set(CODES)
     after = granted(ruling)

@@ -10,10 +10,10 @@ from hypothesis import given
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
 from tests.strategies import jobs
-from trilithon.control.books import load
 from trilithon.control.compact import CompactSeries
 from trilithon.control.database import Database, migrations
 from trilithon.control.journal import FILE, Journal
+from trilithon.control.state import load
 from trilithon.errors import JournalUnusable
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
@@ -95,7 +95,7 @@ def test_what_is_older_than_its_age_limit_is_forgotten_and_what_is_in_force_is_n
         tmp_path, FakeCluster(), rules(keep_series_s=300, keep_history_s=600, series_every_s=20)
     )
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(40)
     wanted = world.controller.books.jobs[JOB.id].wanted
     world.rounds(160)
@@ -116,8 +116,8 @@ def test_what_is_older_than_its_age_limit_is_forgotten_and_what_is_in_force_is_n
 def test_the_compact_series_gives_back_what_was_measured(tmp_path: Path) -> None:
     world = World(tmp_path, FakeCluster(), rules(series_every_s=20))
     other = chain("other", "search", operators=3)
-    world.desk.apply(JOB)
-    world.desk.apply(other)
+    world.commands.apply(JOB)
+    world.commands.apply(other)
     world.cluster.rates = {JOB.id: 20.0, other.id: 40.0}
     world.rounds(12)
     assert world.journal is not None
@@ -133,10 +133,10 @@ def test_the_compact_series_gives_back_what_was_measured(tmp_path: Path) -> None
 
 def test_the_shape_of_the_series_is_written_only_when_it_changes(tmp_path: Path) -> None:
     world = World(tmp_path, FakeCluster(), rules(series_every_s=10))
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(20)
     assert world.rows("SELECT count(*) FROM layout") == [(1,)]
-    world.desk.apply(chain("other"))
+    world.commands.apply(chain("other"))
     world.rounds(5)
     assert world.rows("SELECT count(*) FROM layout") == [(2,)]
 
@@ -153,7 +153,7 @@ def test_a_job_comes_back_from_the_journal_as_it_was(job: Job) -> None:
 
 def test_the_series_goes_on_after_all_of_it_has_become_too_old(tmp_path: Path) -> None:
     world = World(tmp_path, rules=rules(keep_series_s=600.0))
-    world.desk.apply(chain())
+    world.commands.apply(chain())
     world.rounds(20)
     world.cluster.advance(5000.0)
     world.rounds(3)
@@ -167,7 +167,7 @@ def test_the_series_goes_on_after_all_of_it_has_become_too_old(tmp_path: Path) -
 def test_a_quiet_cluster_leaves_the_journal_alone(tmp_path: Path) -> None:
     """A round in which nothing happens writes nothing, but for once a minute."""
     world = World(tmp_path, FakeCluster())
-    world.desk.apply(chain(p95_ms=None))
+    world.commands.apply(chain(p95_ms=None))
     world.rounds(5)
     assert world.journal is not None
     written: list[str] = []

@@ -8,8 +8,8 @@ import pytest
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
 from trilithon.control.explain import explain
-from trilithon.control.rows import Wish
-from trilithon.control.rules import Hours, Rules
+from trilithon.control.rows import DesiredState
+from trilithon.control.rules import QuietHours, Rules
 from trilithon.errors import JobEnding, NotFound
 from trilithon.model.action import Reallocate, RestartJob, Status
 from trilithon.model.allocation import initial
@@ -24,7 +24,7 @@ JOB = chain()
 
 def test_a_job_that_misses_its_threshold_meets_it_after_a_while(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(40)
     assert world.parallelism(JOB.id)["o0"] >= 3
     found = world.controller.assessment()
@@ -34,7 +34,7 @@ def test_a_job_that_misses_its_threshold_meets_it_after_a_while(world: World) ->
 
 def test_with_the_mode_off_it_does_not(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB, Mode.OFF)
+    world.commands.apply(JOB, Mode.OFF)
     world.rounds(40)
     assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
     assert world.rows("SELECT * FROM decision") == []
@@ -42,7 +42,7 @@ def test_with_the_mode_off_it_does_not(world: World) -> None:
 
 def test_with_the_mode_advise_it_is_told_and_not_done(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB, Mode.ADVISE)
+    world.commands.apply(JOB, Mode.ADVISE)
     world.rounds(20)
     assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
     # The same advice again and again is one row.
@@ -51,14 +51,14 @@ def test_with_the_mode_advise_it_is_told_and_not_done(world: World) -> None:
     )
     assert times > 10
     assert granted == "[]"
-    world.desk.mode(JOB.id, Mode.AUTO)
+    world.commands.mode(JOB.id, Mode.AUTO)
     world.rounds(4)
     assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
 
 
 def test_wanted_stands_in_the_journal_before_the_engine_is_told(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     apply, seen = world.cluster.apply, []
 
     def look(action: Reallocate) -> object:
@@ -76,7 +76,7 @@ def test_wanted_stands_in_the_journal_before_the_engine_is_told(world: World) ->
 
 
 def test_an_allocation_that_the_engine_lost_is_brought_about_again(world: World) -> None:
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(3)
     wider = initial(JOB).rescaled({"o0": 3})
     assert world.cluster.apply(Reallocate(wider)).changed
@@ -91,7 +91,7 @@ def test_an_allocation_that_the_engine_lost_is_brought_about_again(world: World)
 
 def test_a_job_that_the_engine_lost_is_started_again_as_it_was(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(40)
     before = world.cluster.allocations[JOB.id]
     assert before.instances > 2
@@ -106,7 +106,7 @@ def test_a_job_that_somebody_else_started_is_looked_after(world: World) -> None:
     world.rounds(20)
     assert world.parallelism(JOB.id)["o0"] > 1
     # Also one that was there before, was deleted, and is there again.
-    world.desk.delete(JOB.id)
+    world.commands.delete(JOB.id)
     world.rounds(2)
     assert world.cluster.jobs() == {}
     world.cluster.submit(JOB, initial(JOB))
@@ -118,7 +118,7 @@ def test_an_action_that_the_engine_refuses_changes_nothing_and_is_not_asked_ever
     world: World,
 ) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.cluster.fails = [Status.REFUSED] * 100
     world.rounds(30)
     assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
@@ -134,7 +134,7 @@ def test_after_an_action_that_failed_or_that_nobody_knows_of_the_next_round_mend
     world: World, status: Status
 ) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.cluster.fails = [status]
     world.rounds(60)
     held = world.controller.books.jobs[JOB.id]
@@ -144,7 +144,7 @@ def test_after_an_action_that_failed_or_that_nobody_knows_of_the_next_round_mend
 
 
 def test_an_engine_that_does_not_answer_is_asked_again(world: World) -> None:
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(3)
     jobs = world.cluster.jobs
 
@@ -159,12 +159,12 @@ def test_an_engine_that_does_not_answer_is_asked_again(world: World) -> None:
 
 def test_a_job_that_does_not_fit_is_told_and_tried_again(world: World) -> None:
     world.cluster.ledger.slots = 3
-    world.desk.apply(chain("first"))
-    world.desk.apply(chain("second"))
+    world.commands.apply(chain("first"))
+    world.commands.apply(chain("second"))
     world.rounds(3)
     assert set(world.cluster.jobs()) == {"ads/first"}
     assert "DOES_NOT_FIT" in world.controller.books.jobs["ads/second"].problem
-    world.desk.delete("ads/first")
+    world.commands.delete("ads/first")
     world.rounds(40)
     assert set(world.cluster.jobs()) == {"ads/second"}
 
@@ -172,22 +172,22 @@ def test_a_job_that_does_not_fit_is_told_and_tried_again(world: World) -> None:
 def test_a_job_that_pauses_keeps_its_checkpoint_and_one_that_is_deleted_does_not(
     world: World,
 ) -> None:
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(2)
-    world.desk.pause(JOB.id)
+    world.commands.pause(JOB.id)
     world.rounds(2)
     assert world.cluster.jobs() == {}
     assert world.cluster.checkpoints[JOB.id] == {"": 1}
-    world.desk.resume(JOB.id)
+    world.commands.resume(JOB.id)
     world.rounds(2)
     assert world.cluster.checkpoints[JOB.id] == {"": 2}
-    world.desk.delete(JOB.id)
+    world.commands.delete(JOB.id)
     with pytest.raises(JobEnding):
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
     world.rounds(2)
     assert world.cluster.checkpoints == {}
     with pytest.raises(NotFound):
-        world.desk.pause(JOB.id)
+        world.commands.pause(JOB.id)
 
 
 class Restless:
@@ -202,7 +202,7 @@ class Restless:
             return Verdict((), state, next_round_s=3.0)
         id_ = decision_id(scene, JOB.id)
         restart = RestartJob(f"{id_}!", JOB.id)
-        ready = scene.standings.get(JOB.id)
+        ready = scene.statuses.get(JOB.id)
         if ready is None or not ready.open:
             return Verdict((), state)
         return Verdict(
@@ -224,7 +224,7 @@ class Patient(Restless):
 
 def test_rounds_that_a_policy_makes_longer_are_no_gap(tmp_path: Path) -> None:
     world = World(tmp_path, policy=Patient())
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     for _ in range(8):
         world.round(60.0)
     assert Patient.seen >= 7
@@ -249,8 +249,8 @@ def test_news_of_the_cluster_is_counted_only_where_it_is_the_same(tmp_path: Path
 
 def test_a_new_daemon_goes_on_where_the_old_one_was(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
-    world.desk.apply(chain("other", tenant="search"), Mode.ADVISE)
+    world.commands.apply(JOB)
+    world.commands.apply(chain("other", tenant="search"), Mode.ADVISE)
     world.rounds(30)
     before = world.controller.books
     world.start()
@@ -268,7 +268,7 @@ def test_a_new_daemon_goes_on_where_the_old_one_was(world: World) -> None:
 
 def test_nothing_is_changed_while_metrics_are_missing_or_not_fresh_enough(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.round()
     world.cluster.silent.add(JOB.id)
     world.rounds(10)
@@ -282,7 +282,7 @@ def test_nothing_is_changed_while_metrics_are_missing_or_not_fresh_enough(world:
 
 def test_an_executor_that_is_gone_does_not_hide_a_job_for_ever(world: World) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(2)
     # The query is started again elsewhere: the same instances, another sender.
     world.cluster.sender = "another"
@@ -297,7 +297,7 @@ def test_a_clock_that_jumps_makes_the_controller_wait_for_fresh_data_and_no_long
     world: World, jump_s: float
 ) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(3)
     world.clock.off_s = jump_s
     # The engine's reports have the jump, too: it is one machine's clock.
@@ -309,9 +309,11 @@ def test_a_clock_that_jumps_makes_the_controller_wait_for_fresh_data_and_no_long
 
 
 def test_in_quiet_hours_nothing_is_changed(tmp_path: Path) -> None:
-    world = World(tmp_path, rules=Rules(quiet=(Hours.of("00:00-23:59"), Hours.of("23:59-00:00"))))
+    world = World(
+        tmp_path, rules=Rules(quiet=(QuietHours.of("00:00-23:59"), QuietHours.of("23:59-00:00")))
+    )
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(10)
     assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
     assert "QUIET_HOURS" in world.rows("SELECT clips FROM decision")[-1][0]
@@ -321,7 +323,7 @@ def test_what_actions_cost_is_learned(tmp_path: Path) -> None:
     world = World(
         tmp_path, rules=rules(round_s=1, fresh_s=3, cool_down_s=5, watch_s=10, stale_s=40)
     )
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     for _ in range(20):
         world.round(1.0)
     held = world.controller.books.jobs[JOB.id]
@@ -337,14 +339,14 @@ def test_what_actions_cost_is_learned(tmp_path: Path) -> None:
     assert world.controller.books.jobs[JOB.id].gap_s == held.gap_s
     world.round(1.0)
     scene = world.controller._scene(world.cluster.capabilities(), world.cluster.now_s)
-    assert scene.standings[JOB.id].gap_s[Ability.RESTART_JOB] == pytest.approx(5.0, abs=1.5)
+    assert scene.statuses[JOB.id].gap_s[Ability.RESTART_JOB] == pytest.approx(5.0, abs=1.5)
 
 
 def test_an_explanation_tells_what_why_from_which_numbers_and_what_came_of_it(
     world: World,
 ) -> None:
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(40)
     assert world.journal is not None
     found = explain(world.journal, JOB.id)
@@ -371,7 +373,7 @@ def test_a_one_shot_action_is_done_once_and_a_policy_may_ask_for_another_length_
     tmp_path: Path,
 ) -> None:
     world = World(tmp_path, policy=Restless())
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     rounds = world.rounds(10)
     world.start()
     rounds += world.rounds(10)
@@ -386,7 +388,7 @@ def test_a_one_shot_action_that_a_crash_interrupted_is_never_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool, status: str
 ) -> None:
     world = World(tmp_path, policy=Restless())
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
 
     def die(*_: object) -> None:
         raise KeyboardInterrupt
@@ -411,7 +413,7 @@ def test_a_recording_that_cannot_be_written_does_not_stop_the_controller(tmp_pat
 
     world = World(tmp_path, recorder=Full())
     world.cluster.rates[JOB.id] = 250.0
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(8)
     assert world.parallelism(JOB.id) != {"o0": 1, "o1": 1}
     assert len(world.rows("SELECT * FROM event WHERE kind = 'recording_stopped'")) == 1
@@ -426,17 +428,17 @@ class Broken(Restless):
 
 def test_a_policy_that_fails_does_not_stop_the_controller(tmp_path: Path) -> None:
     world = World(tmp_path, policy=Broken())
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(3)
     assert world.cluster.jobs()[JOB.id].health == "running"
     assert any("ZeroDivisionError" in row[0] for row in world.rows("SELECT text FROM event"))
-    assert world.controller.books.jobs[JOB.id].wish is Wish.RUN
+    assert world.controller.books.jobs[JOB.id].wish is DesiredState.RUN
 
 
 def test_a_job_with_a_fixed_operator_gets_advice_where_it_matters(tmp_path: Path) -> None:
     world = World(tmp_path, FakeCluster())
     job = chain(bounds=Bounds(fixed=("o0", "o1")))
     world.cluster.rates[job.id] = 250.0
-    world.desk.apply(job)
+    world.commands.apply(job)
     world.rounds(10)
     assert world.parallelism(job.id) == {"o0": 1, "o1": 1}

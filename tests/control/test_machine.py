@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.cluster import FakeCluster, chain
 from tests.control.conftest import quick_folder
 from tests.control.scene import World
-from trilithon.control.rows import Wish
+from trilithon.control.rows import DesiredState
 from trilithon.control.rules import Limits, Rules
 from trilithon.errors import JobEnding
 from trilithon.model.action import Action, Outcome, Reallocate, Status
@@ -87,21 +87,21 @@ class Machine(RuleBasedStateMachine):
     @rule(name=names, mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.ADVISE]))
     def apply(self, name: str, mode: Mode) -> None:
         try:
-            self.world.desk.apply(job(name), mode)
+            self.world.commands.apply(job(name), mode)
         except JobEnding:
-            assert self._wish(name) is Wish.DELETE
+            assert self._wish(name) is DesiredState.DELETE
 
     @rule(name=names, most=st.integers(2, 5))
     def apply_another_version(self, name: str, most: int) -> None:
         try:
-            self.world.desk.apply(job(name, most))
+            self.world.commands.apply(job(name, most))
         except JobEnding:
-            assert self._wish(name) is Wish.DELETE
+            assert self._wish(name) is DesiredState.DELETE
 
     @rule(name=names, what=st.sampled_from(["delete", "pause", "resume"]))
     def wish(self, name: str, what: str) -> None:
-        if self._wish(name) in {Wish.RUN, Wish.PAUSE}:
-            getattr(self.world.desk, what)(job(name).id)
+        if self._wish(name) in {DesiredState.RUN, DesiredState.PAUSE}:
+            getattr(self.world.commands, what)(job(name).id)
 
     @rule(name=names, rate=st.sampled_from([0.0, 5.0, 60.0, 150.0, 400.0]))
     def load(self, name: str, rate: float) -> None:
@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
         jobs = self.world.controller.books.jobs
         assert rows == {name: held.wish.value for name, held in jobs.items()}
 
-    def _wish(self, name: str) -> Wish | None:
+    def _wish(self, name: str) -> DesiredState | None:
         held = self.world.controller.books.jobs.get(job(name).id)
         return None if held is None else held.wish
 
@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
         quiet = self.world.rounds(15)
         assert [outcome for one in quiet for outcome in one.outcomes] == []
         for name, held in self.world.controller.books.jobs.items():
-            if held.wish is Wish.RUN and held.running:
+            if held.wish is DesiredState.RUN and held.running:
                 assert self.cluster.allocations[name] == held.wanted == held.accepted
         self.bounds_are_kept()
         self.never_above_capacity_or_quota()

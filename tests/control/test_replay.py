@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World
-from trilithon.control.record import RecordingFolder
+from trilithon.control.recorder import RecordingFolder
 from trilithon.control.replay import replay, rounds_of
 from trilithon.errors import FileUnreadable, InvalidRecording
 from trilithon.policies.registry import policy
@@ -27,7 +27,7 @@ def overload(folder: Path, rounds_per_file: int = 360, rounds: int = 40) -> Worl
     recorder = RecordingFolder(folder / "recording", rounds_per_file)
     world = World(folder, FakeCluster(), recorder=recorder)
     for name, tenant in (("a", "ads"), ("b", "ads"), ("c", "search")):
-        world.desk.apply(chain(name, tenant))
+        world.commands.apply(chain(name, tenant))
     world.rounds(5)
     world.cluster.rates["ads/a"] = 180.0
     world.rounds(rounds // 2)
@@ -109,7 +109,7 @@ def test_the_order_of_hashes_changes_nothing(hash_seed: str) -> None:
 def test_a_clock_that_was_set_back_can_be_replayed(tmp_path: Path) -> None:
     recorder = RecordingFolder(tmp_path / "recording")
     world = World(tmp_path, FakeCluster(), recorder=recorder)
-    world.desk.apply(chain("a"))
+    world.commands.apply(chain("a"))
     world.cluster.rates["ads/a"] = 180.0
     world.rounds(6)
     world.cluster.now_s -= 3600.0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
-from trilithon.control.rows import Stand
+from trilithon.control.rows import SpecStatus
 from trilithon.errors import NeedsNewCheckpoint
 from trilithon.model.action import Reallocate, RestartJob, Status
 from trilithon.model.allocation import initial
@@ -23,34 +23,34 @@ JOB = chain()
 
 class TestNewVersions:
     def test_an_intent_is_changed_while_the_job_runs(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
-        told = world.desk.apply(chain(p95_ms=50))
+        told = world.commands.apply(chain(p95_ms=50))
         world.rounds(3)
         assert told.plan.impact == "live"
         assert world.cluster.checkpoints[JOB.id] == {"": 1}
         assert world.controller.observer.series.last.jobs[JOB.id].intent == chain(p95_ms=50).intent
 
     def test_other_work_without_state_goes_on_from_the_checkpoint(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
-        told = world.desk.apply(_with(Work(where="v >= 1")))
+        told = world.commands.apply(_with(Work(where="v >= 1")))
         assert told.plan.impact == "restart"
         assert "checkpoint" in told.told
         world.rounds(8)
         assert world.cluster.checkpoints[JOB.id] == {"": 2}
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"
-        assert world.controller.books.jobs[JOB.id].version.standing is Stand.GOOD
+        assert world.controller.books.jobs[JOB.id].version.standing is SpecStatus.GOOD
 
     def test_it_begins_with_what_the_one_before_had_as_far_as_it_may(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(3)
         now = initial(JOB).rescaled({"o0": 3, "o1": 2})
         assert world.cluster.apply(Reallocate(replace(now, weights={"o1": (1, 2)}))).changed
         world.round()
         first, second = JOB.operators
         narrower = replace(first, parallelism=replace(first.parallelism, max=2))
-        world.desk.apply(replace(JOB, operators=(narrower, second)))
+        world.commands.apply(replace(JOB, operators=(narrower, second)))
         wanted = world.controller.books.jobs[JOB.id].wanted
         assert wanted.parallelism == {"o0": 2, "o1": 2}
         # What was said of an operator whose number stays is still meant.
@@ -60,25 +60,25 @@ class TestNewVersions:
     def test_other_sources_need_a_new_checkpoint_and_somebody_who_means_it(
         self, world: World
     ) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         source = replace(JOB.sources[0], options=(("subscribe", "elsewhere"),))
         other = replace(JOB, sources=(source,))
-        assert world.desk.plan(other).impact == "anew"
+        assert world.commands.plan(other).impact == "anew"
         with pytest.raises(NeedsNewCheckpoint, match="sources"):
-            world.desk.apply(other)
-        assert world.desk.apply(other, anew=True).generation == 2
+            world.commands.apply(other)
+        assert world.commands.apply(other, anew=True).generation == 2
         world.rounds(3)
         assert world.cluster.checkpoints[JOB.id] == {"": 1, "g2": 1}
 
     def test_one_that_does_not_become_healthy_is_rolled_back_to_the_last_good_one(
         self, world: World
     ) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         world.cluster.health[JOB.id] = ("degraded", "It dies again and again.")
         source = replace(JOB.sources[0], options=(("subscribe", "elsewhere"),))
-        world.desk.apply(replace(JOB, sources=(source,)), anew=True)
+        world.commands.apply(replace(JOB, sources=(source,)), anew=True)
         world.rounds(20)
         assert world.cluster.jobs()[JOB.id].job.sources == JOB.sources
         # It goes on from where it was, as if nothing had been.
@@ -87,25 +87,25 @@ class TestNewVersions:
         assert any("again and again" in e[0] for e in world.rows("SELECT text FROM event"))
 
     def test_one_that_the_engine_refuses_is_rolled_back_at_once(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         huge = replace(
             JOB, operators=tuple(replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators)
         )  # fmt: skip
-        world.desk.apply(huge)
+        world.commands.apply(huge)
         world.rounds(2)
         assert world.cluster.jobs()[JOB.id].job.operators == JOB.operators
         assert world.controller.books.jobs[JOB.id].version.generation == 1
         # The next version has a number of its own.
-        assert world.desk.apply(chain(p95_ms=7)).generation == 3
+        assert world.commands.apply(chain(p95_ms=7)).generation == 3
 
     def test_one_that_the_engine_refuses_does_not_disturb_the_one_that_runs(
         self, world: World
     ) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         lives = dict(world.cluster.checkpoints[JOB.id])
-        world.desk.apply(
+        world.commands.apply(
             replace(JOB, operators=tuple(replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators))
         )  # fmt: skip
         for _ in range(3):
@@ -115,26 +115,26 @@ class TestNewVersions:
         assert not [a for a in world.cluster.done if isinstance(a, RestartJob)]
 
     def test_one_of_which_nobody_knows_whether_it_runs_is_not_given_up(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         world.cluster.fails.append(Status.UNKNOWN)
-        world.desk.apply(_with(Work(where="v >= 2")))
+        world.commands.apply(_with(Work(where="v >= 2")))
         world.rounds(8)
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 2"
         assert world.rows("SELECT generation, standing FROM spec") == [(1, "good"), (2, "good")]
 
     def test_what_a_new_version_costs_is_learned(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
-        world.desk.apply(_with(Work(where="v >= 2")))
+        world.commands.apply(_with(Work(where="v >= 2")))
         world.rounds(10)
         assert Ability.RESTART_JOB in world.controller.books.jobs[JOB.id].gap_s
 
     def test_an_engine_that_cannot_restart_is_told_to_stop_and_to_start(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         world.cluster.cannot_restart = True
-        world.desk.apply(_with(Work(where="v >= 2")))
+        world.commands.apply(_with(Work(where="v >= 2")))
         world.rounds(3)
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 2"
         assert world.cluster.checkpoints[JOB.id] == {"": 2}
@@ -151,14 +151,14 @@ class TestNewVersions:
         self, world: World, options: Any, partitions: int | None, impact: str
     ) -> None:
         first = replace(JOB, sources=(replace(JOB.sources[0], options=(("subscribe", "in"),)),))
-        world.desk.apply(first)
+        world.commands.apply(first)
         source = replace(first.sources[0], options=options, partitions=partitions)
-        assert world.desk.plan(replace(first, sources=(source,))).impact == impact
+        assert world.commands.plan(replace(first, sources=(source,))).impact == impact
 
     def test_the_same_again_changes_nothing(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(2)
-        assert world.desk.apply(JOB).plan.impact == "none"
+        assert world.commands.apply(JOB).plan.impact == "none"
         assert world.rows("SELECT count(*) FROM spec") == [(1,)]
 
 
@@ -171,11 +171,11 @@ class TestOddMoments:
         self, tmp_path: Path
     ) -> None:
         world = World(tmp_path, FakeCluster(slots=2))
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         first, second = JOB.operators
         more = replace(first, parallelism=replace(first.parallelism, min=3, initial=3))
-        assert world.desk.apply(replace(JOB, operators=(more, second))).plan.impact == "live"
+        assert world.commands.apply(replace(JOB, operators=(more, second))).plan.impact == "live"
         world.rounds(5)
         assert world.rows("SELECT standing FROM allocation WHERE spec = 2") == [("refused",)]
         world.start()
@@ -196,17 +196,17 @@ class TestOddMoments:
         def slow(*given: Any) -> object:
             done = submit(*given)
             world.cluster.submit = submit  # type: ignore[method-assign]
-            world.desk.apply(other)
+            world.commands.apply(other)
             return done
 
         world.cluster.submit = slow  # type: ignore[method-assign, assignment]
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         assert set(world.parallelism(JOB.id)) == {"renamed", "o1"}
         assert world.rows("SELECT count(*) FROM allocation WHERE standing = 'refused'") == [(0,)]
 
     def test_the_time_that_starting_takes_does_not_count_against_it(self, world: World) -> None:
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(5)
         apply = world.cluster.apply
 
@@ -216,24 +216,24 @@ class TestOddMoments:
             return done
 
         world.cluster.apply = slow  # type: ignore[method-assign, assignment]
-        world.desk.apply(_with(Work(where="v >= 1")))
+        world.commands.apply(_with(Work(where="v >= 1")))
         world.rounds(10)
-        assert world.controller.books.jobs[JOB.id].version.standing is Stand.GOOD
+        assert world.controller.books.jobs[JOB.id].version.standing is SpecStatus.GOOD
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"
 
     def test_one_that_was_healthy_in_time_is_not_rolled_back_before_it_is_good(
         self, tmp_path: Path
     ) -> None:
         world = World(tmp_path, rules=rules(healthy_within_s=60.0, good_after_s=50.0))
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(12)
         world.cluster.health[JOB.id] = ("degraded", "It takes its time.")
-        world.desk.apply(_with(Work(where="v >= 1")))
+        world.commands.apply(_with(Work(where="v >= 1")))
         world.rounds(3)
         world.cluster.health.pop(JOB.id)
         world.rounds(12)
         assert world.controller.books.jobs[JOB.id].version.generation == 2
-        assert world.controller.books.jobs[JOB.id].version.standing is Stand.GOOD
+        assert world.controller.books.jobs[JOB.id].version.standing is SpecStatus.GOOD
 
     def test_what_an_owner_changes_while_a_policy_decides_is_not_overwritten(
         self, tmp_path: Path
@@ -248,13 +248,13 @@ class TestOddMoments:
                 verdict = super().decide(scene, state)
                 [one] = worlds
                 if verdict.decisions and one.controller.books.jobs[JOB.id].last_spec == 1:
-                    one.desk.apply(replace(JOB, operators=(narrow, second)))
+                    one.commands.apply(replace(JOB, operators=(narrow, second)))
                 return verdict
 
         world = World(tmp_path, policy=Slow())
         worlds.append(world)
         world.cluster.rates[JOB.id] = 250.0
-        world.desk.apply(JOB)
+        world.commands.apply(JOB)
         world.rounds(20)
         assert world.parallelism(JOB.id)["o0"] == 1
         assert world.controller.books.jobs[JOB.id].version.generation == 2
@@ -263,17 +263,19 @@ class TestOddMoments:
 
 def test_a_job_that_is_taken_over_goes_on_from_the_checkpoint_that_it_has(tmp_path: Path) -> None:
     world = World(tmp_path / "one")
-    world.desk.apply(JOB)
+    world.commands.apply(JOB)
     world.rounds(5)
     source = replace(JOB.sources[0], options=(("subscribe", "elsewhere"),))
     moved = replace(JOB, sources=(source,))
-    world.desk.apply(moved, anew=True)
+    world.commands.apply(moved, anew=True)
     world.rounds(5)
     assert world.cluster.runs_from[JOB.id] == "g2"
     other = World(tmp_path / "two", world.cluster)
     other.rounds(5)
     first, second = moved.operators
-    other.desk.apply(replace(moved, operators=(replace(first, work=Work(where="v >= 1")), second)))
+    other.commands.apply(
+        replace(moved, operators=(replace(first, work=Work(where="v >= 1")), second))
+    )
     other.rounds(5)
     assert world.cluster.runs_from[JOB.id] == "g2"
     for one in (world, other):

@@ -78,7 +78,7 @@ def worth(host: Host, kafka: Kafka, jobs: list[Job], mode: Mode, folder: Path) -
     engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
     with daemon(engine, found, folder) as running:
         for job in jobs:
-            running.desk.apply(job)
+            running.commands.apply(job)
         running.wake()
         until(lambda: set(other.jobs()) == {job.id for job in jobs})
         watcher, looks = Watcher(other), list[Look]()

@@ -12,7 +12,7 @@ from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Job
 from trilithon.model.series import Series
 from trilithon.policies.policy import Decision, State, Verdict
-from trilithon.policies.scene import Cluster, Mode, Scene, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
 from trilithon.policies.threshold import AMPLE, AT_LIMIT, MISSED, ThresholdPolicy
 
 JOB = chain()
@@ -31,7 +31,7 @@ class Stage:
         self.series = Series((), self.policy.lookback_s)
         self.state: State = {"seed": 1}
         self.round = 0
-        self.standing = Standing(
+        self.status = JobStatus(
             job.id,
             job.tenant,
             initial(job),
@@ -46,7 +46,7 @@ class Stage:
         self.series = self.series.extended([self.assembler.snapshot(self.cluster.now_s)])
         self.round += 1
         cluster = Cluster(self.cluster.capabilities())
-        scene = Scene(self.round, self.series, {self.job.id: self.standing}, cluster)
+        scene = Scene(self.round, self.series, {self.job.id: self.status}, cluster)
         verdict: Verdict = self.policy.decide(scene, self.state)
         assert json.loads(json.dumps(verdict.state)) == verdict.state
         self.state = verdict.state
@@ -60,7 +60,7 @@ class Stage:
 
     def take(self, allocation: Allocation) -> None:
         self.assembler.expect(self.job, allocation)
-        self.standing = replace(self.standing, allocation=allocation, changed_s=self.cluster.now_s)
+        self.status = replace(self.status, allocation=allocation, changed_s=self.cluster.now_s)
 
     def rounds(self, count: int) -> list[Decision]:
         found = []
@@ -77,7 +77,7 @@ def test_a_missed_threshold_raises_the_busiest_operator() -> None:
     found = stage.rounds(3)
     assert [decision.reason for decision in found] == [MISSED]
     assert found[0].numbers["capacity"] == pytest.approx(1.0)
-    assert stage.standing.allocation.parallelism == {"o0": 1, "o1": 2}
+    assert stage.status.allocation.parallelism == {"o0": 1, "o1": 2}
     assert "o1" in found[0].sentence
     assert found[0].expects is not None
     assert found[0].expects.metric == "latency.p95"
@@ -89,17 +89,17 @@ def test_the_threshold_is_met_in_the_end_and_then_there_is_rest() -> None:
     assert stage.rounds(40) == []
     values = stage.series.window(20)
     assert values is not None
-    assert stage.standing.allocation.parallelism["o0"] >= 4
+    assert stage.status.allocation.parallelism["o0"] >= 4
 
 
 def test_ample_room_lowers_down_to_the_minimum_one_by_one() -> None:
     stage = Stage(rate=5.0)
     stage.take(initial(JOB).rescaled({"o0": 4, "o1": 3}))
-    assert stage.cluster.apply(Reallocate(stage.standing.allocation)).changed
+    assert stage.cluster.apply(Reallocate(stage.status.allocation)).changed
     found = stage.rounds(40)
     assert {decision.reason for decision in found} == {AMPLE}
     assert len(found) == 5
-    assert stage.standing.allocation.parallelism == {"o0": 1, "o1": 1}
+    assert stage.status.allocation.parallelism == {"o0": 1, "o1": 1}
 
 
 def test_what_did_not_suffice_is_not_tried_again_under_the_same_load() -> None:
@@ -114,10 +114,10 @@ def test_what_did_not_suffice_is_not_tried_again_under_the_same_load() -> None:
 def test_it_is_tried_again_when_the_load_has_fallen() -> None:
     stage = Stage(rate=90.0)
     stage.rounds(30)
-    assert stage.standing.allocation.instances > 2
+    assert stage.status.allocation.instances > 2
     stage.cluster.rates[JOB.id] = 5.0
     stage.rounds(40)
-    assert stage.standing.allocation.instances == 2
+    assert stage.status.allocation.instances == 2
 
 
 def test_a_limit_is_told_and_nothing_is_asked() -> None:
@@ -132,7 +132,7 @@ def test_a_limit_is_told_and_nothing_is_asked() -> None:
 )
 def test_nothing_is_asked_where_nothing_may_be(change: dict[str, object]) -> None:
     stage = Stage(rate=150.0)
-    stage.standing = replace(stage.standing, **change)  # type: ignore[arg-type]
+    stage.status = replace(stage.status, **change)  # type: ignore[arg-type]
     assert all(not decision.actions for decision in stage.rounds(4))
 
 

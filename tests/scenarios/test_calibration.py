@@ -24,7 +24,7 @@ from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import RunPhase, compare
-from trilithon.scenarios.loop import Looking
+from trilithon.scenarios.rounds import Looking
 from trilithon.workloads.shapes import Step
 
 TRUTH = replace(

@@ -92,7 +92,7 @@ def looked_after(host: Host, kafka: Kafka, state: Path, job: Job) -> Iterator[Lo
     create_topics(kafka, [job])
     engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
     with daemon(engine, Rules.of({**RULES, "mode": "off"}), state / "daemon") as running:
-        running.desk.apply(job)
+        running.commands.apply(job)
         running.wake()
         until(lambda: job.id in other.jobs())
         yield running, other
@@ -120,7 +120,7 @@ def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
             until(lambda: (p95_ms() or 0) > 3000, 90)
             assert running.journal.decisions(None, 10, 0.0) == ()
             assert other.jobs()[job.id].allocation.parallelism == {"slow": 1}
-            running.desk.mode(job.id, Mode.AUTO)
+            running.commands.mode(job.id, Mode.AUTO)
             running.wake()
             until(lambda: other.jobs()[job.id].allocation.parallelism["slow"] >= 3, 90)
             until(lambda: 0 < (p95_ms() or 0) < 500, 120)
@@ -150,11 +150,11 @@ def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
             until(lambda: standing(job) == (1, "good"))
             assert host.engine.jobs()[job.id].job.operators == job.operators
             query = host.engine.held[job.id].running  # type: ignore[attr-defined]
-            assert running.desk.apply(huge).generation == 2
+            assert running.commands.apply(huge).generation == 2
             running.wake()
             until(lambda: standing(job) == (1, "good"))
             assert host.engine.held[job.id].running is query  # type: ignore[attr-defined]
-            assert running.desk.apply(kept).plan.impact == "restart"
+            assert running.commands.apply(kept).plan.impact == "restart"
             running.wake()
             until(lambda: other.jobs()[job.id].job.operators[0].work.where == "n >= 0")
             until(lambda: standing(job) == (3, "good"))

@@ -10,8 +10,8 @@ from rich.text import Text
 from trilithon.cli.client import client
 from trilithon.cli.job import one_of, resolve
 from trilithon.cli.output import Format, Output, answer
+from trilithon.control.encoding import decision_to_json
 from trilithon.control.explain import clock, explain
-from trilithon.control.forms import decision_to_json
 from trilithon.control.journal import Journal
 from trilithon.control.replay import Replayed, replay
 from trilithon.errors import FileUnreadable

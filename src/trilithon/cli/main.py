@@ -26,7 +26,7 @@ from trilithon.cli.plan import draw_plan, plan
 from trilithon.cli.run import rescale_command, run_command
 from trilithon.cli.serve import host_command, serve_command
 from trilithon.cli.simulate import bench, calibrate_command, simulate_command
-from trilithon.control.forms import decision_to_json
+from trilithon.control.encoding import decision_to_json
 from trilithon.control.replay import replay
 from trilithon.errors import (
     FileExists,

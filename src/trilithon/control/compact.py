@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trilithon.control.forms import text
+from trilithon.control.encoding import text
 from trilithon.control.journal import Journal
 from trilithon.measures.assess import Assessment
 from trilithon.model.snapshot import present

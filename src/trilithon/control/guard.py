@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from trilithon.control.forms import ability_of
+from trilithon.control.encoding import ability_of
 from trilithon.control.rules import Rules
 from trilithon.model.action import Action, AddMachines, Reallocate, RemoveMachines
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, How
 from trilithon.model.job import Job
 from trilithon.policies.policy import Decision
-from trilithon.policies.scene import Cluster, Mode, Scene, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene
 
 CODES: Final[dict[str, str]] = {
     "MODE_OFF": "the job is in mode off",
@@ -72,7 +72,7 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class LoadSigns:
     """What the guard itself looks at, of one job: how busy its operators are (None where nobody knows)
     and for how many seconds of arrivals its backlog would last.
     """
@@ -87,7 +87,7 @@ class _Turn:
 
     scene: Scene
     jobs: Mapping[str, Job]
-    signs: Mapping[str, Signs]
+    signs: Mapping[str, LoadSigns]
     slots: int | None
     quotas: dict[str, int]
     wished: set[tuple[str, str]] = field(default_factory=set)
@@ -104,11 +104,11 @@ class Guard:
         # Since when fewer are wished for, without a break: per job and operator (time, wish) pairs.
         self._wishes: dict[tuple[str, str], list[tuple[float, int]]] = {}
 
-    def hold(self, standing: Standing, now_s: float) -> str:
+    def hold(self, status: JobStatus, now_s: float) -> str:
         """Why no change of a job would be granted now; empty if one might be."""
         if self.rules.quiet_at(now_s):
             return "QUIET_HOURS"
-        changed_s = standing.changed_s
+        changed_s = status.changed_s
         if changed_s is not None and now_s - changed_s < self.rules.limits.cool_down_s:
             return "COOL_DOWN"
         return ""
@@ -118,7 +118,7 @@ class Guard:
         scene: Scene,
         decisions: Sequence[Decision],
         jobs: Mapping[str, Job],
-        signs: Mapping[str, Signs],
+        signs: Mapping[str, LoadSigns],
     ) -> tuple[Ruling, ...]:
         turn = _Turn(scene, jobs, signs, *self._room(scene))
         rulings = [self._one(turn, decision) for decision in decisions]
@@ -129,8 +129,8 @@ class Guard:
     def _room(self, scene: Scene) -> tuple[int | None, dict[str, int]]:
         """The free slots of the cluster, and of each tenant that has a quota."""
         used = dict(scene.cluster.unseen)
-        for standing in scene.standings.values():
-            used[standing.tenant] = used.get(standing.tenant, 0) + standing.allocation.instances
+        for status in scene.statuses.values():
+            used[status.tenant] = used.get(status.tenant, 0) + status.allocation.instances
         left = {tenant: quota - used.get(tenant, 0) for tenant, quota in self.rules.quotas.items()}
         return scene.cluster.slots_free, left
 
@@ -152,53 +152,53 @@ class Guard:
         if isinstance(action, AddMachines | RemoveMachines):
             quiet = self.rules.quiet_at(turn.scene.now_s)
             return (None, [Clip("QUIET_HOURS")]) if quiet else (action, [])
-        standing = turn.scene.standings.get(action.job)
-        if standing is None or action.job not in turn.jobs:
+        status = turn.scene.statuses.get(action.job)
+        if status is None or action.job not in turn.jobs:
             return None, [Clip("NOT_RUNNING")]
         if action.job in turn.changed:
             return None, [Clip("SUPERSEDED")]
         if isinstance(action, Reallocate):
-            allocation, clips = self._clip(turn, action.allocation, standing)
+            allocation, clips = self._clip(turn, action.allocation, status)
             return None if allocation is None else Reallocate(allocation), clips
-        refusal = _refusal(standing)
+        refusal = _refusal(status)
         return (None, [Clip(refusal)]) if refusal else (action, [])
 
     def _clip(
-        self, turn: _Turn, asked: Allocation, standing: Standing
+        self, turn: _Turn, asked: Allocation, status: JobStatus
     ) -> tuple[Allocation | None, list[Clip]]:
         """What is granted of wanted state: the next generation, or None if nothing changes."""
-        now = standing.allocation
+        now = status.allocation
         wanted: dict[str, int] = {}
         clips: list[Clip] = []
         for name, current in now.parallelism.items():
             wish = asked.parallelism.get(name, current)
-            wanted[name], codes = self._operator(turn, standing, name, current, wish)
+            wanted[name], codes = self._operator(turn, status, name, current, wish)
             clips += [Clip(code, name, wish, wanted[name]) for code in codes]
-        if refusal := _refusal(standing):
+        if refusal := _refusal(status):
             # A wish for fewer is remembered all the same; nothing is done.
             return None, [Clip(refusal), *clips]
-        clips += _clip_total(turn, standing, wanted)
+        clips += _clip_total(turn, status, wanted)
         granted = _merged(now, asked, wanted)
         if granted is None:
             return None, clips
         used = max(0, granted.instances - now.instances)
         if turn.slots is not None:
             turn.slots -= used
-        if standing.tenant in turn.quotas:
-            turn.quotas[standing.tenant] -= used
+        if status.tenant in turn.quotas:
+            turn.quotas[status.tenant] -= used
         return granted, clips
 
     def _operator(
-        self, turn: _Turn, standing: Standing, name: str, current: int, wish: int
+        self, turn: _Turn, status: JobStatus, name: str, current: int, wish: int
     ) -> tuple[int, list[str]]:
         """How many instances of one operator are granted, and what stood in the way."""
         limits = self.rules.limits
         if wish == current:
             return current, []
-        if name in standing.fixed:
+        if name in status.fixed:
             return current, ["FIXED"]
         codes: list[str] = []
-        span = standing.spans[name]
+        span = status.spans[name]
         count = span.clip(wish)
         if count != wish:
             codes.append("MINIMUM" if count > wish else "MAXIMUM")
@@ -216,13 +216,13 @@ class Guard:
         if count < least:
             codes.append("STEP")
             count = least
-        signs = turn.signs.get(standing.job, Signs())
+        signs = turn.signs.get(status.job, LoadSigns())
         busy = signs.capacity.get(name)
         if busy is None or busy >= limits.saturated:
             return current, [*codes, "SATURATED"]
         if signs.backlog_s is None or signs.backlog_s > limits.backlog_s:
             return current, [*codes, "BACKLOG"]
-        key = (standing.job, name)
+        key = (status.job, name)
         turn.wished.add(key)
         highest = self._highest_wish(key, turn.scene.now_s, count)
         if highest is None or highest >= current:
@@ -241,14 +241,14 @@ class Guard:
         return max(one for _, one in found) if covered else None
 
 
-def _refusal(standing: Standing) -> str:
-    if standing.mode is Mode.OFF:
+def _refusal(status: JobStatus) -> str:
+    if status.mode is Mode.OFF:
         return "MODE_OFF"
-    if standing.in_flight:
+    if status.in_flight:
         return "IN_FLIGHT"
-    if standing.held:
-        return standing.held
-    return "ADVICE_ONLY" if standing.mode is Mode.ADVISE else ""
+    if status.hold_reason:
+        return status.hold_reason
+    return "ADVICE_ONLY" if status.mode is Mode.ADVISE else ""
 
 
 def _can(cluster: Cluster, action: Action) -> bool:
@@ -266,15 +266,15 @@ def _can(cluster: Cluster, action: Action) -> bool:
     return all(of(ability) is not How.NOT_AT_ALL for ability, given in asked if given)
 
 
-def _clip_total(turn: _Turn, standing: Standing, wanted: dict[str, int]) -> list[Clip]:
+def _clip_total(turn: _Turn, status: JobStatus, wanted: dict[str, int]) -> list[Clip]:
     """Takes back raises that are too many for the job, its tenant or the cluster; the last first."""
     clips = []
-    now, before = standing.allocation, standing.allocation.instances
-    most = {"JOB_MAXIMUM": turn.jobs[standing.job].bounds.max_instances}
+    now, before = status.allocation, status.allocation.instances
+    most = {"JOB_MAXIMUM": turn.jobs[status.job].bounds.max_instances}
     if turn.slots is not None:
         most["SLOTS"] = before + max(0, turn.slots)
-    if standing.tenant in turn.quotas:
-        most["QUOTA"] = before + max(0, turn.quotas[standing.tenant])
+    if status.tenant in turn.quotas:
+        most["QUOTA"] = before + max(0, turn.quotas[status.tenant])
     for code, limit in most.items():
         # A job that is above a limit already may stay, and shrink.
         over = 0 if limit is None else sum(wanted.values()) - max(limit, before)

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from trilithon.contract import wire
 from trilithon.control.database import Database
-from trilithon.control.forms import decision_to_json, in_order, kind_of, text
+from trilithon.control.encoding import decision_to_json, in_order, kind_of, text
 from trilithon.control.guard import Ruling
 from trilithon.control.rows import (
     ActionRow,
     DecisionRow,
+    DesiredState,
     EventRow,
     SpecRow,
-    Stand,
-    Wish,
+    SpecStatus,
     action_of,
     decision_of,
     event_of,
@@ -36,7 +36,7 @@ FILE: Final = "journal.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedAction:
     """An action that is to be done, under its id, for a decision."""
 
     id: str
@@ -46,12 +46,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ActionResult:
     """What came of a step; of wanted state also whether it stands, if anybody knows."""
 
-    step: Step
+    step: PlannedAction
     outcome: Outcome
-    standing: Stand | None
+    standing: SpecStatus | None
     ended_s: float
 
     @property
@@ -77,7 +77,7 @@ class Journal:
         with self.database.transaction("accept") as db:
             self._insert_job(job, mode, now_s)
             db.insert("spec", **{**asdict(spec), "body": in_order(spec.body)})
-            self._insert_allocation(allocation, spec.generation, now_s, Stand.WANTED, None)
+            self._insert_allocation(allocation, spec.generation, now_s, SpecStatus.WANTED, None)
             self._event(now_s, "accepted", job.id, told)
 
     def adopt(
@@ -94,14 +94,14 @@ class Journal:
             self._insert_job(job, mode, now_s)
             db.insert(
                 "spec", job=job.id, generation=generation, body=in_order(job_to_json(job)),
-                checkpoint=checkpoint, accepted_s=now_s, standing=Stand.GOOD.value, told="It ran already.",
+                checkpoint=checkpoint, accepted_s=now_s, standing=SpecStatus.GOOD.value, told="It ran already.",
             )  # fmt: skip
-            self._insert_allocation(allocation, generation, now_s, Stand.ACCEPTED, None)
+            self._insert_allocation(allocation, generation, now_s, SpecStatus.ACCEPTED, None)
             self._event(
                 now_s, "adopted", job.id, "It ran already, and is looked after from now on."
             )
 
-    def wish(self, job: str, wish: Wish, now_s: float) -> None:
+    def wish(self, job: str, wish: DesiredState, now_s: float) -> None:
         with self.database.transaction("wish") as db:
             db.write("UPDATE job SET wish = ? WHERE id = ?", wish.value, job)
             self._event(now_s, "wish", job, f"Its owner wants: {wish.value}.")
@@ -128,7 +128,7 @@ class Journal:
     # What became of specs and allocations.
 
     def spec_stands(
-        self, job: str, generation: int, standing: Stand, told: str, now_s: float
+        self, job: str, generation: int, standing: SpecStatus, told: str, now_s: float
     ) -> None:
         with self.database.transaction("spec") as db:
             db.write(
@@ -146,7 +146,7 @@ class Journal:
                 "UPDATE spec SET standing = 'failed', told = ? WHERE job = ? AND generation = ?",
                 told, job, failed,
             )  # fmt: skip
-            self._insert_allocation(allocation, good, now_s, Stand.WANTED, None)
+            self._insert_allocation(allocation, good, now_s, SpecStatus.WANTED, None)
             said = (
                 f"Generation {failed} of its spec failed: {told} Generation {good} is wanted again."
             )
@@ -156,7 +156,7 @@ class Journal:
         self,
         allocation: Allocation,
         spec: int,
-        standing: Stand,
+        standing: SpecStatus,
         now_s: float,
         told: str = "",
         outcome: Outcome | None = None,
@@ -170,12 +170,12 @@ class Journal:
             )  # fmt: skip
             if not found:
                 self._insert_allocation(allocation, spec, now_s, standing, None)
-            if standing is Stand.ACCEPTED:
+            if standing is SpecStatus.ACCEPTED:
                 db.write("UPDATE job SET changed_s = ? WHERE id = ?", now_s, allocation.job)
             db.write(
                 "UPDATE action SET ended_s = ?, started_s = coalesce(started_s, ?), status = ?, "
                 "code = ?, message = ? WHERE job = ? AND kind = 'reallocate' AND ended_s IS NULL",
-                now_s, now_s, "done" if standing is Stand.ACCEPTED else "refused",
+                now_s, now_s, "done" if standing is SpecStatus.ACCEPTED else "refused",
                 outcome.code if outcome else "", outcome.message if outcome else told,
                 allocation.job,
             )  # fmt: skip
@@ -194,7 +194,7 @@ class Journal:
         policy: str,
         state: State,
         rulings: Sequence[Ruling],
-        steps: Sequence[Step],
+        steps: Sequence[PlannedAction],
         now_s: float,
         repeated: Sequence[str] = (),
     ) -> None:
@@ -220,7 +220,7 @@ class Journal:
                 )  # fmt: skip
                 if isinstance(step.action, Reallocate) and step.spec is not None:
                     self._insert_allocation(
-                        step.action.allocation, step.spec, now_s, Stand.WANTED, step.decision
+                        step.action.allocation, step.spec, now_s, SpecStatus.WANTED, step.decision
                     )
 
     def start(self, step: str, now_s: float) -> None:
@@ -228,7 +228,7 @@ class Journal:
         with self.database.transaction("start") as db:
             db.write("UPDATE action SET started_s = ? WHERE id = ?", now_s, step)
 
-    def end(self, done: Sequence[Done]) -> None:
+    def end(self, done: Sequence[ActionResult]) -> None:
         """What came of actions; of wanted state also whether it stands."""
         with self.database.transaction("end") as db:
             for one in done:
@@ -245,7 +245,7 @@ class Journal:
                         "UPDATE allocation SET standing = ? WHERE job = ? AND generation = ?",
                         one.standing.value, job, action.allocation.generation,
                     )  # fmt: skip
-                if job is not None and one.standing is not Stand.REFUSED:
+                if job is not None and one.standing is not SpecStatus.REFUSED:
                     db.write("UPDATE job SET changed_s = ? WHERE id = ?", at_s, job)
                 self._event(at_s, f"action_{outcome.status.value}", job, one.told)
 
@@ -359,7 +359,12 @@ class Journal:
         self.database.insert("event", time_s=now_s, kind=kind, job=job, text=told)
 
     def _insert_allocation(
-        self, wanted: Allocation, spec: int, now_s: float, standing: Stand, decision: str | None
+        self,
+        wanted: Allocation,
+        spec: int,
+        now_s: float,
+        standing: SpecStatus,
+        decision: str | None,
     ) -> None:
         # An engine that was started anew may count from 1 again: only what is past is replaced.
         self.database.insert(

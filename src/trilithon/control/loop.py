@@ -11,32 +11,32 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from trilithon.contract.engine import Engine
-from trilithon.control.books import Books, Held, load
 from trilithon.control.clock import Clock
 from trilithon.control.compact import CompactSeries
 from trilithon.control.cost import Costs, learned
+from trilithon.control.encoding import ability_of, text
 from trilithon.control.expectations import Expectations
-from trilithon.control.forms import ability_of, text
 from trilithon.control.guard import Guard, Ruling
-from trilithon.control.journal import Done, Journal, Step
+from trilithon.control.journal import ActionResult, Journal, PlannedAction
 from trilithon.control.observe import Observer
 from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler, told
-from trilithon.control.rows import Stand, Wish
+from trilithon.control.rows import DesiredState, SpecStatus
 from trilithon.control.rules import Rules
+from trilithon.control.state import ControllerState, JobRecord, load
 from trilithon.errors import TrilithonError
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.action import Outcome, Reallocate, Status
 from trilithon.model.capability import Capabilities
 from trilithon.model.series import Series
 from trilithon.policies.policy import Decision, Policy, State, Verdict
-from trilithon.policies.scene import Cluster, Mode, Scene, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene
 
 # Even if nothing happens the round is written now and then, so that one sees when the loop last ran.
 WRITTEN_EVERY_S: Final = 60.0
 TRIMMED_EVERY_S: Final = 600.0
 
 
-class Recorder(Protocol):
+class RoundRecorder(Protocol):
     def write(self, scene: Scene, policy: Policy, state: State, verdict: Verdict) -> None:
         """Keeps a round, so that it can be decided again."""
 
@@ -63,13 +63,13 @@ class Controller:
     policy: Policy
     rules: Rules
     clock: Clock
-    recorder: Recorder | None = None
+    recorder: RoundRecorder | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         limits = self.rules.limits
         self.journal.recover(self.clock.now_s())
-        self.books: Books = load(self.journal)
+        self.books: ControllerState = load(self.journal)
         if self.books.policy != self.policy.name:
             # What another policy remembers means nothing to this one.
             self.books.policy, self.books.state = self.policy.name, {"seed": self.rules.seed}
@@ -138,71 +138,73 @@ class Controller:
         """
         with self.lock:
             jobs = list(self.books.jobs.values())
-        for held in jobs:
-            if held.changed_s is not None and held.changed_s > now_s:
-                held.changed_s = now_s
+        for record in jobs:
+            if record.changed_s is not None and record.changed_s > now_s:
+                record.changed_s = now_s
             for name in ("started_s", "healthy_since_s"):
-                at_s = getattr(held, name)
+                at_s = getattr(record, name)
                 if at_s is not None and at_s > now_s:
-                    setattr(held, name, now_s)
+                    setattr(record, name, now_s)
 
     def _observe(self, reports: Iterable[Any], now_s: float) -> None:
         found = list(reports)
         self.costs.take(found)
         with self.lock:
             there = {
-                name: (held.job, held.accepted)
-                for name, held in self.books.jobs.items()
-                if held.running and held.accepted is not None
+                name: (record.job, record.accepted)
+                for name, record in self.books.jobs.items()
+                if record.running and record.accepted is not None
             }
         self.observer.expect(there)
         self.observer.look(found, now_s)
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
         with self.lock:
-            standings = {
-                name: self._standing(name, held, capabilities, now_s)
-                for name, held in self.books.jobs.items()
-                if held.running and held.wish is Wish.RUN and held.accepted is not None
+            statuses = {
+                name: self._standing(name, record, capabilities, now_s)
+                for name, record in self.books.jobs.items()
+                if record.running
+                and record.wish is DesiredState.RUN
+                and record.accepted is not None
             }
-            counted = {name: held for name, held in self.books.jobs.items() if _counts(held)}
+            counted = {name: record for name, record in self.books.jobs.items() if _counts(record)}
             unseen: dict[str, int] = {}
-            for name in counted.keys() - standings.keys():
+            for name in counted.keys() - statuses.keys():
                 tenant, wanted = counted[name].job.tenant, counted[name].wanted
                 unseen[tenant] = unseen.get(tenant, 0) + wanted.instances
             self.cluster = Cluster(
                 capabilities,
                 capabilities.slots,
-                sum(held.wanted.instances for held in counted.values()),
+                sum(record.wanted.instances for record in counted.values()),
                 self.rules.quotas,
                 self.observer.series.last.layout.machines,
                 dict(sorted(unseen.items())),
                 self.rules.limits.down_delay_s,
             )
         series = Series(self.observer.series.snapshots, self.policy.lookback_s)
-        return Scene(self.books.round, series, standings, self.cluster)
+        return Scene(self.books.round, series, statuses, self.cluster)
 
     def _standing(
-        self, name: str, held: Held, capabilities: Capabilities, now_s: float
-    ) -> Standing:
+        self, name: str, record: JobRecord, capabilities: Capabilities, now_s: float
+    ) -> JobStatus:
         engine = capabilities.fixed.get(name, ())
-        standing = Standing(
+        standing = JobStatus(
             job=name,
-            tenant=held.job.tenant,
-            allocation=held.wanted,
-            accepted_s=held.accepted_s,
-            changed_s=held.changed_s,
-            mode=held.mode,
-            in_flight=held.in_flight,
-            gap_s={ability: gap_s for ability, (gap_s, _) in held.gap_s.items()},
-            fixed=held.version.fixed.union(engine) if engine else held.version.fixed,
-            spans=held.version.spans,
+            tenant=record.job.tenant,
+            allocation=record.wanted,
+            accepted_s=record.accepted_s,
+            changed_s=record.changed_s,
+            mode=record.mode,
+            in_flight=record.in_flight,
+            gap_s={ability: gap_s for ability, (gap_s, _) in record.gap_s.items()},
+            fixed=record.version.fixed.union(engine) if engine else record.version.fixed,
+            spans=record.version.spans,
         )
-        why = "UNHEALTHY" if held.health not in {"", HEALTHY} else ""
+        why = "UNHEALTHY" if record.health not in {"", HEALTHY} else ""
         why = why or self.observer.distrusted(name, now_s) or self.guard.hold(standing, now_s)
-        if not why and now_s < held.refused_until_s <= now_s + LONGEST_WAIT_S:
+        if not why and now_s < record.refused_until_s <= now_s + LONGEST_WAIT_S:
             why = "REFUSED_LATELY"
-        return replace(standing, held=why) if why else standing
+        return replace(standing, hold_reason=why) if why else standing
 
     # Decide and guard.
 
@@ -231,20 +233,22 @@ class Controller:
             action.job
             for decision in decisions
             for action in decision.actions
-            if isinstance(action, Reallocate) and _lowers(action, scene.standings.get(action.job))
+            if isinstance(action, Reallocate) and _lowers(action, scene.statuses.get(action.job))
         }
         with self.lock:
-            jobs = {name: held.job for name, held in self.books.jobs.items()}
+            jobs = {name: record.job for name, record in self.books.jobs.items()}
         return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(lowered)))
 
     # Record, then act.
 
-    def _record(self, verdict: Verdict, rulings: tuple[Ruling, ...], now_s: float) -> list[Step]:
+    def _record(
+        self, verdict: Verdict, rulings: tuple[Ruling, ...], now_s: float
+    ) -> list[PlannedAction]:
         """Everything that will be done, in the journal before any of it is done."""
         fresh: list[Ruling] = []
         repeated: list[str] = []
         with self.lock:
-            steps: list[Step] = []
+            steps: list[PlannedAction] = []
             for ruling in rulings:
                 first = self._alias.get(ruling.decision.job or "")
                 if (known := self._known(ruling)) is not None:
@@ -270,23 +274,23 @@ class Controller:
                     self.books.jobs[step.action.job].wanted = step.action.allocation
         return steps
 
-    def _steps(self, ruling: Ruling) -> list[Step]:
+    def _steps(self, ruling: Ruling) -> list[PlannedAction]:
         steps = []
         for i, action in enumerate(ruling.granted):
             step_id, spec = f"{ruling.decision.id}#{i}", None
             if isinstance(action, Reallocate):
-                held = self.books.jobs.get(action.job)
-                if held is None or held.wish is not Wish.RUN:
+                record = self.books.jobs.get(action.job)
+                if record is None or record.wish is not DesiredState.RUN:
                     continue
                 # Its owner gave it another shape or another mode a moment ago: what was decided was about another.
                 decided_on = action.allocation.generation - 1
-                if held.wanted.generation != decided_on or held.mode is not Mode.AUTO:
+                if record.wanted.generation != decided_on or record.mode is not Mode.AUTO:
                     continue
-                numbered = replace(action.allocation, generation=held.next_generation())
-                action, spec = Reallocate(numbered), held.version.generation  # noqa: PLW2901
+                numbered = replace(action.allocation, generation=record.next_generation())
+                action, spec = Reallocate(numbered), record.version.generation  # noqa: PLW2901
             elif (job := getattr(action, "job", None)) is not None and job not in self.books.jobs:
                 continue
-            steps.append(Step(step_id, ruling.decision.id, action, spec))
+            steps.append(PlannedAction(step_id, ruling.decision.id, action, spec))
         return steps
 
     def _known(self, ruling: Ruling) -> str | None:
@@ -308,11 +312,11 @@ class Controller:
         self._alias.pop(where, None)
         return None
 
-    def _act(self, steps: Sequence[Step], now_s: float) -> tuple[Outcome, ...]:
+    def _act(self, steps: Sequence[PlannedAction], now_s: float) -> tuple[Outcome, ...]:
         """Tells the engine. What came of wanted state is written once for all of it: after a crash the
         next round would find it out. One-shot actions are marked before and after, one by one.
         """
-        done: list[Done] = []
+        done: list[ActionResult] = []
         for step in steps:
             action = step.action
             if isinstance(action, Reallocate):
@@ -332,39 +336,39 @@ class Controller:
             self._take_over(one)
         return tuple(one.outcome for one in done)
 
-    def _done(self, step: Step, outcome: Outcome) -> Done:
+    def _done(self, step: PlannedAction, outcome: Outcome) -> ActionResult:
         standing = _standing_after(outcome) if isinstance(step.action, Reallocate) else None
-        return Done(step, outcome, standing, self.clock.now_s())
+        return ActionResult(step, outcome, standing, self.clock.now_s())
 
-    def _take_over(self, done: Done) -> None:
+    def _take_over(self, done: ActionResult) -> None:
         """What came of an action, in the books."""
         action, job = done.step.action, getattr(done.step.action, "job", None)
         with self.lock:
-            held = self.books.jobs.get(job) if job is not None else None
-            if held is None:
+            record = self.books.jobs.get(job) if job is not None else None
+            if record is None:
                 return
             if isinstance(action, Reallocate):
-                if done.standing is Stand.ACCEPTED:
-                    held.accepted, held.refusals = action.allocation, 0
-                elif done.standing is Stand.REFUSED:
-                    if held.wanted is action.allocation and held.accepted is not None:
-                        held.wanted = held.accepted
-                    held.refused(done.ended_s, self.rules.limits.cool_down_s)
+                if done.standing is SpecStatus.ACCEPTED:
+                    record.accepted, record.refusals = action.allocation, 0
+                elif done.standing is SpecStatus.REFUSED:
+                    if record.wanted is action.allocation and record.accepted is not None:
+                        record.wanted = record.accepted
+                    record.refused(done.ended_s, self.rules.limits.cool_down_s)
                     return
                 else:
                     return
-            held.changed_s = done.ended_s
+            record.changed_s = done.ended_s
         if done.outcome.status is Status.DONE:
-            self.costs.began(held.job.id, ability_of(action), done.ended_s)
+            self.costs.began(record.job.id, ability_of(action), done.ended_s)
 
     # Learn and keep.
 
     def _learn(self, now_s: float) -> None:
         for gap in self.costs.ended(now_s):
-            held = self.books.jobs.get(gap.job)
-            if held is not None:
-                held.gap_s[gap.ability] = learned(held.gap_s.get(gap.ability), gap.seconds)
-                self.journal.cost(gap.job, gap.ability, *held.gap_s[gap.ability])
+            record = self.books.jobs.get(gap.job)
+            if record is not None:
+                record.gap_s[gap.ability] = learned(record.gap_s.get(gap.ability), gap.seconds)
+                self.journal.cost(gap.job, gap.ability, *record.gap_s[gap.ability])
         self.expectations.check(self.observer.window, now_s)
 
     def _keep(self, now_s: float) -> None:
@@ -396,18 +400,18 @@ def _with_cause(ruling: Ruling, first: str | None) -> Ruling:
     return replace(ruling, decision=replace(decision, causes=(first,)))
 
 
-def _lowers(action: Reallocate, standing: Standing | None) -> bool:
+def _lowers(action: Reallocate, standing: JobStatus | None) -> bool:
     """Whether an operator would have fewer instances: only then the guard looks at how busy it is."""
     now = {} if standing is None else standing.allocation.parallelism
     return any(count < now.get(name, 0) for name, count in action.allocation.parallelism.items())
 
 
-def _counts(held: Held) -> bool:
+def _counts(record: JobRecord) -> bool:
     """Whether a job's slots are taken: it runs, or is about to."""
-    return held.wish is Wish.RUN and (held.running or not held.tries)
+    return record.wish is DesiredState.RUN and (record.running or not record.tries)
 
 
-def _standing_after(outcome: Outcome) -> Stand | None:
+def _standing_after(outcome: Outcome) -> SpecStatus | None:
     if outcome.status in {Status.DONE, Status.UNCHANGED}:
-        return Stand.ACCEPTED
-    return None if outcome.status is Status.UNKNOWN else Stand.REFUSED
+        return SpecStatus.ACCEPTED
+    return None if outcome.status is Status.UNKNOWN else SpecStatus.REFUSED

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from trilithon.contract.assembler import Assembler
-from trilithon.control.guard import Signs
+from trilithon.control.guard import LoadSigns
 from trilithon.control.rules import Limits
 from trilithon.measures.capacity import capacity
 from trilithon.model.allocation import Allocation
@@ -84,7 +84,7 @@ class Observer:
     def window(self) -> Window | None:
         return self.series.window(self.limits.fresh_s)
 
-    def signs(self, jobs: Iterable[str]) -> dict[str, Signs]:
+    def signs(self, jobs: Iterable[str]) -> dict[str, LoadSigns]:
         """What the guard looks at, of some jobs."""
         window = self.window()
         wanted = list(jobs)
@@ -97,7 +97,7 @@ class Observer:
         return {name: _signs(window, busy, name) for name in wanted if name in window.jobs}
 
 
-def _signs(window: Window, busy: Floats, job: str) -> Signs:
+def _signs(window: Window, busy: Floats, job: str) -> LoadSigns:
     layout = window.layout
     nodes = layout.job_nodes(job)
     found = {
@@ -106,7 +106,7 @@ def _signs(window: Window, busy: Floats, job: str) -> Signs:
     rows = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
     lag, arrived = float(window.lag[rows].sum()), float(window.sources.arrived[rows].sum())
     if np.isnan(lag) or np.isnan(arrived):
-        return Signs(found)
+        return LoadSigns(found)
     if not lag:
-        return Signs(found, 0.0)
-    return Signs(found, lag * window.span_s / arrived if arrived else np.inf)
+        return LoadSigns(found, 0.0)
+    return LoadSigns(found, lag * window.span_s / arrived if arrived else np.inf)

@@ -10,15 +10,22 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trilithon.contract.engine import Accepted, Engine
-from trilithon.control.books import Books, Held, Version, last_allocation, last_good, last_numbers
 from trilithon.control.changes import running_form
 from trilithon.control.clock import Clock
 from trilithon.control.cost import Costs
 from trilithon.control.failpoints import hit
 from trilithon.control.journal import Journal
 from trilithon.control.observe import Observer
-from trilithon.control.rows import Stand, Wish
+from trilithon.control.rows import DesiredState, SpecStatus
 from trilithon.control.rules import Rules
+from trilithon.control.state import (
+    ControllerState,
+    JobRecord,
+    Version,
+    last_allocation,
+    last_good,
+    last_numbers,
+)
 from trilithon.errors import TrilithonError
 from trilithon.model.action import Outcome, Reallocate, RestartJob, Status
 from trilithon.model.allocation import Allocation, initial
@@ -32,7 +39,7 @@ LONGEST_WAIT_S: Final = 300.0
 class Reconciler:
     engine: Engine
     journal: Journal
-    books: Books
+    books: ControllerState
     rules: Rules
     observer: Observer
     costs: Costs
@@ -46,8 +53,8 @@ class Reconciler:
                 self._adopt(name, accepted, now_s)
         with self.lock:
             jobs = list(self.books.jobs.items())
-        for name, held in jobs:
-            self._one(name, held, there.get(name), now_s)
+        for name, record in jobs:
+            self._one(name, record, there.get(name), now_s)
 
     def _adopt(self, name: str, accepted: Accepted, now_s: float) -> None:
         """A job that somebody else started is looked after from now on."""
@@ -57,10 +64,10 @@ class Reconciler:
                 return  # its owner was faster
             spec, generation = last_numbers(self.journal, name)
             self.journal.adopt(job, spec + 1, found, mode, now_s, accepted.checkpoint)
-            self.books.jobs[name] = Held(
-                version=Version(spec + 1, job, accepted.checkpoint, now_s, Stand.GOOD),
+            self.books.jobs[name] = JobRecord(
+                version=Version(spec + 1, job, accepted.checkpoint, now_s, SpecStatus.GOOD),
                 last_spec=spec + 1,
-                wish=Wish.RUN,
+                wish=DesiredState.RUN,
                 mode=mode,
                 accepted_s=now_s,
                 wanted=found,
@@ -69,44 +76,44 @@ class Reconciler:
                 running=True,
             )
 
-    def _one(self, name: str, held: Held, there: Accepted | None, now_s: float) -> None:
+    def _one(self, name: str, record: JobRecord, there: Accepted | None, now_s: float) -> None:
         # Owners may change their minds at any moment: each is looked at once.
-        wish, version = held.wish, held.version
-        if wish is not Wish.RUN:
-            self._end(name, held, there, now_s, keep=wish is Wish.PAUSE)
+        wish, version = record.wish, record.version
+        if wish is not DesiredState.RUN:
+            self._end(name, record, there, now_s, keep=wish is DesiredState.PAUSE)
         elif there is None:
-            held.running = False
-            self._start(name, held, now_s)
+            record.running = False
+            self._start(name, record, now_s)
         elif there.job is not version.job and running_form(there.job) != version.form:
-            self._replace(name, held, now_s)
+            self._replace(name, record, now_s)
         else:
-            self._runs(name, held, version, there, now_s)
+            self._runs(name, record, version, there, now_s)
 
     def _end(
-        self, name: str, held: Held, there: Accepted | None, now_s: float, *, keep: bool
+        self, name: str, record: JobRecord, there: Accepted | None, now_s: float, *, keep: bool
     ) -> None:
         """A job that is to pause keeps its checkpoint; one that is to be deleted does not."""
         if there is not None or not keep:
             outcome = self._tell("cancel", lambda: self.engine.cancel(name, keep=keep))
             if outcome.status not in {Status.DONE, Status.UNCHANGED}:
-                held.problem = outcome.message
+                record.problem = outcome.message
                 return
-        held.running, held.accepted, held.health, held.problem = False, None, "", ""
+        record.running, record.accepted, record.health, record.problem = False, None, "", ""
         self.observer.distrust(name)
         with self.lock:
             # Its owner may have changed their mind while it was being ended.
-            if held.wish is Wish.DELETE and not keep:
+            if record.wish is DesiredState.DELETE and not keep:
                 self.journal.gone(name, now_s)
                 self.books.jobs.pop(name, None)
 
-    def _replace(self, name: str, held: Held, now_s: float) -> None:
+    def _replace(self, name: str, record: JobRecord, now_s: float) -> None:
         """Another version of a job that runs. The engine looks at it before it stops anything: one that is
         refused does not disturb the one that is good. One that cannot do so is told to stop and to start.
         """
-        if _not_yet(held, now_s):
+        if _not_yet(record, now_s):
             return
         with self.lock:
-            version, wanted = held.version, held.wanted
+            version, wanted = record.version, record.wanted
         # A round has its own time: what is tried again is another action.
         action = RestartJob(
             f"{name}@{version.generation}.{wanted.generation}.{now_s!r}",
@@ -115,33 +122,33 @@ class Reconciler:
             wanted,
             version.checkpoint,
         )
-        outcome = self._over_quota(name, held) or self._tell(
+        outcome = self._over_quota(name, record) or self._tell(
             "replace", lambda: self.engine.apply(action)
         )
         if outcome.code == "NOT_AT_ALL":
             ended = self._tell("cancel", lambda: self.engine.cancel(name, keep=True))
-            held.running = False
+            record.running = False
             self.observer.distrust(name)
             if ended.status in {Status.DONE, Status.UNCHANGED}:
-                self._start(name, held, now_s)
+                self._start(name, record, now_s)
             return
-        if self._started(name, held, version, wanted, outcome, now_s):
+        if self._started(name, record, version, wanted, outcome, now_s):
             self.costs.began(name, Ability.RESTART_JOB, now_s)
 
-    def _start(self, name: str, held: Held, now_s: float) -> None:
-        if _not_yet(held, now_s):
+    def _start(self, name: str, record: JobRecord, now_s: float) -> None:
+        if _not_yet(record, now_s):
             return
         with self.lock:
-            version, wanted = held.version, held.wanted
-        outcome = self._over_quota(name, held) or self._tell(
+            version, wanted = record.version, record.wanted
+        outcome = self._over_quota(name, record) or self._tell(
             "submit", lambda: self.engine.submit(version.job, wanted, version.checkpoint)
         )
-        self._started(name, held, version, wanted, outcome, now_s)
+        self._started(name, record, version, wanted, outcome, now_s)
 
     def _started(
         self,
         name: str,
-        held: Held,
+        record: JobRecord,
         version: Version,
         wanted: Allocation,
         outcome: Outcome,
@@ -150,69 +157,77 @@ class Reconciler:
         """What came of starting a version; whether it runs."""
         with self.lock:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
-                held.running, held.tries, held.try_at_s, held.problem = True, 0, 0.0, ""
-                held.started_s, held.healthy_since_s = self.clock.now_s(), None
+                record.running, record.tries, record.try_at_s, record.problem = True, 0, 0.0, ""
+                record.started_s, record.healthy_since_s = self.clock.now_s(), None
                 self.observer.distrust(name)
                 # Another version may be wanted by now; the next round brings that about.
-                if held.version is version:
-                    self._has(held, wanted, now_s, "It was started.")
+                if record.version is version:
+                    self._has(record, wanted, now_s, "It was started.")
                 return True
-            held.tries += 1
-            held.try_at_s = now_s + min(LONGEST_WAIT_S, self.rules.limits.round_s * 2**held.tries)
+            record.tries += 1
+            record.try_at_s = now_s + min(
+                LONGEST_WAIT_S, self.rules.limits.round_s * 2**record.tries
+            )
             told = f"It was not started: {outcome.code} {outcome.message}"
-            if told != held.problem:
-                held.problem = told
+            if told != record.problem:
+                record.problem = told
                 self.journal.event("not_started", name, told, now_s)
             if outcome.status is Status.UNKNOWN:
                 return False  # perhaps it runs: the next round finds out
-            if version.standing is Stand.WANTED and held.version is version:
-                self._roll_back(name, held, told, now_s)
+            if version.standing is SpecStatus.WANTED and record.version is version:
+                self._roll_back(name, record, told, now_s)
         return False
 
-    def _runs(self, name: str, held: Held, version: Version, there: Accepted, now_s: float) -> None:
+    def _runs(
+        self, name: str, record: JobRecord, version: Version, there: Accepted, now_s: float
+    ) -> None:
         """It runs under the right spec: its allocation, and how it fares."""
-        if held.started_s is None:
-            held.started_s = now_s
-        held.running, held.health = True, there.health
-        held.problem = there.reason if there.health != HEALTHY else ""
+        if record.started_s is None:
+            record.started_s = now_s
+        record.running, record.health = True, there.health
+        record.problem = there.reason if there.health != HEALTHY else ""
         if there.health != HEALTHY:
             self.observer.distrust(name)
         with self.lock:
-            if held.version is not version:
+            if record.version is not version:
                 return  # another is wanted since a moment ago
-            found, wanted = there.allocation, held.wanted
+            found, wanted = there.allocation, record.wanted
             if found.generation > wanted.generation or (
                 found.generation == wanted.generation and found != wanted
             ):
                 # Somebody else changed it; that is what is wanted now.
-                held.last_generation = max(held.last_generation, found.generation)
-                held.wanted = found
-                self._has(held, found, now_s, "Somebody else changed its allocation.")
+                record.last_generation = max(record.last_generation, found.generation)
+                record.wanted = found
+                self._has(record, found, now_s, "Somebody else changed its allocation.")
                 return
             if found.generation >= wanted.generation:
-                if held.in_flight:
-                    self._has(held, wanted, now_s, "It has the allocation that was wanted.")
-                self._judge(name, held, now_s)
+                if record.in_flight:
+                    self._has(record, wanted, now_s, "It has the allocation that was wanted.")
+                self._judge(name, record, now_s)
                 return
-        self._reassert(held, wanted, found, now_s)
+        self._reassert(record, wanted, found, now_s)
 
-    def _reassert(self, held: Held, wanted: Allocation, found: Allocation, now_s: float) -> None:
+    def _reassert(
+        self, record: JobRecord, wanted: Allocation, found: Allocation, now_s: float
+    ) -> None:
         outcome = None
         if wanted.instances > found.instances:
-            outcome = self._over_quota(wanted.job, held)
+            outcome = self._over_quota(wanted.job, record)
         outcome = outcome or self._tell("reallocate", lambda: self.engine.apply(Reallocate(wanted)))
         with self.lock:
-            if held.wanted is not wanted:
+            if record.wanted is not wanted:
                 return
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
-                self._has(held, wanted, now_s, "It was brought to the allocation that was wanted.")
+                self._has(
+                    record, wanted, now_s, "It was brought to the allocation that was wanted."
+                )
             elif outcome.status in {Status.REFUSED, Status.FAILED}:
                 told = f"The engine did not take an allocation: {outcome.code} {outcome.message}"
-                self._refused(held, wanted, found, now_s, told, outcome)
+                self._refused(record, wanted, found, now_s, told, outcome)
 
     def _refused(
         self,
-        held: Held,
+        record: JobRecord,
         wanted: Allocation,
         found: Allocation,
         now_s: float,
@@ -220,50 +235,55 @@ class Reconciler:
         outcome: Outcome,
     ) -> None:
         """What the engine has is wanted again."""
-        spec = held.version.generation
-        self.journal.settle(wanted, spec, Stand.REFUSED, now_s, told, outcome)
-        held.wanted = held.accepted = found
-        held.refused(now_s, self.rules.limits.cool_down_s)
+        spec = record.version.generation
+        self.journal.settle(wanted, spec, SpecStatus.REFUSED, now_s, told, outcome)
+        record.wanted = record.accepted = found
+        record.refused(now_s, self.rules.limits.cool_down_s)
 
-    def _has(self, held: Held, allocation: Allocation, now_s: float, told: str) -> None:
-        self.journal.settle(allocation, held.version.generation, Stand.ACCEPTED, now_s, told)
-        held.accepted, held.changed_s = allocation, now_s
+    def _has(self, record: JobRecord, allocation: Allocation, now_s: float, told: str) -> None:
+        self.journal.settle(allocation, record.version.generation, SpecStatus.ACCEPTED, now_s, told)
+        record.accepted, record.changed_s = allocation, now_s
 
-    def _judge(self, name: str, held: Held, now_s: float) -> None:
+    def _judge(self, name: str, record: JobRecord, now_s: float) -> None:
         """Whether a new spec has become good, or did not in its time."""
-        version, limits = held.version, self.rules.limits
-        if version.standing is not Stand.WANTED:
+        version, limits = record.version, self.rules.limits
+        if version.standing is not SpecStatus.WANTED:
             return
-        well = held.health == HEALTHY and name in self.observer.fresh_since_s
-        held.healthy_since_s = (held.healthy_since_s or now_s) if well else None
-        if held.healthy_since_s is not None and now_s - held.healthy_since_s >= limits.good_after_s:
-            self.journal.spec_stands(name, version.generation, Stand.GOOD, "It is healthy.", now_s)
-            held.version = replace(version, standing=Stand.GOOD)
-        elif (
-            held.healthy_since_s is None
-            and held.started_s is not None
-            and now_s - held.started_s > limits.healthy_within_s
+        well = record.health == HEALTHY and name in self.observer.fresh_since_s
+        record.healthy_since_s = (record.healthy_since_s or now_s) if well else None
+        if (
+            record.healthy_since_s is not None
+            and now_s - record.healthy_since_s >= limits.good_after_s
         ):
-            why = held.problem or "its metrics were not complete"
+            self.journal.spec_stands(
+                name, version.generation, SpecStatus.GOOD, "It is healthy.", now_s
+            )
+            record.version = replace(version, standing=SpecStatus.GOOD)
+        elif (
+            record.healthy_since_s is None
+            and record.started_s is not None
+            and now_s - record.started_s > limits.healthy_within_s
+        ):
+            why = record.problem or "its metrics were not complete"
             told = f"It was not healthy within {limits.healthy_within_s:g} s: {why}."
-            self._roll_back(name, held, told, now_s)
+            self._roll_back(name, record, told, now_s)
 
-    def _roll_back(self, name: str, held: Held, told: str, now_s: float) -> None:
+    def _roll_back(self, name: str, record: JobRecord, told: str, now_s: float) -> None:
         """The last good spec is wanted again. Without one there is nothing to go back to."""
-        failed = held.version.generation
+        failed = record.version.generation
         good = last_good(self.journal, name, failed)
         if good is None:
             return
         before = last_allocation(self.journal, name, good.generation) or initial(good.job)
-        wanted = replace(before, generation=held.next_generation())
+        wanted = replace(before, generation=record.next_generation())
         self.journal.roll_back(name, failed, told, good.generation, wanted, now_s)
-        held.version, held.wanted, held.accepted = good, wanted, None
-        held.started_s, held.healthy_since_s, held.tries, held.try_at_s = None, None, 0, 0.0
-        held.problem = told
+        record.version, record.wanted, record.accepted = good, wanted, None
+        record.started_s, record.healthy_since_s, record.tries, record.try_at_s = None, None, 0, 0.0
+        record.problem = told
 
-    def _over_quota(self, name: str, held: Held) -> Outcome | None:
+    def _over_quota(self, name: str, record: JobRecord) -> Outcome | None:
         """Why a job cannot have what it wants: its tenant's other jobs have taken too much."""
-        tenant = held.job.tenant
+        tenant = record.job.tenant
         quota = self.rules.quotas.get(tenant)
         with self.lock:
             others = sum(
@@ -271,10 +291,10 @@ class Reconciler:
                 for id_, other in self.books.jobs.items()
                 if id_ != name and other.running and other.job.tenant == tenant
             )
-        if quota is None or others + held.wanted.instances <= quota:
+        if quota is None or others + record.wanted.instances <= quota:
             return None
         told = (
-            f"{name} needs {held.wanted.instances} slots; the tenant {tenant} may use {quota} and "
+            f"{name} needs {record.wanted.instances} slots; the tenant {tenant} may use {quota} and "
             f"uses {others}."
         )
         return Outcome(Status.REFUSED, "QUOTA", told)
@@ -283,9 +303,9 @@ class Reconciler:
         return told(name, call)
 
 
-def _not_yet(held: Held, now_s: float) -> bool:
+def _not_yet(record: JobRecord, now_s: float) -> bool:
     """Whether it is too early to try again; not if the clock was set back since."""
-    return now_s < held.try_at_s and held.try_at_s - now_s <= LONGEST_WAIT_S
+    return now_s < record.try_at_s and record.try_at_s - now_s <= LONGEST_WAIT_S
 
 
 def told(name: str, call: Callable[[], Outcome]) -> Outcome:

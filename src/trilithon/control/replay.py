@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trilithon.control.forms import cluster_from_json, decision_to_json, standing_from_json, text
+from trilithon.control.encoding import cluster_from_json, decision_to_json, status_from_json, text
 from trilithon.errors import FileUnreadable, InvalidRecording
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.policy import Decision, Policy, State
-from trilithon.policies.scene import Cluster, Scene, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 from trilithon.recording import files, parquet
 
 
@@ -109,11 +109,11 @@ def _recorded_scene(
             "Replay it together with the files before it.",
         )
     seen = tuple(past[-known["snapshots"] :])
-    standings = [standing_from_json(standing) for standing in known["standings"]]
+    statuses = [status_from_json(status) for status in known["standings"]]
     scene = Scene(
         known["round"],
         Series(seen, known["limit_s"] if same else policy.lookback_s),
-        {standing.job: standing for standing in standings},
+        {status.job: status for status in statuses},
         cluster_from_json(known["cluster"]),
     )
     return scene, same
@@ -123,17 +123,17 @@ class _Guess:
     """How jobs stood, where nobody recorded it: with the instances that a snapshot shows."""
 
     def __init__(self) -> None:
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, JobStatus] = {}
 
     def scene(self, number: int, past: Sequence[Snapshot], lookback_s: float) -> Scene:
         last = past[-1]
-        self._standings = {name: self._standing(last, name) for name in last.jobs}
+        self._standings = {name: self._status(last, name) for name in last.jobs}
         cluster = Cluster(
             Capabilities(dict.fromkeys(Ability, How.LIVE)), machines=last.layout.machines
         )
         return Scene(number, Series(tuple(past), lookback_s), self._standings, cluster)
 
-    def _standing(self, snapshot: Snapshot, name: str) -> Standing:
+    def _status(self, snapshot: Snapshot, name: str) -> JobStatus:
         job = snapshot.jobs[name]
         seen = snapshot.job(name).parallelism
         wanted = {o.name: max(1, seen.get(o.name, 0)) for o in job.operators}
@@ -146,7 +146,7 @@ class _Guess:
                 allocation=before.allocation.rescaled(wanted),
                 changed_s=snapshot.time_s,
             )
-        return Standing(
+        return JobStatus(
             job=name,
             tenant=job.tenant,
             allocation=Allocation(name, 1, wanted),

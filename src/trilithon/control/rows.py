@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Wish(StrEnum):
+class DesiredState(StrEnum):
     """What the owner of a job wants of it."""
 
     RUN = "run"
@@ -16,7 +16,7 @@ class Wish(StrEnum):
     DELETE = "delete"
 
 
-class Stand(StrEnum):
+class SpecStatus(StrEnum):
     """How far a spec, or an allocation, has come."""
 
     WANTED = "wanted"  # recorded, and not yet known to be in force
@@ -34,7 +34,7 @@ class SpecRow:
     body: Mapping[str, Any]
     checkpoint: str
     accepted_s: float
-    standing: Stand
+    standing: SpecStatus
     told: str
 
 
@@ -84,7 +84,7 @@ class EventRow:
 
 
 def spec_of(row: sqlite3.Row) -> SpecRow:
-    given = {**dict(row), "body": json.loads(row["body"]), "standing": Stand(row["standing"])}
+    given = {**dict(row), "body": json.loads(row["body"]), "standing": SpecStatus(row["standing"])}
     return SpecRow(**given)
 
 

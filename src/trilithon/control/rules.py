@@ -41,14 +41,14 @@ class Limits(Parameters):
 
 
 @dataclass(frozen=True, slots=True)
-class Hours:
+class QuietHours:
     """A part of the day, in UTC; it may go over midnight."""
 
     start_s: float
     end_s: float
 
     @classmethod
-    def of(cls, text: str) -> "Hours":
+    def of(cls, text: str) -> "QuietHours":
         if (found := _HOURS.fullmatch(text)) is None:
             raise InvalidPolicy(f"{text!r} are no hours.", "Write them as 22:00-06:00, in UTC.")
         a, b, c, d = map(int, found.groups())
@@ -67,7 +67,7 @@ class Rules:
 
     limits: Limits = field(default_factory=Limits)
     quotas: Mapping[str, int] = field(default_factory=dict)
-    quiet: tuple[Hours, ...] = ()
+    quiet: tuple[QuietHours, ...] = ()
     mode: Mode = Mode.AUTO
     policy: str = "threshold"
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Rules:
         return cls(
             limits=Limits.of(_mapping(data, "limits")),
             quotas=quotas,
-            quiet=tuple(Hours.of(one) for one in hours),
+            quiet=tuple(QuietHours.of(one) for one in hours),
             mode=Mode(mode),
             policy=str(data.get("policy", "threshold")),
             parameters=_mapping(data, "parameters"),

@@ -18,7 +18,7 @@ from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
 from trilithon.measures.group import sum_by_job
 from trilithon.model.job import Job, Operator, Parallelism
-from trilithon.scenarios.loop import Looking
+from trilithon.scenarios.rounds import Looking
 from trilithon.scenarios.run import engine_for
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Constant

@@ -13,7 +13,7 @@ from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PolicyEntry:
     """A policy that can be asked for: its parameters, and how it is made of them."""
 
     parameters: type[Parameters]
@@ -21,13 +21,13 @@ class Known:
     summary: str
 
 
-POLICIES: Final[dict[str, Known]] = {
-    "henge": Known(
+POLICIES: Final[dict[str, PolicyEntry]] = {
+    "henge": PolicyEntry(
         HengeParameters,
         HengePolicy,
         "the whole cluster: instances for who misses its intent, the best sum of utilities",
     ),
-    "threshold": Known(
+    "threshold": PolicyEntry(
         ThresholdParameters,
         ThresholdPolicy,
         "more instances for the busiest operator on a missed latency, fewer where there is room",

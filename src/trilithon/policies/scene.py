@@ -29,12 +29,12 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStatus:
     """How a job stands when a round begins.
 
     `gap_s` has, for each kind of action that was ever done to it, the seconds for which its records
     stopped; a kind that is not there was never done. `fixed` are operators whose parallelism must not
-    be changed, by the job's own wish or because the engine cannot. `held` is why the guard would refuse
+    be changed, by the job's own wish or because the engine cannot. `hold_reason` is why the guard would refuse
     any change now, in a code; it is empty if it would not.
     """
 
@@ -45,7 +45,7 @@ class Standing:
     changed_s: float | None = None
     mode: Mode = Mode.AUTO
     in_flight: bool = False
-    held: str = ""
+    hold_reason: str = ""
     gap_s: Mapping[Ability, float] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
     spans: Mapping[str, Span] = field(default_factory=dict)
@@ -53,13 +53,13 @@ class Standing:
     @property
     def open(self) -> bool:
         """Whether a decision about it would be carried out now."""
-        return self.mode is Mode.AUTO and not self.in_flight and not self.held
+        return self.mode is Mode.AUTO and not self.in_flight and not self.hold_reason
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """What all jobs share. `slots` is None where an engine knows no limit; a tenant without a quota
-    has none. `unseen` are the instances of jobs that have no standing, by tenant: they are being started, or a new
+    has none. `unseen` are the instances of jobs that have no status, by tenant: they are being started, or a new
     version is. `down_delay_s` is for how long fewer must be wished for before the guard grants it.
     """
 
@@ -84,7 +84,7 @@ class Scene:
 
     round: int
     series: Series
-    standings: Mapping[str, Standing]
+    statuses: Mapping[str, JobStatus]
     cluster: Cluster
 
     @property
@@ -94,7 +94,7 @@ class Scene:
     def used_by(self, tenant: str) -> int:
         """The slots in use by all jobs of a tenant."""
         return self.cluster.unseen.get(tenant, 0) + sum(
-            standing.allocation.instances
-            for standing in self.standings.values()
-            if standing.tenant == tenant
+            status.allocation.instances
+            for status in self.statuses.values()
+            if status.tenant == tenant
         )

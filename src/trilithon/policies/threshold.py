@@ -25,7 +25,7 @@ from trilithon.model.job import Job
 from trilithon.model.series import Window
 from trilithon.policies.parameters import Parameters, parameter
 from trilithon.policies.policy import Decision, Expectation, State, Verdict, decision_id
-from trilithon.policies.scene import Mode, Scene, Standing
+from trilithon.policies.scene import JobStatus, Mode, Scene
 
 MISSED: Final = "LATENCY_MISSED"
 AT_LIMIT: Final = "LATENCY_MISSED_AT_LIMIT"
@@ -78,21 +78,21 @@ class ThresholdPolicy:
     def decide(self, scene: Scene, state: State) -> Verdict:
         window = scene.series.window(self.parameters.window_s)
         # What was learned of a job goes with it.
-        learned = {j: one for j, one in state.get("jobs", {}).items() if j in scene.standings}
+        learned = {j: one for j, one in state.get("jobs", {}).items() if j in scene.statuses}
         decisions: list[Decision] = []
         if window is not None:
             measured = _Measured(
                 window, assess_intents(window).values, capacity(window), input_rate(window)
             )
             for row, name in enumerate(window.layout.jobs):
-                standing, job = scene.standings.get(name), window.jobs.get(name)
-                if standing is None or job is None or not _ready(standing, window):
+                status, job = scene.statuses.get(name), window.jobs.get(name)
+                if status is None or job is None or not _ready(status, window):
                     continue
                 missed = _tightest(job, measured.values, row)
                 if missed is None:
                     continue
                 threshold, value = missed
-                decision = self._one(scene, standing, measured, threshold, value, learned)
+                decision = self._one(scene, status, measured, threshold, value, learned)
                 if decision is not None:
                     decisions.append(decision)
         return Verdict(tuple(decisions), {**state, "jobs": learned})
@@ -100,32 +100,32 @@ class ThresholdPolicy:
     def _one(
         self,
         scene: Scene,
-        standing: Standing,
+        status: JobStatus,
         measured: _Measured,
         threshold: Threshold,
         value: float,
         learned: dict[str, Any],
     ) -> Decision | None:
-        before = learned.get(standing.job, {})
+        before = learned.get(status.job, {})
         if value > threshold.value:
-            operators = list(_movable(standing, measured))
-            decision, floors = self._raise(scene, standing, operators, threshold, value, before)
-            learned[standing.job] = {"last": decision.id, "floors": floors}
+            operators = list(_movable(status, measured))
+            decision, floors = self._raise(scene, status, operators, threshold, value, before)
+            learned[status.job] = {"last": decision.id, "floors": floors}
             return decision
         if value > self.parameters.room * threshold.value:
             return None
-        operators = list(_movable(standing, measured))
-        lowered = self._lower(scene, standing, operators, threshold, value, before)
+        operators = list(_movable(status, measured))
+        lowered = self._lower(scene, status, operators, threshold, value, before)
         if lowered is None:
             return None
         decision, name = lowered
-        learned[standing.job] = {"floors": {}, **before, "last": decision.id, "lowering": name}
+        learned[status.job] = {"floors": {}, **before, "last": decision.id, "lowering": name}
         return decision
 
     def _raise(
         self,
         scene: Scene,
-        standing: Standing,
+        status: JobStatus,
         operators: list[_Operator],
         threshold: Threshold,
         value: float,
@@ -149,7 +149,7 @@ class ThresholdPolicy:
                 numbers |= {"capacity": busiest.capacity, "instances": busiest.instances}
             sentence = f"{said}, but {why}."
             nothing = Decision(
-                decision_id(scene, standing.job), standing.job, (), AT_LIMIT, sentence, numbers, causes
+                decision_id(scene, status.job), status.job, (), AT_LIMIT, sentence, numbers, causes
             )  # fmt: skip
             return nothing, floors
         one = max(open_ones, key=lambda one: one.capacity)
@@ -159,9 +159,9 @@ class ThresholdPolicy:
         floors[one.name] = [one.instances + 1, rate]
         numbers |= {"capacity": one.capacity, "instances": one.instances, "input_rate": rate}
         return Decision(
-            id=decision_id(scene, standing.job),
-            job=standing.job,
-            actions=(Reallocate(standing.allocation.rescaled({one.name: wanted})),),
+            id=decision_id(scene, status.job),
+            job=status.job,
+            actions=(Reallocate(status.allocation.rescaled({one.name: wanted})),),
             reason=MISSED,
             sentence=f"{said}; {one.name} is the busiest with capacity {one.capacity:.2f}: "
             f"{one.instances} → {wanted} instances.",
@@ -175,7 +175,7 @@ class ThresholdPolicy:
     def _lower(
         self,
         scene: Scene,
-        standing: Standing,
+        status: JobStatus,
         operators: list[_Operator],
         threshold: Threshold,
         value: float,
@@ -195,9 +195,9 @@ class ThresholdPolicy:
         again = [pair for pair in candidates if pair[1].name == before.get("lowering")]
         after, one = min(again or candidates, key=lambda pair: pair[0])
         return Decision(
-            id=decision_id(scene, standing.job),
-            job=standing.job,
-            actions=(Reallocate(standing.allocation.rescaled({one.name: one.instances - 1})),),
+            id=decision_id(scene, status.job),
+            job=status.job,
+            actions=(Reallocate(status.allocation.rescaled({one.name: one.instances - 1})),),
             reason=AMPLE,
             sentence=f"{threshold} is met with ample room ({value:.1f} ms); {one.name} would have "
             f"capacity {after:.2f} with one instance fewer: {one.instances} → {one.instances - 1}.",
@@ -223,12 +223,12 @@ class ThresholdPolicy:
         return 1 if eased or least is None else int(least)
 
 
-def _ready(standing: Standing, window: Window) -> bool:
+def _ready(status: JobStatus, window: Window) -> bool:
     """Whether a decision makes sense: it is wanted, nothing is under way, and the window has only what
     was measured under the allocation of now.
     """
-    fresh = standing.changed_s is None or window.start_s >= standing.changed_s
-    return standing.mode is not Mode.OFF and not standing.in_flight and fresh
+    fresh = status.changed_s is None or window.start_s >= status.changed_s
+    return status.mode is not Mode.OFF and not status.in_flight and fresh
 
 
 def _tightest(job: Job, values: Mapping[str, Floats], row: int) -> tuple[Threshold, float] | None:
@@ -245,13 +245,13 @@ def _tightest(job: Job, values: Mapping[str, Floats], row: int) -> tuple[Thresho
     return found
 
 
-def _movable(standing: Standing, measured: _Measured) -> Iterator[_Operator]:
+def _movable(status: JobStatus, measured: _Measured) -> Iterator[_Operator]:
     """The operators that may get other numbers of instances and whose capacity is known."""
     row = measured.window.layout.node_row
-    for name, instances in standing.allocation.parallelism.items():
-        span = standing.spans.get(name)
-        node = row.get((standing.job, name))
-        if name in standing.fixed or span is None or node is None:
+    for name, instances in status.allocation.parallelism.items():
+        span = status.spans.get(name)
+        node = row.get((status.job, name))
+        if name in status.fixed or span is None or node is None:
             continue
         busy = float(measured.capacity[node])
         if not math.isnan(busy):

@@ -24,7 +24,7 @@ from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
 from trilithon.model.snapshot import Snapshot
 from trilithon.scenarios.calibration import Calibration, calibrate, with_profiles
-from trilithon.scenarios.loop import Looking
+from trilithon.scenarios.rounds import Looking
 
 # How far the two may be apart, as a share of the real one.
 THROUGHPUT, LATENCY, RECOVERY = 0.10, 0.25, 0.25

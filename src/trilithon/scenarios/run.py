@@ -16,7 +16,7 @@ from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
 from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import report_page
-from trilithon.scenarios.loop import Acted, Controlled, Looking, Rounds
+from trilithon.scenarios.rounds import Acted, Controlled, Looking, Rounds
 from trilithon.scenarios.run_figures import Figures
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Shape

@@ -13,7 +13,7 @@ from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
 from trilithon.model.series import Window
-from trilithon.scenarios.loop import Acted
+from trilithon.scenarios.rounds import Acted
 
 
 def _plain(value: Any) -> float | None:

@@ -128,7 +128,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _jobs(app: FastAPI, daemon: Daemon) -> None:
-    desk = daemon.desk
+    commands = daemon.commands
 
     @app.get("/jobs")
     def list_jobs() -> list[dict[str, Any]]:
@@ -148,9 +148,9 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
         """Accepts a job, or a new version; with `dry_run` only tells what that would do."""
         job = build_job(spec)
         if dry_run:
-            plan = desk.plan(job)
+            plan = commands.plan(job)
             return {"job": job.id, "impact": plan.impact.value, "told": str(plan)}
-        accepted = desk.apply(job, mode, anew=anew)
+        accepted = commands.apply(job, mode, anew=anew)
         daemon.wake()
         return {
             "job": accepted.job,
@@ -161,24 +161,24 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
 
     @app.delete("/jobs/{tenant}/{name}")
     def delete_job(tenant: str, name: str) -> dict[str, Any]:
-        return _wished(desk.delete, f"{tenant}/{name}")
+        return _wished(commands.delete, f"{tenant}/{name}")
 
     @app.post("/jobs/{tenant}/{name}/pause")
     def pause_job(tenant: str, name: str) -> dict[str, Any]:
-        return _wished(desk.pause, f"{tenant}/{name}")
+        return _wished(commands.pause, f"{tenant}/{name}")
 
     @app.post("/jobs/{tenant}/{name}/resume")
     def resume_job(tenant: str, name: str) -> dict[str, Any]:
-        return _wished(desk.resume, f"{tenant}/{name}")
+        return _wished(commands.resume, f"{tenant}/{name}")
 
     @app.put("/jobs/{tenant}/{name}/mode")
     def set_mode(tenant: str, name: str, mode: Annotated[Mode, Body(embed=True)]) -> dict[str, Any]:
-        return _wished(lambda job: desk.mode(job, mode), f"{tenant}/{name}")
+        return _wished(lambda job: commands.mode(job, mode), f"{tenant}/{name}")
 
     def _wished(wish: Callable[[str], None], job: str) -> dict[str, Any]:
         wish(job)
         daemon.wake()
-        return views.job_line(job, desk.held(job))
+        return views.job_line(job, commands.record(job))
 
 
 def _explanations(app: FastAPI, daemon: Daemon) -> None:

@@ -15,10 +15,10 @@ from typing import Any, Final
 from trilithon import folders
 from trilithon.contract.engine import Engine
 from trilithon.control.clock import Clock, SystemClock
-from trilithon.control.desk import Desk
+from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
-from trilithon.control.record import RecordingFolder
+from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Rules
 from trilithon.errors import DaemonRuns, DaemonUnreachable
 from trilithon.policies.registry import policy
@@ -33,11 +33,11 @@ class Daemon:
     controller: Controller
     journal: Journal
     token: str
-    desk: Desk = field(init=False)
+    commands: JobCommands = field(init=False)
     failure: str = ""
 
     def __post_init__(self) -> None:
-        self.desk = Desk(self.controller)
+        self.commands = JobCommands(self.controller)
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
 

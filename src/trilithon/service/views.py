@@ -5,11 +5,11 @@ from typing import Any
 import trilithon
 from trilithon.contract.engine import Accepted
 from trilithon.contract.figures import summary
-from trilithon.control.books import Held
 from trilithon.control.compact import CompactSeries
 from trilithon.control.explain import clock
 from trilithon.control.journal import Journal
-from trilithon.control.rows import EventRow, Wish
+from trilithon.control.rows import DesiredState, EventRow
+from trilithon.control.state import JobRecord
 from trilithon.errors import NotFound
 from trilithon.policies.henge.crunch import crunch
 from trilithon.policies.henge.parameters import HengeParameters
@@ -31,48 +31,48 @@ def health(daemon: Daemon) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def job_line(name: str, held: Held) -> dict[str, Any]:
+def job_line(name: str, record: JobRecord) -> dict[str, Any]:
     return {
         "job": name,
-        "tenant": held.job.tenant,
-        "state": _state(held),
-        "mode": held.mode.value,
-        "generation": held.version.generation,
-        "standing": held.version.standing.value,
-        "instances": held.wanted.instances,
-        "parallelism": dict(held.wanted.parallelism),
-        "in_flight": held.in_flight and held.wish is Wish.RUN,
-        "problem": held.problem,
+        "tenant": record.job.tenant,
+        "state": _state(record),
+        "mode": record.mode.value,
+        "generation": record.version.generation,
+        "standing": record.version.standing.value,
+        "instances": record.wanted.instances,
+        "parallelism": dict(record.wanted.parallelism),
+        "in_flight": record.in_flight and record.wish is DesiredState.RUN,
+        "problem": record.problem,
     }
 
 
-def _state(held: Held) -> str:
-    if held.wish is Wish.DELETE:
+def _state(record: JobRecord) -> str:
+    if record.wish is DesiredState.DELETE:
         return "ending"
-    if held.wish is Wish.PAUSE:
-        return "pausing" if held.running else "paused"
-    if not held.running:
-        return "not started" if held.tries else "starting"
-    return held.health or "running"
+    if record.wish is DesiredState.PAUSE:
+        return "pausing" if record.running else "paused"
+    if not record.running:
+        return "not started" if record.tries else "starting"
+    return record.health or "running"
 
 
 def jobs(daemon: Daemon) -> list[dict[str, Any]]:
     with daemon.controller.lock:
-        return [job_line(name, held) for name, held in daemon.controller.books.jobs.items()]
+        return [job_line(name, record) for name, record in daemon.controller.books.jobs.items()]
 
 
 def job(daemon: Daemon, name: str) -> dict[str, Any]:
     with daemon.controller.lock:
-        held = daemon.desk.held(name)
-        found = job_line(name, held)
-        gaps = {ability.value: gap_s for ability, (gap_s, _) in held.gap_s.items()}
+        record = daemon.commands.record(name)
+        found = job_line(name, record)
+        gaps = {ability.value: gap_s for ability, (gap_s, _) in record.gap_s.items()}
         return {
             **found,
-            "accepted_s": held.accepted_s,
-            "changed_s": held.changed_s,
-            "allocation_generation": held.wanted.generation,
+            "accepted_s": record.accepted_s,
+            "changed_s": record.changed_s,
+            "allocation_generation": record.wanted.generation,
             "learned_gap_s": gaps,
-            "spec": job_to_json(held.job)["spec"],
+            "spec": job_to_json(record.job)["spec"],
             "figures": next(iter(figures(daemon, [name])), None),
         }
 
@@ -82,9 +82,9 @@ def figures(daemon: Daemon, names: list[str] | None = None) -> list[dict[str, An
     controller = daemon.controller
     with controller.lock:
         accepted = {
-            name: Accepted(held.job, held.wanted, held.health or "running", held.problem)
-            for name, held in controller.books.jobs.items()
-            if held.running and (names is None or name in names)
+            name: Accepted(record.job, record.wanted, record.health or "running", record.problem)
+            for name, record in controller.books.jobs.items()
+            if record.running and (names is None or name in names)
         }
         return summary(controller.assessment(), accepted)
 
@@ -128,15 +128,15 @@ def crunch_of(daemon: Daemon) -> dict[str, Any]:
 def cluster(daemon: Daemon) -> dict[str, Any]:
     controller = daemon.controller
     with controller.lock:
-        held = list(controller.books.jobs.values())
+        record = list(controller.books.jobs.values())
         found = controller.cluster
-        tenants = sorted({one.job.tenant for one in held} | set(controller.rules.quotas))
+        tenants = sorted({one.job.tenant for one in record} | set(controller.rules.quotas))
         return {
             **health(daemon),
-            "jobs": len(held),
-            "running": sum(one.running for one in held),
+            "jobs": len(record),
+            "running": sum(one.running for one in record),
             "slots": found.slots,
-            "slots_used": sum(one.wanted.instances for one in held if one.running),
+            "slots_used": sum(one.wanted.instances for one in record if one.running),
             "tasks": found.capabilities.tasks,
             "machines": list(found.machines),
             "abilities": {
@@ -145,10 +145,10 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
             "tenants": [
                 {
                     "tenant": tenant,
-                    "jobs": sum(one.job.tenant == tenant for one in held),
+                    "jobs": sum(one.job.tenant == tenant for one in record),
                     "slots_used": sum(
                         one.wanted.instances
-                        for one in held
+                        for one in record
                         if one.job.tenant == tenant and one.running
                     ),
                     "quota": controller.rules.quotas.get(tenant),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trilithon.control.guard import Guard, Signs
+from trilithon.control.guard import Guard, LoadSigns
 from trilithon.model.action import Action, Reallocate
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability, Capabilities, How
@@ -23,7 +23,7 @@ from trilithon.model.series import Series
 from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.policy import Decision, Policy, State
-from trilithon.policies.scene import Cluster, Mode, Scene, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
 
 Counts = Mapping[str, int]
 
@@ -249,28 +249,28 @@ class ModelCluster:
         )
 
     def scene(self, lookback_s: float) -> Scene:
-        standings = {}
+        statuses = {}
         for name in sorted(self.laws, reverse=self.backwards):
             job = self.laws[name].job
-            standings[name] = found = Standing(
+            statuses[name] = found = JobStatus(
                 job=name,
                 tenant=job.tenant,
                 allocation=self.allocations[name],
                 accepted_s=self.accepted_s[name],
                 changed_s=self.changed_s.get(name),
                 mode=self.modes.get(name, Mode.AUTO),
-                held=self.held.get(name, ""),
+                hold_reason=self.held.get(name, ""),
                 in_flight=name in self.in_flight,
                 fixed=self.fixed.get(name, frozenset()),
                 spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
             )
-            if self.guard is not None and not found.held:
+            if self.guard is not None and not found.hold_reason:
                 held = self.guard.hold(found, self.time_s)
-                standings[name] = replace(found, held=held)
+                statuses[name] = replace(found, hold_reason=held)
         return Scene(
             round=self.round,
             series=Series(tuple(self.snapshots), lookback_s),
-            standings=standings,
+            statuses=statuses,
             cluster=Cluster(
                 Capabilities(dict.fromkeys(Ability, How.LIVE), fixed=self.engine_fixed),
                 self.slots,
@@ -290,7 +290,7 @@ class ModelCluster:
             return
         jobs = {name: law.job for name, law in self.laws.items()}
         signs = {
-            name: Signs(law.capacity(self.allocations[name].parallelism), 0.0)
+            name: LoadSigns(law.capacity(self.allocations[name].parallelism), 0.0)
             for name, law in self.laws.items()
         }
         for ruling in self.guard.review(scene, decisions, jobs, signs):

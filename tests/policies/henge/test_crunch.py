@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, shared
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Metric, Threshold
-from trilithon.policies.henge import tell
+from trilithon.policies.henge import messages
 from trilithon.policies.henge.crunch import Crunch, Need, _grown, _Path, crunch
 from trilithon.policies.henge.policy import HengePolicy
 
@@ -167,7 +167,7 @@ def test_overly_hungry_is_a_high_priority_that_many_steps_touched_in_vain() -> N
     ]
     henge = Run(ModelCluster.of(laws), HengePolicy())
     for _ in range(4):
-        henge.until(tell.RECONFIGURATION)
+        henge.until(messages.RECONFIGURATION)
     found = crunch(henge.cluster.scene(70), henge.state)
     assert found is not None
     assert found.hungry == ("t/slow",)

@@ -10,13 +10,13 @@ from trilithon.control.rules import Limits, Rules
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Edge, Sink
 from trilithon.model.utility import Utility
-from trilithon.policies.henge import tell
+from trilithon.policies.henge import messages
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
 from trilithon.policies.policy import Decision
 from trilithon.policies.scene import Mode
 
-STEPS = {tell.RECONFIGURATION, tell.REDUCTION, tell.REVERSION}
+STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
 # The first round with a window that is full, the rounds until an action is judged, and a few more.
 START, SETTLE = 6, 6
 
@@ -57,7 +57,7 @@ def test_nothing_is_done_before_a_whole_window_was_seen() -> None:
     henge = run(shared(line("a"), 8))
     assert henge.rounds(START - 1) == []
     (first,) = henge.rounds(1)
-    assert first.reason == tell.RECONFIGURATION
+    assert first.reason == messages.RECONFIGURATION
 
 
 def test_the_congested_operators_of_one_job_get_instances_by_equation_4() -> None:
@@ -82,7 +82,7 @@ def test_of_those_that_miss_the_highest_maximum_goes_first_then_the_lowest_utili
         constant(line("met", priority=90), 10),
     )
     henge.rounds(60)
-    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
     assert touched == ["t/far", "t/near", "t/low"]
 
 
@@ -90,8 +90,8 @@ def test_nine_jobs_are_mended_in_the_order_of_their_priorities() -> None:
     """SoCC'18, figure 9: from 90 down to 10, one Reconfiguration each where one is enough."""
     laws = [shared(line(f"t{p}", priority=10 * p), 8) for p in range(1, 10)]
     henge = run(*laws)
-    henge.until(tell.CONVERGED_MET)
-    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    henge.until(messages.CONVERGED_MET)
+    touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
     assert touched == [f"t/t{p}" for p in range(9, 0, -1)]
     # Fifteen minutes from the first to the last in the paper; here a minute each.
     assert henge.cluster.time_s < 900
@@ -105,7 +105,7 @@ def test_one_job_is_changed_at_a_time_and_nothing_before_its_utility_is_steady()
     law.latency_ms = lambda _: next(falling, 20)
     # It still falls after a minute, and more than a minute passes before the next is touched.
     assert henge.rounds(SETTLE + 3) == []
-    assert henge.until(tell.RECONFIGURATION).job == "t/b"
+    assert henge.until(messages.RECONFIGURATION).job == "t/b"
 
 
 def test_what_never_comes_to_rest_is_judged_after_five_minutes() -> None:
@@ -115,18 +115,18 @@ def test_what_never_comes_to_rest_is_judged_after_five_minutes() -> None:
     henge.rounds(START)
     law.latency_ms = lambda _: next(swing)
     henge.rounds(29)
-    assert reasons(henge.decisions) == [tell.RECONFIGURATION]
+    assert reasons(henge.decisions) == [messages.RECONFIGURATION]
     henge.rounds(1)
     assert len(henge.decisions) > 1
 
 
 def test_converged_when_every_intent_is_met_and_stays_so_for_four_rounds() -> None:
     henge = run(shared(line("a"), 8))
-    reconfigured = henge.until(tell.RECONFIGURATION)
+    reconfigured = henge.until(messages.RECONFIGURATION)
     assert henge.rounds(SETTLE + 3) == []
     assert henge.phase == "not_converged"
     (converged,) = henge.rounds(1)
-    assert converged.reason == tell.CONVERGED_MET
+    assert converged.reason == messages.CONVERGED_MET
     assert converged.causes == (reconfigured.id,)
     assert converged.actions == ()
     assert henge.phase == "converged"
@@ -140,21 +140,21 @@ def test_a_miss_while_it_is_watched_begins_the_four_rounds_anew() -> None:
     assert henge.rounds(1) == []
     law.latency_ms = lambda _: 50.0
     assert henge.rounds(4) == []
-    assert reasons(henge.rounds(1)) == [tell.CONVERGED_MET]
+    assert reasons(henge.rounds(1)) == [messages.CONVERGED_MET]
 
 
 def test_who_gains_less_than_delta_keeps_it_and_is_skipped_for_an_hour() -> None:
     law = Law(line("a"), lambda p: 100.0 if p["work"] == 10 else 96.0, lambda _: {"work": 0.54})
     henge = run(law, shared(line("b", priority=20), 8))
-    reconfigured = henge.until(tell.RECONFIGURATION)
-    black = henge.until(tell.BLACKLISTED)
+    reconfigured = henge.until(messages.RECONFIGURATION)
+    black = henge.until(messages.BLACKLISTED)
     assert black.job == "t/a"
     assert black.causes == (reconfigured.id,)
     assert black.numbers["utility_before"] == pytest.approx(21)
     assert henge.state["henge"]["blacklist"] == {"t/a": henge.cluster.time_s + 3600}
     assert henge.cluster.allocations["t/a"].parallelism == {"work": 18}
-    henge.until(tell.CONVERGED_STUCK)
-    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    henge.until(messages.CONVERGED_STUCK)
+    touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
     assert touched == ["t/a", "t/b"]
 
 
@@ -164,9 +164,9 @@ def test_after_its_time_on_the_blacklist_a_job_is_tried_again() -> None:
     henge = run(law, held, given=HengeParameters(blacklist_s=600))
     # Somebody who waits for its turn keeps the cluster out of Converged.
     henge.cluster.held["t/b"] = "QUIET_HOURS"
-    black = henge.until(tell.BLACKLISTED)
+    black = henge.until(messages.BLACKLISTED)
     blacklisted_s = henge.cluster.time_s
-    again = henge.until(tell.RECONFIGURATION)
+    again = henge.until(messages.RECONFIGURATION)
     assert again.job == black.job
     assert henge.cluster.time_s == blacklisted_s + 600
 
@@ -174,7 +174,7 @@ def test_after_its_time_on_the_blacklist_a_job_is_tried_again() -> None:
 def test_who_gains_little_but_meets_its_intent_is_not_blacklisted() -> None:
     law = Law(line("a"), lambda p: 62.0 if p["work"] == 10 else 60.0, lambda _: {"work": 0.54})
     henge = run(law)
-    assert reasons(henge.rounds(40)) == [tell.RECONFIGURATION, tell.CONVERGED_MET]
+    assert reasons(henge.rounds(40)) == [messages.RECONFIGURATION, messages.CONVERGED_MET]
 
 
 def test_who_stays_at_a_utility_of_nothing_is_blacklisted() -> None:
@@ -182,7 +182,7 @@ def test_who_stays_at_a_utility_of_nothing_is_blacklisted() -> None:
     job = line("a", thresholds=step)
     law = Law(job, lambda p: 100.0 if p["work"] < 30 else 30.0, lambda p: {"work": 6 / p["work"]})
     henge = run(law, given=HengeParameters(least_capacity=0))
-    assert henge.until(tell.BLACKLISTED).numbers["utility"] == 0
+    assert henge.until(messages.BLACKLISTED).numbers["utility"] == 0
 
 
 # ----- Reduction
@@ -195,8 +195,8 @@ def congested(cluster: ModelCluster) -> float:
 def test_a_fall_on_a_congested_cluster_takes_from_those_that_meet_their_intents() -> None:
     rich = line("rich", "busy", "idle", priority=10, initial=20)
     henge = run(harmful("a"), constant(rich, 20, busy=0.5, idle=0.01), load=congested)
-    reconfigured = henge.until(tell.RECONFIGURATION)
-    reduction = henge.until(tell.REDUCTION)
+    reconfigured = henge.until(messages.RECONFIGURATION)
+    reduction = henge.until(messages.REDUCTION)
     assert reduction.job == "t/rich"
     # Only the operator that is not congested, by 80 %.
     assert counts(reduction) == {"busy": 20, "idle": 4}
@@ -209,18 +209,18 @@ def test_a_fall_on_a_congested_cluster_takes_from_those_that_meet_their_intents(
 def test_memory_that_is_full_makes_a_cluster_congested_too() -> None:
     rich = constant(line("rich", priority=10, initial=20), 20)
     henge = run(harmful("a"), rich, memory_used=0.95)
-    assert henge.until(tell.REDUCTION).job == "t/rich"
+    assert henge.until(messages.REDUCTION).job == "t/rich"
 
 
 def test_without_congestion_a_fall_is_reverted() -> None:
     henge = run(harmful("a"), constant(line("rich", priority=10), 20))
-    reconfigured = henge.until(tell.RECONFIGURATION)
-    reversion = henge.until(tell.REVERSION)
+    reconfigured = henge.until(messages.RECONFIGURATION)
+    reversion = henge.until(messages.REVERSION)
     assert counts(reversion) == {"work": 10}
     assert reversion.causes == (reconfigured.id,)
     assert reversion.expects is not None
     assert henge.phase == "converged"
-    assert henge.decisions[-1].reason == tell.CONVERGED_STUCK
+    assert henge.decisions[-1].reason == messages.CONVERGED_STUCK
     assert henge.rounds(100) == []
 
 
@@ -228,14 +228,14 @@ def test_congestion_of_half_the_machines_is_not_that_of_the_cluster() -> None:
     rich = constant(line("rich", priority=10, initial=20), 20)
     henge = run(harmful("a"), rich, machines=("m0", "m1"))
     henge.cluster.load = lambda cluster: cluster.cores  # as many threads as cores: not congested
-    assert henge.until(tell.REVERSION).job == "t/a"
-    assert tell.REDUCTION not in reasons(henge.decisions)
+    assert henge.until(messages.REVERSION).job == "t/a"
+    assert messages.REDUCTION not in reasons(henge.decisions)
 
 
 def test_where_nobody_meets_its_intent_there_is_no_reduction() -> None:
     henge = run(harmful("a"), constant(line("b", priority=10), 100), load=congested)
-    assert henge.until(tell.REVERSION).job == "t/a"
-    assert tell.REDUCTION not in reasons(henge.decisions)
+    assert henge.until(messages.REVERSION).job == "t/a"
+    assert messages.REDUCTION not in reasons(henge.decisions)
 
 
 def test_after_a_reduction_a_second_fall_is_a_lockout_and_reverted() -> None:
@@ -245,11 +245,11 @@ def test_after_a_reduction_a_second_fall_is_a_lockout_and_reverted() -> None:
         constant(line("rich", priority=10, initial=20), 20),
         load=congested,
     )
-    reduction = henge.until(tell.REDUCTION)
-    reversion = henge.until(tell.REVERSION)
+    reduction = henge.until(messages.REDUCTION)
+    reversion = henge.until(messages.REVERSION)
     assert reduction.id in reversion.causes
     assert "lockout" in reversion.sentence
-    assert reasons(henge.decisions).count(tell.REDUCTION) == 1
+    assert reasons(henge.decisions).count(messages.REDUCTION) == 1
 
 
 def test_a_reduction_that_breaks_an_intent_is_mended_by_a_reconfiguration() -> None:
@@ -260,19 +260,19 @@ def test_a_reduction_that_breaks_an_intent_is_mended_by_a_reconfiguration() -> N
         lambda p: {"busy": 0.2, "idle": 0.01 if p["idle"] > 5 else 0.4},
     )
     henge = run(harmful("a"), law, load=congested)
-    henge.until(tell.REDUCTION)
+    henge.until(messages.REDUCTION)
     mended = [d for d in henge.rounds(60) if d.job == "t/rich" and d.reason in STEPS]
-    assert mended[0].reason == tell.RECONFIGURATION
+    assert mended[0].reason == messages.RECONFIGURATION
 
 
 def test_slots_that_are_used_up_are_congestion_and_lead_to_a_reduction() -> None:
     poor = shared(line("poor", initial=2), 3)
     rich = constant(line("rich", priority=10, initial=20), 20)
     henge = run(poor, rich, slots=22)
-    reduction = henge.until(tell.REDUCTION)
+    reduction = henge.until(messages.REDUCTION)
     assert counts(reduction) == {"work": 4}
-    assert henge.until(tell.RECONFIGURATION).job == "t/poor"
-    henge.until(tell.CONVERGED_MET)
+    assert henge.until(messages.RECONFIGURATION).job == "t/poor"
+    henge.until(messages.CONVERGED_MET)
     assert henge.cluster.instances() <= 22
 
 
@@ -286,9 +286,9 @@ def test_when_no_action_is_left_the_best_of_the_history_comes_back() -> None:
         for i in range(3)
     ]  # fmt: skip
     henge = run(*laws, given=HengeParameters(noise=0.002))
-    converged = henge.until(tell.CONVERGED_STUCK)
+    converged = henge.until(messages.CONVERGED_STUCK)
     assert "blacklisted" in converged.sentence
-    assert reasons(henge.decisions).count(tell.REVERSION) >= 1
+    assert reasons(henge.decisions).count(messages.REVERSION) >= 1
     assert all(a.parallelism == {"work": 10} for a in henge.cluster.allocations.values())
 
 
@@ -296,11 +296,11 @@ def test_a_reversion_gives_back_before_it_takes() -> None:
     """What one got did not help it, and who gave is worse off; slots suffice only in one order."""
     poor, rich = rivals(1.0)
     henge = run(poor, rich, slots=22)
-    henge.until(tell.REDUCTION)
-    assert henge.until(tell.RECONFIGURATION).job == "t/poor"
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.REDUCTION)
+    assert henge.until(messages.RECONFIGURATION).job == "t/poor"
+    henge.until(messages.CONVERGED_STUCK)
     henge.rounds(2)
-    reverted = [d.job for d in henge.decisions if d.reason == tell.REVERSION]
+    reverted = [d.job for d in henge.decisions if d.reason == messages.REVERSION]
     assert reverted == ["t/poor", "t/rich"]
     assert {n: dict(a.parallelism) for n, a in henge.cluster.allocations.items()} == {
         "t/poor": {"work": 2},
@@ -312,24 +312,24 @@ def test_a_reversion_gets_through_a_guard_that_delays_and_takes_small_steps() ->
     """Fewer only after a minute and by half at a time, more by twice, each after half a minute."""
     poor, rich = rivals(0.8)
     henge = run(poor, rich, slots=22, guard=Guard(Rules()))
-    henge.until(tell.REDUCTION)
-    assert henge.until(tell.RECONFIGURATION).job == "t/poor"
-    henge.until(tell.REVERSION)
+    henge.until(messages.REDUCTION)
+    assert henge.until(messages.RECONFIGURATION).job == "t/poor"
+    henge.until(messages.REVERSION)
     henge.rounds(40)
     assert {n: dict(a.parallelism) for n, a in henge.cluster.allocations.items()} == {
         "t/poor": {"work": 2},
         "t/rich": {"work": 20},
     }
-    assert tell.NOT_CARRIED_OUT not in reasons(henge.decisions)
+    assert messages.NOT_CARRIED_OUT not in reasons(henge.decisions)
 
 
 def test_what_a_reversion_could_not_bring_back_is_told_once() -> None:
     poor, rich = rivals(0.8)
     henge = run(poor, rich, slots=22)
-    henge.until(tell.REVERSION)
+    henge.until(messages.REVERSION)
     henge.cluster.held["t/rich"] = "QUIET_HOURS"
     henge.rounds(60)
-    told = [d for d in henge.decisions if d.reason == tell.NOT_CARRIED_OUT]
+    told = [d for d in henge.decisions if d.reason == messages.NOT_CARRIED_OUT]
     assert len(told) == 1
     assert "t/rich" in told[0].sentence
     assert henge.cluster.allocations["t/poor"].parallelism == {"work": 2}
@@ -341,10 +341,10 @@ def test_configurations_are_compared_by_the_jobs_that_count_in_both() -> None:
     hopeless = constant(line("hopeless", ms=1), 1000)
     henge = run(a, b, hopeless, given=HengeParameters(recover_s=60))
     hopeless.blind = True
-    henge.until(tell.RECONFIGURATION)
+    henge.until(messages.RECONFIGURATION)
     hopeless.blind = False
-    henge.until(tell.CONVERGED_STUCK)
-    assert tell.REVERSION not in reasons(henge.decisions)
+    henge.until(messages.CONVERGED_STUCK)
+    assert messages.REVERSION not in reasons(henge.decisions)
     assert henge.cluster.allocations["t/a"].instances > 10
 
 
@@ -353,34 +353,34 @@ def test_who_got_less_than_was_meant_for_it_is_not_blacklisted() -> None:
     poor = all_or_nothing(2)
     rich = constant(line("rich", priority=10, initial=19), 20)
     henge = run(poor, rich, slots=22)
-    henge.until(tell.CONVERGED_MET)
-    assert tell.BLACKLISTED not in reasons(henge.decisions)
-    assert tell.REDUCTION in reasons(henge.decisions)
+    henge.until(messages.CONVERGED_MET)
+    assert messages.BLACKLISTED not in reasons(henge.decisions)
+    assert messages.REDUCTION in reasons(henge.decisions)
 
 
 def test_who_the_guard_gives_less_than_was_decided_is_not_blacklisted() -> None:
     poor = all_or_nothing(1)
     henge = run(poor, guard=Guard(Rules()))
-    henge.until(tell.CONVERGED_MET)
-    assert tell.BLACKLISTED not in reasons(henge.decisions)
+    henge.until(messages.CONVERGED_MET)
+    assert messages.BLACKLISTED not in reasons(henge.decisions)
 
 
 def test_nobody_gives_up_instances_for_a_job_that_only_gets_advice() -> None:
     poor = shared(line("poor", initial=2), 3)
     rich = constant(line("rich", priority=10, initial=20), 20)
     henge = run(poor, rich, slots=22, modes={"t/poor": Mode.ADVISE})
-    henge.until(tell.CONVERGED_STUCK)
-    assert tell.REDUCTION not in reasons(henge.decisions)
+    henge.until(messages.CONVERGED_STUCK)
+    assert messages.REDUCTION not in reasons(henge.decisions)
     assert henge.cluster.allocations["t/rich"].parallelism == {"work": 20}
 
 
 def test_a_reversion_does_not_count_on_slots_that_somebody_else_keeps() -> None:
     poor, rich = rivals(1.0)
     henge = run(poor, rich, slots=22)
-    henge.until(tell.BLACKLISTED)
+    henge.until(messages.BLACKLISTED)
     henge.cluster.held["t/poor"] = "QUIET_HOURS"
-    henge.until(tell.NOT_CARRIED_OUT)
-    assert {d.job for d in henge.decisions if d.reason == tell.REVERSION} == {"t/poor"}
+    henge.until(messages.NOT_CARRIED_OUT)
+    assert {d.job for d in henge.decisions if d.reason == messages.REVERSION} == {"t/poor"}
     assert henge.cluster.allocations["t/rich"].parallelism == {"work": 4}
 
 
@@ -389,7 +389,7 @@ def test_a_reversion_waits_for_a_job_that_cools_down() -> None:
     poor, rich = rivals(0.8)
     limits = Limits(cool_down_s=120.0, down_delay_s=0.0, down_factor=0.1, up_factor=10)
     henge = run(poor, rich, slots=22, guard=Guard(Rules(limits=limits)))
-    henge.until(tell.REVERSION)
+    henge.until(messages.REVERSION)
     henge.rounds(60)
     assert {n: a.instances for n, a in henge.cluster.allocations.items()} == {
         "t/poor": 2,
@@ -401,30 +401,30 @@ def test_a_guard_that_delays_for_longer_than_henge_waits_is_waited_for() -> None
     poor = shared(line("poor", initial=2), 3)
     rich = constant(line("rich", priority=10, initial=20), 20)
     henge = run(poor, rich, slots=22, guard=Guard(Rules(limits=Limits(down_delay_s=400.0))))
-    henge.until(tell.CONVERGED_MET)
-    assert tell.NOT_CARRIED_OUT not in reasons(henge.decisions)
+    henge.until(messages.CONVERGED_MET)
+    assert messages.NOT_CARRIED_OUT not in reasons(henge.decisions)
 
 
 def test_a_clock_that_is_set_back_does_not_silence_it() -> None:
     henge = run(shared(line("a"), 8), shared(line("b", priority=20), 8), time_s=1e6)
-    assert henge.until(tell.RECONFIGURATION).job == "t/a"
+    assert henge.until(messages.RECONFIGURATION).job == "t/a"
     henge.cluster.time_s -= 5000
     henge.cluster.changed_s = dict.fromkeys(henge.cluster.changed_s, henge.cluster.time_s)
     henge.cluster.snapshots = []
     henge.cluster.look()
-    assert henge.until(tell.RECONFIGURATION, most=60).job == "t/b"
+    assert henge.until(messages.RECONFIGURATION, most=60).job == "t/b"
 
 
 def test_a_drop_of_more_than_five_percent_forgets_everything_and_starts_again() -> None:
     law = constant(line("a"), 60)
     hungry = constant(line("b"), 100, work=0.5)
     henge = run(law, hungry)
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     assert len(henge.state["henge"]["history"]) == 2
     assert set(henge.state["henge"]["blacklist"]) == {"t/b"}
     law.latency_ms = lambda _: 80.0
     henge.cluster.held["t/b"] = "COOL_DOWN"
-    dropped = henge.until(tell.DROPPED)
+    dropped = henge.until(messages.DROPPED)
     assert dropped.numbers["before"] == pytest.approx(0.8)
     assert dropped.numbers["after"] < 0.8 * 0.95  # type: ignore[operator]
     assert henge.phase == "not_converged"
@@ -435,28 +435,28 @@ def test_a_drop_of_more_than_five_percent_forgets_everything_and_starts_again() 
 def test_a_reduction_is_possible_again_after_a_change_from_outside() -> None:
     rich = constant(line("rich", priority=10, initial=20), 20)
     henge = run(harmful("a"), rich, load=congested)
-    henge.until(tell.REDUCTION)
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.REDUCTION)
+    henge.until(messages.CONVERGED_STUCK)
     henge.cluster.add(constant(line("new", priority=1), 20))
-    henge.until(tell.EXTERNAL)
-    henge.until(tell.REDUCTION)
+    henge.until(messages.EXTERNAL)
+    henge.until(messages.REDUCTION)
 
 
 def test_a_drop_of_less_leaves_it_converged_unless_an_intent_is_missed_that_was_met() -> None:
     laws = [constant(line(f"j{i:02}"), 60) for i in range(20)]
     henge = run(*laws)
-    henge.until(tell.CONVERGED_MET)
+    henge.until(messages.CONVERGED_MET)
     laws[7].latency_ms = lambda _: 66.0
-    again = henge.until(tell.MISSED_AGAIN)
+    again = henge.until(messages.MISSED_AGAIN)
     assert "t/j07" in again.sentence
     assert (again.numbers["after"] or 0) > 0.95
-    assert henge.phase == "not_converged" or henge.decisions[-1].reason == tell.CONVERGED_STUCK
+    assert henge.phase == "not_converged" or henge.decisions[-1].reason == messages.CONVERGED_STUCK
 
 
 def test_in_a_cluster_that_cannot_meet_all_a_small_swing_changes_nothing() -> None:
     law = constant(line("a"), 100)
     henge = run(law, constant(line("b"), 20))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     law.latency_ms = lambda _: 105.0
     assert henge.rounds(50) == []
 
@@ -464,11 +464,11 @@ def test_in_a_cluster_that_cannot_meet_all_a_small_swing_changes_nothing() -> No
 def test_a_higher_utility_is_a_new_measure_for_drops() -> None:
     law = constant(line("a"), 600)
     henge = run(law, constant(line("b", priority=1), 20))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     law.latency_ms = lambda _: 60.0
     assert henge.rounds(20) == []
     law.latency_ms = lambda _: 120.0
-    henge.until(tell.DROPPED)
+    henge.until(messages.DROPPED)
 
 
 # ----- what is not Henge's to change
@@ -477,24 +477,24 @@ def test_a_higher_utility_is_a_new_measure_for_drops() -> None:
 def test_an_action_that_nobody_carries_out_is_not_asked_for_each_round() -> None:
     henge = run(shared(line("a"), 8), refuses=True)
     assert reasons(henge.rounds(200)) == [
-        tell.RECONFIGURATION,
-        tell.NOT_CARRIED_OUT,
-        tell.CONVERGED_STUCK,
+        messages.RECONFIGURATION,
+        messages.NOT_CARRIED_OUT,
+        messages.CONVERGED_STUCK,
     ]
 
 
 def test_what_is_under_way_is_waited_for_but_not_for_ever() -> None:
     henge = run(shared(line("a"), 8), shared(line("b", priority=10), 8))
-    assert henge.until(tell.RECONFIGURATION).job == "t/a"
+    assert henge.until(messages.RECONFIGURATION).job == "t/a"
     henge.cluster.in_flight.add("t/a")
     assert henge.rounds(30) == []
-    assert henge.until(tell.RECONFIGURATION, most=40).job == "t/b"
+    assert henge.until(messages.RECONFIGURATION, most=40).job == "t/b"
 
 
 def test_a_job_for_advice_is_told_once_and_not_waited_for() -> None:
     henge = run(shared(line("a"), 8), shared(line("b", priority=20), 8), modes={"t/a": Mode.ADVISE})
-    henge.until(tell.CONVERGED_STUCK)
-    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    henge.until(messages.CONVERGED_STUCK)
+    touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
     assert touched == ["t/a", "t/b"]
 
 
@@ -505,7 +505,7 @@ def test_a_job_that_is_off_counts_but_is_never_touched() -> None:
         load=congested,
         modes={"t/rich": Mode.OFF},
     )
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     assert {d.job for d in henge.decisions if d.actions} == {"t/a"}
 
 
@@ -514,7 +514,7 @@ def test_a_job_that_the_guard_holds_is_waited_for() -> None:
     henge.cluster.held["t/a"] = "COOL_DOWN"
     assert henge.rounds(100) == []
     henge.cluster.held.clear()
-    henge.until(tell.RECONFIGURATION, most=1)
+    henge.until(messages.RECONFIGURATION, most=1)
 
 
 @pytest.mark.parametrize("by", ["fixed", "engine_fixed"])
@@ -530,8 +530,8 @@ def test_the_least_share_is_raised_first_when_the_minimum_is_maximised() -> None
     laws = [shared(line("grand", priority=90), 7), shared(line("small", priority=10), 8)]
     total = run(*laws)
     fair = run(*laws, given=HengeParameters(goal="max_min"))
-    assert total.until(tell.RECONFIGURATION).job == "t/grand"
-    first = fair.until(tell.RECONFIGURATION)
+    assert total.until(messages.RECONFIGURATION).job == "t/grand"
+    first = fair.until(messages.RECONFIGURATION)
     assert first.job == "t/small"
     assert first.numbers["goal"] == pytest.approx(60 / 90)
 
@@ -551,10 +551,10 @@ def test_every_kind_of_intent_is_brought_to_its_maximum(thresholds: tuple[Thresh
     law.tail = 2.0
     law.juice = lambda p: min(1.0, p["work"] / 20)
     henge = run(law)
-    missed = henge.until(tell.RECONFIGURATION)
+    missed = henge.until(messages.RECONFIGURATION)
     assert missed.numbers["utility"] is not None
     assert missed.numbers["utility"] < 35
-    henge.until(tell.CONVERGED_MET)
+    henge.until(messages.CONVERGED_MET)
 
 
 @pytest.mark.parametrize(("weight", "misses"), [(1.0, True), (0.0, False)])
@@ -569,7 +569,7 @@ def test_a_sink_without_weight_is_not_a_reason_to_act(weight: float, misses: boo
     law.left_over = {"slow": 0.5}
     henge = run(law)
     henge.rounds(START)
-    assert (reasons(henge.decisions) == [tell.RECONFIGURATION]) is misses
+    assert (reasons(henge.decisions) == [messages.RECONFIGURATION]) is misses
 
 
 def test_the_utility_of_a_hybrid_intent_is_the_average_of_both() -> None:
@@ -578,7 +578,7 @@ def test_the_utility_of_a_hybrid_intent_is_the_average_of_both() -> None:
     law = constant(line("a", thresholds=both), 140, work=0.6)
     law.juice = lambda _: 0.75
     henge = run(law)
-    assert henge.until(tell.RECONFIGURATION).numbers["utility"] == pytest.approx(
+    assert henge.until(messages.RECONFIGURATION).numbers["utility"] == pytest.approx(
         35 * (0.75 + 0.5) / 2
     )
 
@@ -588,10 +588,10 @@ def test_a_fall_of_next_to_nothing_is_none(least_fall: float, reverted: bool) ->
     """Of a job whose backlog grows, half of next to nothing goes each minute, whoever acts."""
     law = constant(line("a"), 1e6, work=0.6)
     henge = run(law, given=HengeParameters(least_fall=least_fall))
-    henge.until(tell.RECONFIGURATION)
+    henge.until(messages.RECONFIGURATION)
     law.latency_ms = lambda _: 3e6
     henge.rounds(40)
-    assert (tell.REVERSION in reasons(henge.decisions)) is reverted
+    assert (messages.REVERSION in reasons(henge.decisions)) is reverted
 
 
 def test_a_job_that_works_off_a_backlog_is_not_at_rest() -> None:

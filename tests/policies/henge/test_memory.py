@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilithon.policies.henge.memory import Memory, Place
+from trilithon.policies.henge.memory import Configuration, Memory
+from trilithon.policies.henge.messages import REASONS
 from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.tell import REASONS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/concepts/henge.md"
 
@@ -17,7 +17,7 @@ goals = st.floats(0, 1)
 moves = st.tuples(st.sampled_from("abc"), st.integers(1, 4))
 
 
-def _best(memory: Memory) -> Place | None:
+def _best(memory: Memory) -> Configuration | None:
     """By what each was worth; the same jobs count in all of them."""
     return max(memory.history, key=lambda place: (place.goal, place.at_s), default=None)
 
@@ -35,7 +35,7 @@ def test_the_best_configuration_can_always_be_come_back_to(
             memory.changed(job, {"op": now[job]}, {"op": count})
             now = {**now, job: count}
         else:
-            memory.record(Place(step, float(at)), most)
+            memory.record(Configuration(step, float(at)), most)
             # The same configuration measured again: the latest number counts.
             whole = {t: one for t, one in whole.items() if one[1] != now} | {float(at): (step, now)}
         assert len(memory.history) <= most
@@ -52,7 +52,7 @@ def test_what_was_worth_the_most_is_never_pushed_out_by_what_was_worth_less(
     memory = Memory()
     for at, goal in enumerate(found):
         memory.changed("a", {"op": at + 1}, {"op": at + 2})
-        memory.record(Place(goal, float(at)), 2)
+        memory.record(Configuration(goal, float(at)), 2)
     best = _best(memory)
     assert best is not None
     assert best.goal == max(found)

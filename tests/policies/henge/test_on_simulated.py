@@ -13,15 +13,15 @@ from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, latency
 from trilithon.experiments.henge.mixes import mix
 from trilithon.experiments.runs import Run, Runner, Steering
-from trilithon.policies.henge import tell
+from trilithon.policies.henge import messages
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.registry import policy
 from trilithon.scenarios.run import simulate
 from trilithon.scenarios.scenario import Scenario, chosen
 from trilithon.workloads.shapes import Constant
 
-STEPS = {tell.RECONFIGURATION, tell.REDUCTION, tell.REVERSION}
-CONVERGED = {tell.CONVERGED_MET, tell.CONVERGED_STUCK}
+STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
+CONVERGED = {messages.CONVERGED_MET, messages.CONVERGED_STUCK}
 BUILDER = Builder(chosen())
 FROM_S = 300.0
 DEFAULT = HengeParameters().improvement
@@ -96,7 +96,7 @@ def test_a_reduction_gets_through_the_guard_and_who_matters_more_gets_the_slots(
     limits = Limits(round_s=scenario.round_s, down_delay_s=down_delay_s)
     result = simulate(scenario, limits=limits)
     run = Run.of(scenario, Steering.HENGE, result.figures, FROM_S)
-    asked = [one for one in run.acts if one.reason == tell.REDUCTION]
+    asked = [one for one in run.acts if one.reason == messages.REDUCTION]
     done = [one for one in asked if one.changed]
     assert done
     assert done[0].time_s - asked[0].time_s >= down_delay_s

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
-from trilithon.policies.henge import tell
+from trilithon.policies.henge import messages
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
 from trilithon.policies.scene import Mode
@@ -20,14 +20,14 @@ def hungry(name: str, **settings: object) -> Law:
 
 def test_a_job_that_comes_ends_converged_and_clears_what_was_learned() -> None:
     henge = run(hungry("a"), constant(line("b"), 20))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     assert henge.state["henge"]["blacklist"]
     henge.cluster.add(shared(line("new"), 8), henge.cluster.time_s)
-    outside = henge.until(tell.EXTERNAL, most=1)
+    outside = henge.until(messages.EXTERNAL, most=1)
     assert "t/new came" in outside.sentence
     assert henge.phase == "not_converged"
     assert henge.state["henge"]["blacklist"] == {}
-    assert henge.until(tell.RECONFIGURATION).job == "t/new"
+    assert henge.until(messages.RECONFIGURATION).job == "t/new"
     assert (outside.id,) in {d.causes for d in henge.decisions}
 
 
@@ -36,24 +36,24 @@ def test_a_new_job_is_left_alone_until_it_is_warm_and_converged_waits_for_it() -
     henge.rounds(6)
     henge.cluster.add(shared(line("new"), 8), henge.cluster.time_s)
     henge.rounds(5)
-    assert reasons(henge.decisions) == [tell.EXTERNAL]
+    assert reasons(henge.decisions) == [messages.EXTERNAL]
     henge.rounds(1)
-    assert reasons(henge.decisions) == [tell.EXTERNAL, tell.RECONFIGURATION]
+    assert reasons(henge.decisions) == [messages.EXTERNAL, messages.RECONFIGURATION]
 
 
 def test_a_job_that_goes_clears_what_was_learned_too() -> None:
     henge = run(hungry("a"), constant(line("b"), 20))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     henge.cluster.remove("t/b")
-    assert "t/b went" in henge.until(tell.EXTERNAL, most=1).sentence
+    assert "t/b went" in henge.until(messages.EXTERNAL, most=1).sentence
     assert set(henge.state["henge"]["jobs"]) == {"t/a"}
 
 
 def test_the_job_that_was_just_given_more_may_go() -> None:
     henge = run(shared(line("a"), 8), shared(line("b", priority=10), 8))
-    assert henge.until(tell.RECONFIGURATION).job == "t/a"
+    assert henge.until(messages.RECONFIGURATION).job == "t/a"
     henge.cluster.remove("t/a")
-    assert henge.until(tell.RECONFIGURATION).job == "t/b"
+    assert henge.until(messages.RECONFIGURATION).job == "t/b"
 
 
 def test_a_priority_that_changes_while_running_changes_who_comes_first() -> None:
@@ -64,24 +64,24 @@ def test_a_priority_that_changes_while_running_changes_who_comes_first() -> None
     henge.cluster.held.clear()
     outside, reconfigured = henge.rounds(1)
     assert "t/b has another intent" in outside.sentence
-    assert (reconfigured.reason, reconfigured.job) == (tell.RECONFIGURATION, "t/b")
+    assert (reconfigured.reason, reconfigured.job) == (messages.RECONFIGURATION, "t/b")
     assert reconfigured.causes == (outside.id,)
 
 
 def test_a_priority_that_changes_brings_a_job_back_from_the_blacklist() -> None:
     henge = run(hungry("a"), hungry("b"))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     assert set(henge.state["henge"]["blacklist"]) == {"t/a", "t/b"}
     henge.cluster.set_priority("t/b", 90)
-    assert henge.until(tell.RECONFIGURATION).job == "t/b"
+    assert henge.until(messages.RECONFIGURATION).job == "t/b"
 
 
 def test_another_load_clears_what_was_learned_but_does_not_end_converged() -> None:
     law = constant(line("a"), 20)
     henge = run(law, hungry("b"))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     law.rate_per_s = 200.0
-    outside = henge.until(tell.EXTERNAL)
+    outside = henge.until(messages.EXTERNAL)
     assert "the load of t/a went from 100" in outside.sentence
     assert henge.phase == "converged"
     assert henge.state["henge"]["history"] == []
@@ -93,7 +93,7 @@ def test_a_load_that_moves_by_chance_is_the_same_load() -> None:
     law = constant(line("a"), 20)
     law.rate_per_s = 0.2
     henge = run(law)
-    henge.until(tell.CONVERGED_MET)
+    henge.until(messages.CONVERGED_MET)
     law.rate_per_s = 0.35  # 21 records in a minute instead of 12
     assert henge.rounds(20) == []
 
@@ -106,16 +106,16 @@ def test_who_is_rescaled_by_others_is_left_to_settle() -> None:
     henge.cluster.held.clear()
     henge.cluster.rescale("t/a", work=11)
     changed_s = henge.cluster.time_s
-    assert "t/a was rescaled by others" in henge.until(tell.EXTERNAL, most=1).sentence
-    henge.until(tell.RECONFIGURATION)
+    assert "t/a was rescaled by others" in henge.until(messages.EXTERNAL, most=1).sentence
+    henge.until(messages.RECONFIGURATION)
     assert henge.cluster.time_s == changed_s + 60
 
 
 def test_machines_that_come_clear_the_blacklist() -> None:
     henge = run(hungry("a"))
-    henge.until(tell.CONVERGED_STUCK)
+    henge.until(messages.CONVERGED_STUCK)
     henge.cluster.machines = ("m0", "m1", "m2", "m3")
-    assert reasons(henge.rounds(1)) == [tell.EXTERNAL, tell.RECONFIGURATION]
+    assert reasons(henge.rounds(1)) == [messages.EXTERNAL, messages.RECONFIGURATION]
 
 
 def test_nothing_is_done_while_numbers_are_missing_nor_for_five_minutes_after() -> None:
@@ -133,11 +133,11 @@ def test_nothing_is_done_while_numbers_are_missing_nor_for_five_minutes_after() 
         law.blind = False
     henge.rounds(30)
     assert [d for d in henge.decisions if d.actions] == []
-    assert reasons(henge.decisions)[0] == tell.MISSING
+    assert reasons(henge.decisions)[0] == messages.MISSING
     assert henge.cluster.time_s == 1680
     henge.rounds(3)
-    assert tell.BACK in reasons(henge.decisions)
-    assert any(d.reason in {tell.RECONFIGURATION, tell.DROPPED} for d in henge.decisions)
+    assert messages.BACK in reasons(henge.decisions)
+    assert any(d.reason in {messages.RECONFIGURATION, messages.DROPPED} for d in henge.decisions)
 
 
 def test_one_job_without_numbers_does_not_hold_up_the_others() -> None:
@@ -146,46 +146,46 @@ def test_one_job_without_numbers_does_not_hold_up_the_others() -> None:
     henge.rounds(5)
     lost.blind = True
     henge.rounds(60)
-    touched = [d.job for d in henge.decisions if d.reason == tell.RECONFIGURATION]
+    touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
     assert touched == ["t/a", "t/b"]
     assert henge.phase == "not_converged"  # it is not over before it is back
     lost.blind = False
     back_s = henge.cluster.time_s
-    assert henge.until(tell.RECONFIGURATION).job == "t/lost"
+    assert henge.until(messages.RECONFIGURATION).job == "t/lost"
     assert henge.cluster.time_s >= back_s + 300
 
 
 def test_the_job_whose_effect_is_waited_for_may_be_lost_and_come_back() -> None:
     law = shared(line("a"), 8)
     henge = run(law, constant(line("b"), 20), constant(line("c"), 20))
-    henge.until(tell.RECONFIGURATION)
+    henge.until(messages.RECONFIGURATION)
     law.blind = True
     assert henge.rounds(20) == []
     law.blind = False
-    assert henge.until(tell.CONVERGED_MET).numbers["goal"] == pytest.approx(1)
+    assert henge.until(messages.CONVERGED_MET).numbers["goal"] == pytest.approx(1)
 
 
 def test_a_job_with_nothing_to_do_misses_nothing() -> None:
     idle = constant(line("idle"), 100)
     idle.rate_per_s = 0.0
     henge = run(idle, constant(line("b"), 20))
-    assert henge.until(tell.CONVERGED_MET).numbers["goal"] == 1
+    assert henge.until(messages.CONVERGED_MET).numbers["goal"] == 1
 
 
 def test_a_job_that_wakes_up_and_misses_its_intent_ends_converged() -> None:
     idle = shared(line("idle"), 8)
     idle.rate_per_s = 0.0
     henge = run(idle, *(constant(line(f"j{i:02}"), 20) for i in range(20)))
-    henge.until(tell.CONVERGED_MET)
+    henge.until(messages.CONVERGED_MET)
     idle.rate_per_s = 100.0
-    assert henge.until(tell.RECONFIGURATION).job == "t/idle"
+    assert henge.until(messages.RECONFIGURATION).job == "t/idle"
 
 
 def test_a_job_that_takes_nothing_of_what_comes_in_has_a_utility_of_nothing() -> None:
     stuck = constant(line("stuck"), 20, work=1.0)
     stuck.juice = lambda _: 0.0
     henge = run(stuck, constant(line("b"), 20))
-    first = henge.until(tell.RECONFIGURATION)
+    first = henge.until(messages.RECONFIGURATION)
     assert first.job == "t/stuck"
     assert first.numbers["utility"] == 0
     assert "nothing measured" in first.sentence
@@ -196,12 +196,12 @@ def test_a_job_that_takes_nothing_of_what_comes_in_has_a_utility_of_nothing() ->
 def test_a_job_that_may_be_changed_from_now_on_opens_what_was_closed() -> None:
     henge = run(shared(line("a"), 8), constant(line("b"), 20), modes={"t/a": Mode.OFF})
     henge.rounds(60)
-    assert tell.RECONFIGURATION not in reasons(henge.decisions)
+    assert messages.RECONFIGURATION not in reasons(henge.decisions)
     henge.cluster.modes["t/a"] = Mode.AUTO
     outside, reconfigured = henge.rounds(1)
-    assert outside.reason == tell.EXTERNAL
+    assert outside.reason == messages.EXTERNAL
     assert "t/a may be changed from now on" in outside.sentence
-    assert (reconfigured.reason, reconfigured.job) == (tell.RECONFIGURATION, "t/a")
+    assert (reconfigured.reason, reconfigured.job) == (messages.RECONFIGURATION, "t/a")
     henge.cluster.modes["t/a"] = Mode.OFF
     henge.rounds(5)
-    assert reasons(henge.decisions).count(tell.EXTERNAL) == 1
+    assert reasons(henge.decisions).count(messages.EXTERNAL) == 1

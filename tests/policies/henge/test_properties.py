@@ -16,14 +16,14 @@ from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.henge import tell
+from trilithon.policies.henge import messages
 from trilithon.policies.henge.memory import Memory
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
 from trilithon.policies.policy import Verdict
-from trilithon.policies.scene import Cluster, Scene, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
-STEPS = {tell.RECONFIGURATION, tell.REDUCTION, tell.REVERSION}
+STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
 PARAMETERS = HengeParameters()
 
 
@@ -189,8 +189,8 @@ def test_whatever_happens_the_same_is_decided_in_any_order_of_jobs(
 
 def scene_of(snapshot: Snapshot, slots: int | None) -> Scene:
     counts = {name: snapshot.job(name).parallelism for name in snapshot.layout.jobs}
-    standings = {
-        name: Standing(
+    statuses = {
+        name: JobStatus(
             job=name,
             tenant=snapshot.jobs[name].tenant,
             allocation=Allocation(name, 1, counts[name]),
@@ -203,7 +203,7 @@ def scene_of(snapshot: Snapshot, slots: int | None) -> Scene:
     return Scene(
         round=1,
         series=Series.of([replace(snapshot, since_s=snapshot.time_s - 10)]),
-        standings=standings,
+        statuses=statuses,
         cluster=Cluster(
             Capabilities(dict.fromkeys(Ability, How.LIVE)),
             None if slots is None else used + slots,
@@ -240,10 +240,10 @@ def test_whatever_is_missing_a_verdict_comes_and_keeps_every_bound(
         assert len(set(ids)) == len(ids)
         more = 0
         for decision in verdict.decisions:
-            assert decision.reason in tell.REASONS
+            assert decision.reason in messages.REASONS
             for action in decision.actions:
                 assert isinstance(action, Reallocate)
-                before = scene.standings[action.job].allocation
+                before = scene.statuses[action.job].allocation
                 more += action.allocation.instances - before.instances
                 assert all(1 <= n <= 12 for n in action.allocation.parallelism.values())
         assert slots is None or more <= slots

@@ -14,7 +14,7 @@ from trilithon.model.job import Bounds
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.henge.congestion import MEASURES, crowd, register
 from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.shares import Gift, Operator, fewer, gift, more
+from trilithon.policies.henge.shares import InstanceGrant, OperatorLoad, fewer, gift, more
 from trilithon.policies.henge.view import view
 from trilithon.policies.scene import Span
 
@@ -23,8 +23,8 @@ DEFAULT = HengeParameters()
 LITERAL = HengeParameters(least_capacity=0, step_most=1000)
 
 
-def operator(instances: int, capacity: float, most: int = 1000) -> Operator:
-    return Operator("o", instances, Span(1, most), capacity / 0.3, capacity)
+def operator(instances: int, capacity: float, most: int = 1000) -> OperatorLoad:
+    return OperatorLoad("o", instances, Span(1, most), capacity / 0.3, capacity)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_nobody_gets_more_than_it_may_have(instances: int, capacity: float, most
         assert extra <= parameters.step_most
 
 
-def given_to(cluster: ModelCluster, parameters: HengeParameters = DEFAULT) -> Gift:
+def given_to(cluster: ModelCluster, parameters: HengeParameters = DEFAULT) -> InstanceGrant:
     cluster.tick()
     scene = cluster.scene(60)
     found = view(scene, parameters)
@@ -156,7 +156,7 @@ def test_an_operator_behind_a_congested_one_cannot_change_the_output_and_is_pass
     cluster.tick()
     last = cluster.snapshots[-1]
     columns = {name: last.edges.column(name) for name in last.edges.names()}
-    # Held back before both: what more of the first one sends would wait before the second.
+    # JobRecord back before both: what more of the first one sends would wait before the second.
     columns["parked_s"] = columns["parked_s"] + [5.0, 5.0, 0.0]
     cluster.snapshots[-1] = replace(last, edges=Edges(**columns))
     parameters = HengeParameters(congestion="etp")

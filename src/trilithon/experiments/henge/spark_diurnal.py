@@ -24,7 +24,7 @@ from trilithon.experiments.tenants import (
     slots,
 )
 from trilithon.policies.scene import Mode
-from trilithon.service.whole import Whole, whole
+from trilithon.service.system import RunningSystem, running_system
 from trilithon.workloads import trace
 
 MASTER: Final = "local[128]"
@@ -96,13 +96,13 @@ def one(policy: str, tell: Tell, length_s: float, warm_s: float = WARM_S) -> Res
     with tempfile.TemporaryDirectory(prefix="trilithon-diurnal-") as name:
         folder = Path(name)
         setup = Setup(MASTER, folder / "spark", slots=slots() + SPARE)
-        with whole(setup, jobs(), found, folder, tell) as system:
+        with running_system(setup, jobs(), found, folder, tell) as system:
             steady = [Offered(t, {"rate": MEAN[t.file]}) for t in TENANTS]
             with offered(system.kafka, steady, warm_s):
                 _watch(system, warm_s, lambda at_s: tell(f"{policy}: warming up, {at_s:.0f} s"))
             if policy != "none":
                 for job in jobs():
-                    system.daemon.desk.mode(job.id, Mode.AUTO)
+                    system.daemon.commands.mode(job.id, Mode.AUTO)
             began_s = time.time()
             with offered(system.kafka, loads(length_s), length_s):
                 looks = _watch(
@@ -112,7 +112,7 @@ def one(policy: str, tell: Tell, length_s: float, warm_s: float = WARM_S) -> Res
     return _result(policy, looks, len(acted), length_s)
 
 
-def _watch(system: Whole, for_s: float, tell: Callable[[float], None]) -> list[Look]:
+def _watch(system: RunningSystem, for_s: float, tell: Callable[[float], None]) -> list[Look]:
     began, found = time.monotonic(), []
     while (passed := time.monotonic() - began) < for_s:
         found.append(Look.of(passed, system.look(), most_utility()))

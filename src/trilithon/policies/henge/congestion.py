@@ -83,7 +83,7 @@ MEASURES: Final[dict[str, Measure]] = {CAPACITY: _by_capacity, "queue": _by_queu
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class ClusterCongestion:
     """How many machines are congested, of how many."""
 
     congested: int
@@ -94,14 +94,14 @@ class Crowd:
         return 2 * self.congested > self.machines
 
 
-def crowd(snapshots: Sequence[Snapshot], parameters: "HengeParameters") -> Crowd:
+def crowd(snapshots: Sequence[Snapshot], parameters: "HengeParameters") -> ClusterCongestion:
     """By the mean load over some snapshots: a moment's load says little. Memory counts as well, as
     nearly full machines gain by a Reduction, too; a machine that nobody measured is not congested.
     """
     last = snapshots[-1]
     names = last.layout.machines
     if not names:
-        return Crowd(0, 0)
+        return ClusterCongestion(0, 0)
     loads = [
         s.machines.load[[s.layout.machine_row[name] for name in names]]
         for s in snapshots
@@ -113,4 +113,4 @@ def crowd(snapshots: Sequence[Snapshot], parameters: "HengeParameters") -> Crowd
     with np.errstate(invalid="ignore", divide="ignore"):
         used = last.machines.memory_used_bytes / last.machines.memory_bytes
         congested = (load > last.machines.cores) | (used > parameters.memory_full)
-    return Crowd(int(congested.sum()), len(names))
+    return ClusterCongestion(int(congested.sum()), len(names))

@@ -34,7 +34,7 @@ from trilithon.policies.henge.memory import Memory
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.view import view
 from trilithon.policies.policy import State
-from trilithon.policies.scene import Scene, Standing
+from trilithon.policies.scene import JobStatus, Scene
 
 # Chosen: an operator that is to keep up is busy for at most this share of the time.
 FULL = 0.9
@@ -122,9 +122,7 @@ def crunch(scene: Scene, state: State, parameters: HengeParameters | None = None
     shares = {name: _share(window, name, work) for name in window.layout.jobs}
     needed = work.cores(window, shares)
     return Crunch(
-        needs=tuple(
-            _need(scene.standings[n], window, work, shares) for n in sorted(scene.standings)
-        ),
+        needs=tuple(_need(scene.statuses[n], window, work, shares) for n in sorted(scene.statuses)),
         hungry=_hungry(scene, memory, missed, given),
         missed=missed,
         congested=found.crowd.most,
@@ -141,7 +139,7 @@ def _hungry(
     jobs whose priority is no lower than the middle one: others are not preferred.
     """
     jobs = scene.series.last.jobs
-    priorities = sorted(jobs[n].intent.priority for n in scene.standings if n in jobs)
+    priorities = sorted(jobs[n].intent.priority for n in scene.statuses if n in jobs)
     middle = priorities[len(priorities) // 2] if priorities else 0.0
     since_s = scene.now_s - parameters.blacklist_s
     touches = {
@@ -242,37 +240,37 @@ def _written(window: Window, name: str, work: _Work) -> float:
     return float(work.demand_per_s[sinks].sum())
 
 
-def _need(standing: Standing, window: Window, work: _Work, shares: Mapping[str, float]) -> Need:
-    layout, job = window.layout, window.jobs.get(standing.job)
-    has = standing.allocation.instances
-    fewest = sum(span.min for span in standing.spans.values())
-    unknown = Need(standing.job, has, None, possible=True, latency_ms=None, least=fewest)
-    if job is None or standing.job not in layout.jobs:
+def _need(status: JobStatus, window: Window, work: _Work, shares: Mapping[str, float]) -> Need:
+    layout, job = window.layout, window.jobs.get(status.job)
+    has = status.allocation.instances
+    fewest = sum(span.min for span in status.spans.values())
+    unknown = Need(status.job, has, None, possible=True, latency_ms=None, least=fewest)
+    if job is None or status.job not in layout.jobs:
         return unknown
-    rows = np.array(layout.job_nodes(standing.job))
+    rows = np.array(layout.job_nodes(status.job))
     nodes = rows[layout.node_kind[rows] == NODE_KINDS.index(NodeKind.OPERATOR)]
     load = work.load[nodes]
     if np.isnan(load).any():
         return unknown
     names = [layout.node_names[node] for node in nodes]
-    now = np.array([standing.allocation.parallelism.get(n, 1) for n in names], float)
-    fixed = np.array([n in standing.fixed or n not in standing.spans for n in names])
-    least = np.array([standing.spans[n].min if n in standing.spans else 1 for n in names], float)
-    most = np.array([standing.spans[n].max if n in standing.spans else 1 for n in names], float)
+    now = np.array([status.allocation.parallelism.get(n, 1) for n in names], float)
+    fixed = np.array([n in status.fixed or n not in status.spans for n in names])
+    least = np.array([status.spans[n].min if n in status.spans else 1 for n in names], float)
+    most = np.array([status.spans[n].max if n in status.spans else 1 for n in names], float)
     least, most = np.where(fixed, now, least), np.where(fixed, now, most)
-    share = shares[standing.job]
+    share = shares[status.job]
     # Who need not keep up may be busy all the time.
     full = FULL if share >= 1 else 1.0
     counts = np.clip(np.maximum(1.0, np.ceil(load * share / full - 1e-9)), least, most)
     keeps_up = bool((load < counts).all() if share >= 1 else (load * share <= counts + 1e-9).all())
-    written = _written(window, standing.job, work)
+    written = _written(window, status.job, work)
     comes_in = all(t.met(written) for t in job.intent.thresholds if t.metric is Metric.THROUGHPUT)
     limits = [t for t in job.intent.thresholds if t.metric is Metric.LATENCY]
     path = _Path.of(layout, rows, nodes, work)
     counts, met = _grown(path, counts, most, limits)
     latency = path.latency_s(counts, None)
     return Need(
-        standing.job,
+        status.job,
         has,
         {name: int(count) for name, count in zip(names, counts, strict=True)},
         possible=keeps_up and comes_in and met,

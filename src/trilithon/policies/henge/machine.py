@@ -16,31 +16,31 @@ Where the text leaves a choice, docs/concepts/henge.md tells which was made.
 import math
 from collections.abc import Sequence
 
-from trilithon.policies.henge import tell
-from trilithon.policies.henge.memory import Kind, Memory, Phase, Step
+from trilithon.policies.henge import messages
+from trilithon.policies.henge.memory import Memory, Phase, SearchStep, StepKind
+from trilithon.policies.henge.messages import DecisionLog
 from trilithon.policies.henge.outside import notice, sight
 from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.shares import gift
 from trilithon.policies.henge.steps import Steps
-from trilithon.policies.henge.tell import Teller
-from trilithon.policies.henge.view import STEADY_PARTS, Seen, steady, view
+from trilithon.policies.henge.view import STEADY_PARTS, JobView, steady, view
 from trilithon.policies.policy import Decision
 from trilithon.policies.scene import Mode, Scene
 
 
 def run(scene: Scene, parameters: HengeParameters, memory: Memory) -> Sequence[Decision]:
     """One round. Changes the memory, which is the round's own copy."""
-    teller = Teller(scene)
+    log = DecisionLog(scene)
     memory.keep_up_with(scene.now_s, parameters.blacklist_s, parameters.settle_most_s)
     found = view(scene, parameters, memory.from_s)
     if found is None:
         return ()
-    notice(scene, found, memory, parameters, teller)
+    notice(scene, found, memory, parameters, log)
     seen = sight(scene, found, memory, parameters)
-    one = _Round(scene, parameters, memory, teller, found, seen)
+    one = _Round(scene, parameters, memory, log, found, seen)
     if one.may_act():
         one.act()
-    return teller.decisions
+    return log.decisions
 
 
 class _Round(Steps):
@@ -60,8 +60,8 @@ class _Round(Steps):
                 if held
                 else "Enough jobs have numbers again, and have had them long enough."
             )
-            reason = tell.MISSING if held else tell.BACK
-            memory.cause = self.teller.tell(None, reason, said, numbers, [memory.cause])
+            reason = messages.MISSING if held else messages.BACK
+            memory.cause = self.log.add(None, reason, said, numbers, [memory.cause])
         # Right after its own start it has seen too little; after a step it looks no further back.
         window_s = self.parameters.window_s
         begun_s = memory.from_s if memory.from_s is not None else -math.inf
@@ -83,45 +83,41 @@ class _Round(Steps):
         """Whether the last step is over and done with; if not, it is waited for."""
         step = self.memory.step
         assert step is not None  # noqa: S101 - asked only while there is one
-        standings = {
-            j: self.scene.standings[j] for j in step.generations if j in self.scene.standings
-        }
+        statuses = {j: self.scene.statuses[j] for j in step.generations if j in self.scene.statuses}
         # A wish that is not repeated is withdrawn: also while another job of the step is under way.
         wished = self.asked_again(step)
-        if any(standing.in_flight for standing in standings.values()) and not self.overdue(step):
+        if any(status.in_flight for status in statuses.values()) and not self.overdue(step):
             return False
         if wished:
             return False
-        done = [
-            j for j, one in standings.items() if one.allocation.generation > step.generations[j]
-        ]
+        done = [j for j, one in statuses.items() if one.allocation.generation > step.generations[j]]
         if not done:
             self.memory.step = None
             self.not_carried_out(step)
             return True
-        changed = [standings[job].changed_s for job in done]
+        changed = [statuses[job].changed_s for job in done]
         since_s = max([step.at_s, *(s for s in changed if s is not None)])
         from_s = self.settled(step, since_s)
         if from_s is None or (found := view(self.scene, self.parameters, from_s)) is None:
             return False
         self.view, self.memory.from_s, self.memory.step = found, from_s, None
-        if step.kind is Kind.RECONFIGURATION:
+        if step.kind is StepKind.RECONFIGURATION:
             self.compare(step)
-        elif step.kind is Kind.REDUCTION:
+        elif step.kind is StepKind.REDUCTION:
             self.record()
         return True
 
-    def overdue(self, step: Step) -> bool:
+    def overdue(self, step: SearchStep) -> bool:
         """What is under way for ever must not hold up everybody."""
         most_s = self.parameters.settle_most_s + self.parameters.recover_s
         return self.now_s - step.at_s >= most_s
 
-    def settled(self, step: Step, since_s: float) -> float | None:
+    def settled(self, step: SearchStep, since_s: float) -> float | None:
         """From when on utilities are at rest after the step; None while they are not. That takes a
         minute or more; what has not come to rest after a few is judged as it is.
         """
         waited_s = self.now_s - since_s
-        job = next(iter(step.generations)) if step.kind is Kind.RECONFIGURATION else None
+        job = next(iter(step.generations)) if step.kind is StepKind.RECONFIGURATION else None
         if waited_s < self.parameters.settle_s:
             return None
         longest_s = self.parameters.settle_most_s
@@ -131,23 +127,23 @@ class _Round(Steps):
             return max(since_s, self.now_s - STEADY_PARTS * self.parameters.part_s)
         return since_s if waited_s >= longest_s else None
 
-    def not_carried_out(self, step: Step) -> None:
+    def not_carried_out(self, step: SearchStep) -> None:
         """Nobody did what was decided. To ask again each round would only be noise."""
-        if step.kind is not Kind.RECONFIGURATION:
+        if step.kind is not StepKind.RECONFIGURATION:
             self.undone(step, step.asked)
             return
         job = next(iter(step.generations))
         self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
-        self.teller.tell(
+        self.log.add(
             job,
-            tell.NOT_CARRIED_OUT,
+            messages.NOT_CARRIED_OUT,
             f"The Reconfiguration of {job} was not carried out; it is skipped for "
             f"{self.parameters.blacklist_s:g} s.",
             {"asked_s": step.at_s},
             step.ids,
         )
 
-    def compare(self, step: Step) -> None:
+    def compare(self, step: SearchStep) -> None:
         """What a Reconfiguration brought: to the job, and to the cluster."""
         job = next(iter(step.generations))
         now = self.utilities()
@@ -157,7 +153,9 @@ class _Round(Steps):
             self.maybe_blacklist(job, step, now[job])
         if not self.fell(before, after, self.parameters.noise):
             return
-        said = f"utility fell from {tell.share(before)} to {tell.share(after)} of its maximum"
+        said = (
+            f"utility fell from {messages.share(before)} to {messages.share(after)} of its maximum"
+        )
         numbers = {"before": before, "after": after}
         if self.view.crowd.most and self.reduced(said, numbers, step.ids):
             return
@@ -174,7 +172,7 @@ class _Round(Steps):
         """
         return before - after > max(by * before, self.parameters.least_fall)
 
-    def maybe_blacklist(self, job: str, step: Step, now: float) -> None:
+    def maybe_blacklist(self, job: str, step: SearchStep, now: float) -> None:
         before, delta = step.before[job], self.parameters.improvement
         if not self.view.jobs[job].misses(self.parameters.missed):
             return
@@ -184,9 +182,9 @@ class _Round(Steps):
         if step.scarce or self.left_of(step):
             return
         self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
-        self.teller.tell(
+        self.log.add(
             job,
-            tell.BLACKLISTED,
+            messages.BLACKLISTED,
             f"{job} went from {before:.4g} to {now:.4g} of {self.view.jobs[job].max_utility:g}, less "
             f"than {100 * delta:g} % more: it keeps what it got and is skipped for "
             f"{self.parameters.blacklist_s:g} s.",
@@ -207,8 +205,8 @@ class _Round(Steps):
             memory.forget()
             memory.blacklist.clear()
             self.leave(
-                tell.DROPPED,
-                f"Utility dropped from {tell.share(before)} to {tell.share(after)} of its maximum: "
+                messages.DROPPED,
+                f"Utility dropped from {messages.share(before)} to {messages.share(after)} of its maximum: "
                 "the load must have changed, so all past actions are forgotten.",
                 numbers,
             )
@@ -218,8 +216,8 @@ class _Round(Steps):
         missed = self.missed_again(now)
         if missed:
             self.leave(
-                tell.MISSED_AGAIN,
-                f"{tell.some(missed)} met the intent when the cluster was Converged and no longer "
+                messages.MISSED_AGAIN,
+                f"{messages.some(missed)} met the intent when the cluster was Converged and no longer "
                 f"does, for {self.parameters.stable_s:g} s.",
                 {**numbers, "jobs": len(missed)},
             )
@@ -250,7 +248,7 @@ class _Round(Steps):
         memory = self.memory
         memory.phase, memory.baseline = Phase.NOT_CONVERGED, None
         memory.missed_s.clear()
-        memory.cause = self.teller.tell(None, reason, sentence, numbers, [memory.cause])
+        memory.cause = self.log.add(None, reason, sentence, numbers, [memory.cause])
 
     def converge(self, reason: str, sentence: str) -> None:
         memory = self.memory
@@ -259,7 +257,7 @@ class _Round(Steps):
         # After a Reversion utilities first have to come to rest.
         memory.baseline = self.utilities() if memory.step is None else None
         numbers = {"goal": self.goal(), "jobs": len(self.view.jobs)}
-        memory.cause = self.teller.tell(None, reason, sentence, numbers, [memory.cause])
+        memory.cause = self.log.add(None, reason, sentence, numbers, [memory.cause])
 
     # ----- Not Converged
 
@@ -271,21 +269,21 @@ class _Round(Steps):
             return
         self.memory.met_since_s = None
         stuck_since_s, self.memory.stuck_since_s = self.memory.stuck_since_s, None
-        waiting, starved = bool(self.sight.waited_for), list[Seen]()
+        waiting, starved = bool(self.sight.waited_for), list[JobView]()
         for seen in sorted(missing, key=self.rank):
-            if self.blacklisted(seen.id) or seen.standing.mode is Mode.OFF:
+            if self.blacklisted(seen.id) or seen.status.mode is Mode.OFF:
                 continue
-            if seen.standing.mode is Mode.AUTO and not seen.standing.open:
+            if seen.status.mode is Mode.AUTO and not seen.status.open:
                 waiting = True
                 continue
             share = gift(self.scene, seen, self.view, self.parameters)
             if share.given:
                 self.reconfigure(seen, share)
                 return
-            if share.starved and seen.standing.mode is Mode.AUTO:
+            if share.starved and seen.status.mode is Mode.AUTO:
                 starved.append(seen)
         if starved:
-            said = f"{tell.some(s.id for s in starved)} would gain by more, and no slot is free"
+            said = f"{messages.some(s.id for s in starved)} would gain by more, and no slot is free"
             if self.reduced(said, {"starved": len(starved)}, [self.memory.cause]):
                 return
         if not waiting:
@@ -293,7 +291,7 @@ class _Round(Steps):
             if self.now_s - self.memory.stuck_since_s >= self.parameters.stable_s:
                 self.give_up(missing)
 
-    def rank(self, seen: Seen) -> tuple[float | str, ...]:
+    def rank(self, seen: JobView) -> tuple[float | str, ...]:
         """The highest maximum utility first, then the lowest current one (5.1). To raise the least
         share, who has it comes first.
         """
@@ -312,15 +310,15 @@ class _Round(Steps):
         if self.sight.waited_for or self.now_s - memory.met_since_s < self.parameters.stable_s:
             return
         self.converge(
-            tell.CONVERGED_MET,
+            messages.CONVERGED_MET,
             f"Every intent is met, and has been for {self.parameters.stable_rounds} rounds.",
         )
 
-    def give_up(self, missing: Sequence[Seen]) -> None:
+    def give_up(self, missing: Sequence[JobView]) -> None:
         """No useful action is left: back to the best, then Converged."""
         best = self.best()
         if best is not None and best.back and self.fell(*self.beside(best), self.parameters.noise):
-            names = tell.some(seen.id for seen in missing)
+            names = messages.some(seen.id for seen in missing)
             self.revert(f"no action is left that would help {names}", {}, [self.memory.cause])
         self.converge_stuck()
 
@@ -328,8 +326,8 @@ class _Round(Steps):
         missing = [name for name in self.utilities() if self.misses(name)]
         black = sum(self.blacklisted(name) for name in missing)
         self.converge(
-            tell.CONVERGED_STUCK,
-            f"{tell.some(missing)} miss their intents ({black} of {len(missing)} blacklisted), and no "
+            messages.CONVERGED_STUCK,
+            f"{messages.some(missing)} miss their intents ({black} of {len(missing)} blacklisted), and no "
             "action is left that would help."
             if missing
             else "The best configuration is back.",

@@ -20,20 +20,20 @@ class Phase(StrEnum):
     CONVERGED = "converged"
 
 
-class Kind(StrEnum):
+class StepKind(StrEnum):
     RECONFIGURATION = "reconfiguration"
     REDUCTION = "reduction"
     REVERSION = "reversion"
 
 
 @dataclass(slots=True)
-class Step:
+class SearchStep:
     """An action whose effect is waited for: what was touched and when, the utilities before, the generation
     that each touched job had, and what each was to have. `scarce` is a Reconfiguration that would have given
     more if there had been slots; `told` is whether it was told that something was left undone.
     """
 
-    kind: Kind
+    kind: StepKind
     at_s: float
     ids: list[str]
     before: dict[str, float]
@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Known:
+class JobMemory:
     """What is remembered of a job.
 
     `load_per_s` is what comes in, since `load_s`. `blind_s` is since when its numbers are missing, `back_s`
@@ -65,7 +65,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Place:
+class Configuration:
     """A configuration that was measured: what it was worth, and how to come back to it.
 
     `short` has the utilities of the jobs that were below their maxima, `without` those that did not count
@@ -90,10 +90,10 @@ class Memory:
     """
 
     phase: Phase = Phase.NOT_CONVERGED
-    jobs: dict[str, Known] = field(default_factory=dict)
+    jobs: dict[str, JobMemory] = field(default_factory=dict)
     cluster: list[Any] | None = None
-    step: Step | None = None
-    history: list[Place] = field(default_factory=list)
+    step: SearchStep | None = None
+    history: list[Configuration] = field(default_factory=list)
     blacklist: dict[str, float] = field(default_factory=dict)
     reduced: str | None = None
     met_since_s: float | None = None
@@ -112,10 +112,12 @@ class Memory:
         step = data["step"]
         return cls(
             phase=Phase(data["phase"]),
-            jobs={name: Known(**_copy(one)) for name, one in data["jobs"].items()},
+            jobs={name: JobMemory(**_copy(one)) for name, one in data["jobs"].items()},
             cluster=_copy(data["cluster"]),
-            step=None if step is None else Step(**{**_copy(step), "kind": Kind(step["kind"])}),
-            history=[Place(**_copy(one)) for one in data["history"]],
+            step=None
+            if step is None
+            else SearchStep(**{**_copy(step), "kind": StepKind(step["kind"])}),
+            history=[Configuration(**_copy(one)) for one in data["history"]],
             blacklist=dict(data["blacklist"]),
             reduced=data["reduced"],
             met_since_s=data["met_since_s"],
@@ -161,7 +163,7 @@ class Memory:
             if place.back[job] == after:
                 del place.back[job]
 
-    def record(self, now: Place, most: int) -> None:
+    def record(self, now: Configuration, most: int) -> None:
         """The configuration of now is worth this. Measured again, the latest number counts."""
         others = [place for place in self.history if place.back]
         best = sorted(others, key=lambda place: (-place.goal, -place.at_s))[: most - 1]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trilithon.model.intent import Intent
-from trilithon.policies.henge import tell
-from trilithon.policies.henge.memory import Known, Memory, Phase
+from trilithon.policies.henge import messages
+from trilithon.policies.henge.memory import JobMemory, Memory, Phase
+from trilithon.policies.henge.messages import DecisionLog
 from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.tell import Teller
 from trilithon.policies.henge.view import View, unseen
 from trilithon.policies.scene import Mode, Scene
 
@@ -33,7 +33,7 @@ class _Changes:
 
 
 def notice(
-    scene: Scene, view: View, memory: Memory, parameters: HengeParameters, teller: Teller
+    scene: Scene, view: View, memory: Memory, parameters: HengeParameters, log: DecisionLog
 ) -> None:
     """Brings the memory up to what there is, and forgets what no longer applies."""
     first = memory.cluster is None
@@ -59,11 +59,11 @@ def notice(
         memory.phase = Phase.NOT_CONVERGED
         memory.baseline = None
         memory.missed_s.clear()
-    memory.cause = teller.tell(
+    memory.cause = log.add(
         None,
-        tell.EXTERNAL,
-        f"From outside: {tell.some(found.said)}. What was learned before no longer applies.",
-        {"jobs": len(scene.standings)},
+        messages.EXTERNAL,
+        f"From outside: {messages.some(found.said)}. What was learned before no longer applies.",
+        {"jobs": len(scene.statuses)},
         [memory.cause],
     )
 
@@ -77,17 +77,17 @@ def _cluster(scene: Scene, memory: Memory, found: _Changes) -> None:
 
 
 def _allocations(scene: Scene, memory: Memory, found: _Changes) -> None:
-    came = sorted(set(scene.standings) - set(memory.jobs))
-    gone = sorted(set(memory.jobs) - set(scene.standings))
+    came = sorted(set(scene.statuses) - set(memory.jobs))
+    gone = sorted(set(memory.jobs) - set(scene.statuses))
     for name in gone:
         memory.forget_job(name)
     stepped = memory.step.generations if memory.step is not None else {}
-    for name in sorted(scene.standings):
-        standing = scene.standings[name]
-        allocation = standing.allocation
+    for name in sorted(scene.statuses):
+        status = scene.statuses[name]
+        allocation = status.allocation
         counts = dict(sorted(allocation.parallelism.items()))
         if (known := memory.jobs.get(name)) is None:
-            memory.jobs[name] = Known(allocation.generation, counts)
+            memory.jobs[name] = JobMemory(allocation.generation, counts)
             continue
         if known.counts != counts:
             if name in stepped:
@@ -95,12 +95,12 @@ def _allocations(scene: Scene, memory: Memory, found: _Changes) -> None:
             else:
                 found.said.append(f"{name} was rescaled by others")
                 found.load_only = False
-                changed_s = scene.now_s if standing.changed_s is None else standing.changed_s
+                changed_s = scene.now_s if status.changed_s is None else status.changed_s
                 found.rescaled_s = max(found.rescaled_s or 0.0, changed_s)
         known.generation, known.counts = allocation.generation, counts
     for names, what in ((came, "came"), (gone, "went")):
         if names:
-            found.said.append(f"{tell.some(names)} {what}")
+            found.said.append(f"{messages.some(names)} {what}")
             found.whole, found.load_only = True, False
 
 
@@ -117,14 +117,14 @@ def _intents(view: View, memory: Memory, found: _Changes) -> None:
 def _modes(scene: Scene, memory: Memory, found: _Changes) -> None:
     """A job that may be changed from now on opens what was closed before."""
     opened = []
-    for name, standing in sorted(scene.standings.items()):
+    for name, status in sorted(scene.statuses.items()):
         known = memory.jobs[name]
-        if known.mode not in {"", str(Mode.AUTO)} and standing.mode is Mode.AUTO:
+        if known.mode not in {"", str(Mode.AUTO)} and status.mode is Mode.AUTO:
             opened.append(name)
             memory.blacklist.pop(name, None)
-        known.mode = str(standing.mode)
+        known.mode = str(status.mode)
     if opened:
-        found.said.append(f"{tell.some(opened)} may be changed from now on")
+        found.said.append(f"{messages.some(opened)} may be changed from now on")
         found.load_only = False
 
 
@@ -141,7 +141,7 @@ def _loads(
     """A load that moved is told once; the new one is known when a whole window shows it."""
     for name, seen in view.jobs.items():
         known, now = memory.jobs[name], seen.load_per_s
-        since_s = max(seen.standing.accepted_s, known.load_s or -math.inf)
+        since_s = max(seen.status.accepted_s, known.load_s or -math.inf)
         if now is None or seen.blind or view.window.start_s < since_s:
             continue
         before = known.load_per_s
@@ -180,7 +180,7 @@ def _numbers(scene: Scene, view: View, memory: Memory, parameters: HengeParamete
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Attention:
     """Which jobs count in this round, and which will later."""
 
     counted: frozenset[str]
@@ -188,20 +188,20 @@ class Sight:
     most_missing: bool
 
 
-def sight(scene: Scene, view: View, memory: Memory, parameters: HengeParameters) -> Sight:
+def sight(scene: Scene, view: View, memory: Memory, parameters: HengeParameters) -> Attention:
     """Jobs count once they are warm and their numbers are there, and have been for long enough."""
     counted, lost, warming = set(), set(), set()
     for name, seen in view.jobs.items():
         known = memory.jobs[name]
         if known.blind_s is not None or known.back_s is not None:
             lost.add(name)
-        elif not known.known or scene.now_s - seen.standing.accepted_s < parameters.warm_up_s:
+        elif not known.known or scene.now_s - seen.status.accepted_s < parameters.warm_up_s:
             warming.add(name)
         elif seen.blind:
             lost.add(name)
         else:
             counted.add(name)
-    waited_for = {name for name in lost | warming if view.jobs[name].standing.mode is not Mode.OFF}
-    return Sight(
+    waited_for = {name for name in lost | warming if view.jobs[name].status.mode is not Mode.OFF}
+    return Attention(
         frozenset(counted), frozenset(waited_for), bool(lost) and 2 * len(lost) >= len(view.jobs)
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.view import Seen, View
+from trilithon.policies.henge.view import JobView, View
 from trilithon.policies.scene import Scene, Span
 
 # A quotient that is whole but for rounding is whole.
@@ -21,7 +21,7 @@ _HAIR = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorLoad:
     """An operator that may get another number of instances. Above a level of 1 it is congested."""
 
     name: str
@@ -32,14 +32,14 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Gift:
+class InstanceGrant:
     """What a job can be given: new numbers of instances, and why no more.
 
     `wanted` are the instances that it would get if slots were not scarce.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    operators: tuple[Operator, ...] = ()
+    operators: tuple[OperatorLoad, ...] = ()
     wanted: int = 0
     given: int = 0
 
@@ -49,21 +49,21 @@ class Gift:
         return self.wanted > 0 and self.given == 0
 
 
-def movable(scene: Scene, seen: Seen, view: View) -> Iterator[Operator]:
+def movable(scene: Scene, seen: JobView, view: View) -> Iterator[OperatorLoad]:
     """The operators that are not fixed and whose congestion is known, in the order of names."""
-    standing = seen.standing
-    fixed = standing.fixed | set(scene.cluster.capabilities.fixed.get(seen.id, ()))
+    status = seen.status
+    fixed = status.fixed | set(scene.cluster.capabilities.fixed.get(seen.id, ()))
     rows = view.window.layout.node_row
-    for name, instances in sorted(standing.allocation.parallelism.items()):
-        span, row = standing.spans.get(name), rows.get((seen.id, name))
+    for name, instances in sorted(status.allocation.parallelism.items()):
+        span, row = status.spans.get(name), rows.get((seen.id, name))
         if name in fixed or span is None or row is None:
             continue
         level, busy = float(view.congestion.level[row]), float(view.congestion.capacity[row])
         if not (math.isnan(level) or math.isnan(busy)):
-            yield Operator(name, instances, span, level, busy)
+            yield OperatorLoad(name, instances, span, level, busy)
 
 
-def more(operator: Operator, parameters: HengeParameters) -> int:
+def more(operator: OperatorLoad, parameters: HengeParameters) -> int:
     """Equation 4 and its bounds, but for what the cluster has left."""
     asked = math.ceil((operator.level - 1) * 10 - _HAIR)
     bounds = [asked, parameters.step_most, operator.span.max - operator.instances]
@@ -73,7 +73,7 @@ def more(operator: Operator, parameters: HengeParameters) -> int:
     return max(0, min(bounds))
 
 
-def gift(scene: Scene, seen: Seen, view: View, parameters: HengeParameters) -> Gift:
+def gift(scene: Scene, seen: JobView, view: View, parameters: HengeParameters) -> InstanceGrant:
     """What a Reconfiguration would give this job."""
     congested = tuple(one for one in movable(scene, seen, view) if one.level > 1)
     asked = {one.name: extra for one in congested if (extra := more(one, parameters)) > 0}
@@ -92,22 +92,22 @@ def gift(scene: Scene, seen: Seen, view: View, parameters: HengeParameters) -> G
         )
         counts[name] += 1
     changed = {n: count for n, count in counts.items() if count > operators[n].instances}
-    return Gift(changed, tuple(operators[n] for n in changed), wanted, given)
+    return InstanceGrant(changed, tuple(operators[n] for n in changed), wanted, given)
 
 
-def _allowance(scene: Scene, seen: Seen, view: View) -> int:
+def _allowance(scene: Scene, seen: JobView, view: View) -> int:
     """How many more instances the job itself and its tenant may have."""
-    standing = seen.standing
+    status = seen.status
     limits = [2**31]
     job = view.window.jobs[seen.id]
     if job.bounds.max_instances is not None:
-        limits.append(job.bounds.max_instances - standing.allocation.instances)
-    if (quota := scene.cluster.quotas.get(standing.tenant)) is not None:
-        limits.append(quota - scene.used_by(standing.tenant))
+        limits.append(job.bounds.max_instances - status.allocation.instances)
+    if (quota := scene.cluster.quotas.get(status.tenant)) is not None:
+        limits.append(quota - scene.used_by(status.tenant))
     return max(0, min(limits))
 
 
-def fewer(scene: Scene, seen: Seen, view: View, parameters: HengeParameters) -> dict[str, int]:
+def fewer(scene: Scene, seen: JobView, view: View, parameters: HengeParameters) -> dict[str, int]:
     """What a Reduction would leave this job, of the operators that lose something.
 
     Never below 1 nor below the guard's bound. Chosen: nor so few that they would be too busy, at

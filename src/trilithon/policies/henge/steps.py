@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trilithon.policies.henge import tell
-from trilithon.policies.henge.memory import Counts, Kind, Memory, Place, Step
-from trilithon.policies.henge.outside import Sight
+from trilithon.policies.henge import messages
+from trilithon.policies.henge.memory import Configuration, Counts, Memory, SearchStep, StepKind
+from trilithon.policies.henge.messages import DecisionLog
+from trilithon.policies.henge.outside import Attention
 from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
-from trilithon.policies.henge.shares import Gift, fewer
-from trilithon.policies.henge.tell import Teller
-from trilithon.policies.henge.view import Seen, View, expected
+from trilithon.policies.henge.shares import InstanceGrant, fewer
+from trilithon.policies.henge.view import JobView, View, expected
 from trilithon.policies.policy import Expectation
 from trilithon.policies.scene import Mode, Scene
 
@@ -24,15 +24,15 @@ class Steps:
     scene: Scene
     parameters: HengeParameters
     memory: Memory
-    teller: Teller
+    log: DecisionLog
     view: View
-    sight: Sight
+    sight: Attention
 
     @property
     def now_s(self) -> float:
         return self.scene.now_s
 
-    def reconfigure(self, seen: Seen, share: Gift) -> None:
+    def reconfigure(self, seen: JobView, share: InstanceGrant) -> None:
         threshold, value = seen.worst()
         parameters = self.parameters
         numbers: dict[str, float | None] = {
@@ -43,12 +43,12 @@ class Steps:
             "given": share.given,
             **{f"capacity.{one.name}": one.capacity for one in share.operators},
         }
-        id_ = self.teller.tell(
+        id_ = self.log.add(
             seen.id,
-            tell.RECONFIGURATION,
-            f"{tell.missed(seen)}; of those that miss their intents it has the "
+            messages.RECONFIGURATION,
+            f"{messages.missed(seen)}; of those that miss their intents it has the "
             + ("lowest share" if parameters.goal == MAX_MIN else "highest maximum")
-            + f" of utility: {tell.changes(share)}.",
+            + f" of utility: {messages.changes(share)}.",
             numbers,
             [self.memory.cause],
             share.counts,
@@ -59,13 +59,13 @@ class Steps:
             ),
         )
         self.memory.cause = id_
-        if seen.standing.mode is Mode.ADVISE:
+        if seen.status.mode is Mode.ADVISE:
             # People may follow the advice or not: nothing to wait for, and once is enough.
             self.memory.blacklist[seen.id] = self.now_s + parameters.blacklist_s
             return
         touched = self.memory.jobs[seen.id].touched_s
         self.memory.jobs[seen.id].touched_s = [*touched, self.now_s][-MOST_TOUCHES:]
-        step = self.begin(Kind.RECONFIGURATION, [id_], [seen.id], {seen.id: dict(share.counts)})
+        step = self.begin(StepKind.RECONFIGURATION, [id_], [seen.id], {seen.id: dict(share.counts)})
         step.scarce = share.given < share.wanted
 
     def reduced(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> bool:
@@ -75,7 +75,7 @@ class Steps:
         left = {
             name: counts
             for name in self.utilities()
-            if not self.misses(name) and self.view.jobs[name].standing.open
+            if not self.misses(name) and self.view.jobs[name].status.open
             and (counts := fewer(self.scene, self.view.jobs[name], self.view, self.parameters))
         }  # fmt: skip
         if not left:
@@ -84,13 +84,13 @@ class Steps:
         crowd = {"machines": self.view.crowd.machines, "congested": self.view.crowd.congested}
         for name, counts in left.items():
             seen = self.view.jobs[name]
-            before = seen.standing.allocation.parallelism
+            before = seen.status.allocation.parallelism
             threshold, _ = seen.worst()
             ids.append(
-                self.teller.tell(
+                self.log.add(
                     name,
-                    tell.REDUCTION,
-                    f"{name} meets its intent and {why}: {tell.moved(before, counts)}.",
+                    messages.REDUCTION,
+                    f"{name} meets its intent and {why}: {messages.moved(before, counts)}.",
                     {**numbers, **crowd, "utility": seen.utility},
                     causes,
                     counts,
@@ -100,7 +100,7 @@ class Steps:
                 )
             )
         self.memory.reduced = self.memory.cause = ids[0]
-        self.begin(Kind.REDUCTION, ids, list(left), left)
+        self.begin(StepKind.REDUCTION, ids, list(left), left)
         return True
 
     def revert(self, why: str, numbers: dict[str, float], causes: Sequence[str | None]) -> None:
@@ -113,9 +113,9 @@ class Steps:
         back = {
             name: counts
             for name, counts in best.back.items()
-            if name in self.scene.standings and self.scene.standings[name].mode is Mode.AUTO
+            if name in self.scene.statuses and self.scene.statuses[name].mode is Mode.AUTO
         }
-        now = {name: self.scene.standings[name].allocation for name in back}
+        now = {name: self.scene.statuses[name].allocation for name in back}
         order = sorted(back, key=lambda n: (sum(back[n].values()) - now[n].instances, n))
         free = self.scene.cluster.slots_free
         asked: dict[str, Counts] = {}
@@ -130,11 +130,11 @@ class Steps:
             free = None if free is None else free - more
             asked[name] = counts
         ids = [
-            self.teller.tell(
+            self.log.add(
                 name,
-                tell.REVERSION,
-                f"The best configuration was that of {best.at_s:g} s with {tell.share(was)} "
-                f"of the maximum; {why}: {tell.moved(now[name].parallelism, counts)}.",
+                messages.REVERSION,
+                f"The best configuration was that of {best.at_s:g} s with {messages.share(was)} "
+                f"of the maximum; {why}: {messages.moved(now[name].parallelism, counts)}.",
                 {**numbers, "best": was, "best_at_s": best.at_s},
                 causes,
                 counts,
@@ -144,7 +144,7 @@ class Steps:
         ]
         if asked:
             self.memory.cause = ids[0] if ids else self.memory.cause
-            self.begin(Kind.REVERSION, ids, sorted(back), asked)
+            self.begin(StepKind.REVERSION, ids, sorted(back), asked)
 
     def possible(self, asked: Mapping[str, Counts]) -> dict[str, Counts]:
         """Of what is asked for, what the slots of now allow: all that gives back, and who gets if all of it is
@@ -152,7 +152,7 @@ class Steps:
         """
         free, found = self.scene.cluster.slots_free, dict[str, Counts]()
         for name, counts in asked.items():
-            before = self.scene.standings[name].allocation.parallelism
+            before = self.scene.statuses[name].allocation.parallelism
             more = sum(count - before[op] for op, count in counts.items())
             if free is None or more <= max(0, free):
                 free = None if free is None else free - max(0, more)
@@ -161,46 +161,48 @@ class Steps:
 
     def begin(
         self,
-        kind: Kind,
+        kind: StepKind,
         ids: list[str],
         jobs: Sequence[str],
         asked: Mapping[str, Counts],
-    ) -> Step:
-        standings = self.scene.standings
-        generations = {name: standings[name].allocation.generation for name in jobs}
-        self.memory.step = step = Step(
+    ) -> SearchStep:
+        statuses = self.scene.statuses
+        generations = {name: statuses[name].allocation.generation for name in jobs}
+        self.memory.step = step = SearchStep(
             kind, self.now_s, ids, self.utilities(), generations, dict(asked)
         )
         return step
 
-    def left_of(self, step: Step) -> dict[str, Counts]:
+    def left_of(self, step: SearchStep) -> dict[str, Counts]:
         """What a step asked for that is not so, of the jobs that may be changed."""
         left = {}
         for name, counts in step.asked.items():
-            standing = self.scene.standings.get(name)
-            if standing is not None and standing.mode is Mode.AUTO:
-                now = standing.allocation.parallelism
+            status = self.scene.statuses.get(name)
+            if status is not None and status.mode is Mode.AUTO:
+                now = status.allocation.parallelism
                 left[name] = {op: n for op, n in counts.items() if n != now.get(op, n)}
         return {name: counts for name, counts in left.items() if counts}
 
-    def asked_again(self, step: Step) -> bool:
+    def asked_again(self, step: SearchStep) -> bool:
         """Whether something of a Reduction or a Reversion is still wished for. A guard lets a job have fewer
         instances only after that was wished for long enough, no more at once than a factor, and nothing while a job
         cools down; and who is to get waits for who is to give.
         """
-        if step.kind is Kind.RECONFIGURATION or not (left := self.left_of(step)):
+        if step.kind is StepKind.RECONFIGURATION or not (left := self.left_of(step)):
             return False
-        standings = self.scene.standings
-        changed = (standings[name].changed_s for name in step.asked if name in standings)
+        statuses = self.scene.statuses
+        changed = (statuses[name].changed_s for name in step.asked if name in statuses)
         last_s = max([step.at_s, *(at_s for at_s in changed if at_s is not None)])
         if self.now_s - last_s >= self.parameters.settle_most_s + self.scene.cluster.down_delay_s:
             self.undone(step, left)
             return False
-        reason = {Kind.REDUCTION: tell.REDUCTION, Kind.REVERSION: tell.REVERSION}[step.kind]
+        reason = {StepKind.REDUCTION: messages.REDUCTION, StepKind.REVERSION: messages.REVERSION}[
+            step.kind
+        ]
         for name, counts in self.possible(self.heard(left)).items():
-            before = standings[name].allocation.parallelism
-            said = f"It is still to be: {tell.moved(before, counts)}."
-            self.teller.tell(name, reason, said, {"asked_s": step.at_s}, step.ids, counts)
+            before = statuses[name].allocation.parallelism
+            said = f"It is still to be: {messages.moved(before, counts)}."
+            self.log.add(name, reason, said, {"asked_s": step.at_s}, step.ids, counts)
         return True
 
     def heard(self, left: Mapping[str, Counts]) -> dict[str, Counts]:
@@ -209,42 +211,42 @@ class Steps:
         """
         found = {}
         for name, counts in left.items():
-            standing = self.scene.standings[name]
-            now = standing.allocation.parallelism
-            found[name] = {op: n for op, n in counts.items() if standing.open or n < now[op]}
+            status = self.scene.statuses[name]
+            now = status.allocation.parallelism
+            found[name] = {op: n for op, n in counts.items() if status.open or n < now[op]}
         return {name: counts for name, counts in found.items() if counts}
 
-    def undone(self, step: Step, left: Mapping[str, Counts]) -> None:
+    def undone(self, step: SearchStep, left: Mapping[str, Counts]) -> None:
         """What was not done after so long is told, once, and not asked for any more."""
         if step.told:
             return
         step.told = True
-        self.teller.tell(
+        self.log.add(
             None,
-            tell.NOT_CARRIED_OUT,
-            f"The {step.kind.title()} of {tell.some(left)} was not carried out, or only in part.",
+            messages.NOT_CARRIED_OUT,
+            f"The {step.kind.title()} of {messages.some(left)} was not carried out, or only in part.",
             {"asked_s": step.at_s, "jobs": len(left)},
             step.ids,
         )
 
     def within(self, job: str, counts: Counts) -> Counts:
         """Bounds and what is fixed may have changed since."""
-        standing = self.scene.standings[job]
+        status = self.scene.statuses[job]
         return {
-            name: standing.spans[name].clip(count) if name in standing.spans else count
+            name: status.spans[name].clip(count) if name in status.spans else count
             for name, count in counts.items()
-            if name in standing.allocation.parallelism and name not in standing.fixed
+            if name in status.allocation.parallelism and name not in status.fixed
         }
 
     def record(self) -> None:
         utilities = self.utilities()
         short = {n: u for n, u in utilities.items() if u < self.view.jobs[n].max_utility}
-        without = sorted(set(self.scene.standings) - set(utilities))
+        without = sorted(set(self.scene.statuses) - set(utilities))
         goal = self.view.goal(utilities, self.parameters)
-        now = Place(goal, self.now_s, short=short, without=without)
+        now = Configuration(goal, self.now_s, short=short, without=without)
         self.memory.record(now, self.parameters.history)
 
-    def beside(self, place: Place) -> tuple[float, float]:
+    def beside(self, place: Configuration) -> tuple[float, float]:
         """What a configuration was worth and what that of now is, by the jobs that count in both."""
         without, jobs = set(place.without), self.view.jobs
         return self.then_and_now(
@@ -262,10 +264,10 @@ class Steps:
         before, after = ({name: one[name] for name in common} for one in (then, now))
         return self.view.goal(before, self.parameters), self.view.goal(after, self.parameters)
 
-    def best(self) -> Place | None:
+    def best(self) -> Configuration | None:
         """The configuration that was worth the most more than that of now, the latest of several."""
 
-        def gain(place: Place) -> tuple[float, float]:
+        def gain(place: Configuration) -> tuple[float, float]:
             was, now = self.beside(place)
             return was - now, place.at_s
 

@@ -17,9 +17,9 @@ from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
 from trilithon.model.utility import UTILITIES, Sense
-from trilithon.policies.henge.congestion import Congestion, Crowd, congestion, crowd
+from trilithon.policies.henge.congestion import ClusterCongestion, Congestion, congestion, crowd
 from trilithon.policies.henge.parameters import MAX_TOTAL, HengeParameters
-from trilithon.policies.scene import Scene, Standing
+from trilithon.policies.scene import JobStatus, Scene
 
 Utility = Mapping[str, float]
 # Chosen: utility is steady when so many parts of a window in a row show the same.
@@ -27,14 +27,14 @@ STEADY_PARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class JobView:
     """One job in a round.
 
     `utility` is None while it cannot be told: because numbers are missing (`blind`), or because the
     job has nothing to do. A job that lets records wait and writes nothing has a utility of 0.
     """
 
-    standing: Standing
+    status: JobStatus
     intent: Intent
     utility: float | None
     values: Mapping[str, float | None]
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def id(self) -> str:
-        return self.standing.job
+        return self.status.job
 
     @property
     def max_utility(self) -> float:
@@ -73,9 +73,9 @@ class View:
     """The round: every job that has thresholds, in the order of names."""
 
     window: Window
-    jobs: Mapping[str, Seen]
+    jobs: Mapping[str, JobView]
     congestion: Congestion
-    crowd: Crowd
+    crowd: ClusterCongestion
 
     def utilities(self, among: Iterable[str]) -> dict[str, float]:
         """Those of the named jobs that are known, in the order of names."""
@@ -126,8 +126,8 @@ def view(scene: Scene, parameters: HengeParameters, since_s: float | None = None
     return View(
         window=window,
         jobs={
-            name: columns.at(scene.standings[name], job)
-            for name in sorted(scene.standings)
+            name: columns.at(scene.statuses[name], job)
+            for name in sorted(scene.statuses)
             if (job := window.jobs.get(name)) is not None and job.intent.thresholds
         },
         congestion=busy,
@@ -151,12 +151,12 @@ def unseen(scene: Scene) -> frozenset[str]:
     """The jobs of which an operator has no numbers between the last two snapshots, or none at all."""
     window = Series(scene.series.snapshots[-2:]).window()
     if window is None:
-        return frozenset(scene.standings)
+        return frozenset(scene.statuses)
     layout = window.layout
     operators = layout.operator_nodes
     missing = np.isnan(capacity(window)[operators])
     blind = {layout.jobs[row] for row in layout.node_job[operators[missing]]}
-    return frozenset(scene.standings) - (set(layout.jobs) - blind)
+    return frozenset(scene.statuses) - (set(layout.jobs) - blind)
 
 
 def steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParameters) -> bool:
@@ -248,13 +248,13 @@ class _Columns:
             load_per_s=arrived / window.span_s,
         )
 
-    def at(self, standing: Standing, job: Job) -> Seen:
-        row = self.rows.get(standing.job)
+    def at(self, status: JobStatus, job: Job) -> JobView:
+        row = self.rows.get(status.job)
         if row is None:
-            return Seen(standing, job.intent, None, {}, blind=True, load_per_s=None)
+            return JobView(status, job.intent, None, {}, blind=True, load_per_s=None)
         blind = bool(self.blind[row])
-        return Seen(
-            standing,
+        return JobView(
+            status,
             job.intent,
             None if blind else _known(self.utility[row]),
             {one.key: _known(self.outcome.values[one.key][row]) for one in job.intent.thresholds},

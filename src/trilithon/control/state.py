@@ -7,7 +7,7 @@ from functools import cached_property
 from trilithon.contract import wire
 from trilithon.control.changes import running_form
 from trilithon.control.journal import Journal
-from trilithon.control.rows import SpecRow, Stand, Wish, spec_of
+from trilithon.control.rows import DesiredState, SpecRow, SpecStatus, spec_of
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability
 from trilithon.model.job import Job
@@ -24,7 +24,7 @@ class Version:
     job: Job
     checkpoint: str
     accepted_s: float
-    standing: Stand
+    standing: SpecStatus
 
     @cached_property
     def form(self) -> Job:
@@ -46,7 +46,7 @@ class Version:
 
 
 @dataclass
-class Held:
+class JobRecord:
     """A job that was accepted.
 
     `wanted` is what the engine is to have, `accepted` what it is known to have. They differ while an
@@ -55,7 +55,7 @@ class Held:
 
     version: Version
     last_spec: int
-    wish: Wish
+    wish: DesiredState
     mode: Mode
     accepted_s: float
     wanted: Allocation
@@ -94,19 +94,19 @@ class Held:
 
 
 @dataclass
-class Books:
+class ControllerState:
     """All jobs by name, the last round, and what the policy remembers."""
 
-    jobs: dict[str, Held] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
     round: int = 0
     policy: str = ""
     state: State = field(default_factory=dict)
 
 
-def load(journal: Journal) -> Books:
+def load(journal: Journal) -> ControllerState:
     """The present, from the journal."""
     db = journal.database
-    books = Books()
+    books = ControllerState()
     if (last := db.one("SELECT * FROM round")) is not None:
         books.round, books.policy = last["number"], last["policy"]
         books.state = json.loads(last["state"])
@@ -114,11 +114,11 @@ def load(journal: Journal) -> Books:
     for row in db.all("SELECT * FROM cost"):
         costs.setdefault(row["job"], {})[Ability(row["ability"])] = (row["gap_s"], row["times"])
     for row in db.all("SELECT * FROM job WHERE gone_s IS NULL ORDER BY accepted_s, id"):
-        held = _held(journal, row["id"])
-        held.wish, held.mode = Wish(row["wish"]), Mode(row["mode"])
-        held.accepted_s, held.changed_s = row["accepted_s"], row["changed_s"]
-        held.gap_s = costs.get(row["id"], {})
-        books.jobs[row["id"]] = held
+        record = _record_of(journal, row["id"])
+        record.wish, record.mode = DesiredState(row["wish"]), Mode(row["mode"])
+        record.accepted_s, record.changed_s = row["accepted_s"], row["changed_s"]
+        record.gap_s = costs.get(row["id"], {})
+        books.jobs[row["id"]] = record
     return books
 
 
@@ -151,7 +151,7 @@ def last_numbers(journal: Journal, job: str) -> tuple[int, int]:
     return int((spec and spec["n"]) or 0), int((allocation and allocation["n"]) or 0)
 
 
-def _held(journal: Journal, job: str) -> Held:
+def _record_of(journal: Journal, job: str) -> JobRecord:
     row = journal.database.one(
         "SELECT * FROM spec WHERE job = ? AND standing IN ('wanted', 'good') "
         "ORDER BY generation DESC LIMIT 1",
@@ -161,10 +161,10 @@ def _held(journal: Journal, job: str) -> Held:
     version = Version.of(spec_of(row))
     wanted = last_allocation(journal, job, version.generation) or _before(journal, version.job)
     last_spec, last_generation = last_numbers(journal, job)
-    return Held(
+    return JobRecord(
         version=version,
         last_spec=last_spec,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         mode=Mode.AUTO,
         accepted_s=version.accepted_s,
         wanted=wanted,
@@ -195,4 +195,4 @@ def _was_accepted(journal: Journal, allocation: Allocation) -> bool:
         "SELECT standing FROM allocation WHERE job = ? AND generation = ?",
         allocation.job, allocation.generation,
     )  # fmt: skip
-    return found is not None and found["standing"] == Stand.ACCEPTED
+    return found is not None and found["standing"] == SpecStatus.ACCEPTED

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome
-from trilithon.control.desk import Desk
+from trilithon.control.commands import JobCommands
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
@@ -113,10 +113,10 @@ class Controlled:
     def round(self) -> Sequence[Acted]:
         if self._controller.rules.mode is Mode.OFF and self._engine.now_s >= self._acts_from_s:
             # Those that come later begin so, too.
-            desk = Desk(self._controller)
-            for name, held in self._controller.books.jobs.items():
-                if held.mode is Mode.OFF:
-                    desk.mode(name, Mode.AUTO)
+            commands = JobCommands(self._controller)
+            for name, record in self._controller.books.jobs.items():
+                if record.mode is Mode.OFF:
+                    commands.mode(name, Mode.AUTO)
         done = self._controller.round()
         return list(self._acted(done.rulings, iter(done.outcomes)))
 

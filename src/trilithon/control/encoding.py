@@ -10,7 +10,7 @@ from trilithon.contract import wire
 from trilithon.model.action import Action, Reallocate
 from trilithon.model.capability import Ability
 from trilithon.policies.policy import Decision, Expectation
-from trilithon.policies.scene import Cluster, Mode, Span, Standing
+from trilithon.policies.scene import Cluster, JobStatus, Mode, Span
 
 
 def text(data: Any) -> str:
@@ -65,26 +65,27 @@ def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def standing_to_json(standing: Standing) -> dict[str, Any]:
+def status_to_json(status: JobStatus) -> dict[str, Any]:
     return {
-        "job": standing.job,
-        "tenant": standing.tenant,
-        "allocation": wire.allocation_to_json(standing.allocation),
-        "accepted_s": standing.accepted_s,
-        "changed_s": standing.changed_s,
-        "mode": standing.mode.value,
-        "in_flight": standing.in_flight,
-        "held": standing.held,
-        "gap_s": {ability.value: gap_s for ability, gap_s in standing.gap_s.items()},
-        "fixed": sorted(standing.fixed),
-        "spans": {name: [span.min, span.max] for name, span in standing.spans.items()},
+        "job": status.job,
+        "tenant": status.tenant,
+        "allocation": wire.allocation_to_json(status.allocation),
+        "accepted_s": status.accepted_s,
+        "changed_s": status.changed_s,
+        "mode": status.mode.value,
+        "in_flight": status.in_flight,
+        "held": status.hold_reason,
+        "gap_s": {ability.value: gap_s for ability, gap_s in status.gap_s.items()},
+        "fixed": sorted(status.fixed),
+        "spans": {name: [span.min, span.max] for name, span in status.spans.items()},
     }
 
 
-def standing_from_json(data: Mapping[str, Any]) -> Standing:
-    return Standing(
+def status_from_json(data: Mapping[str, Any]) -> JobStatus:
+    return JobStatus(
         **{
-            **data,
+            **{key: value for key, value in data.items() if key != "held"},
+            "hold_reason": data["held"],
             "allocation": wire.allocation_from_json(data["allocation"]),
             "mode": Mode(data["mode"]),
             "gap_s": {Ability(name): gap_s for name, gap_s in data["gap_s"].items()},

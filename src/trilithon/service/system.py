@@ -26,7 +26,7 @@ ALL = 1_000_000
 
 
 @dataclass
-class Whole:
+class RunningSystem:
     """A system that runs. `figures` are those of the last look."""
 
     daemon: Daemon
@@ -44,9 +44,9 @@ class Whole:
 
 
 @contextmanager
-def whole(
+def running_system(
     setup: Setup, jobs: Sequence[Job], rules: Rules, folder: Path, tell: Callable[[str], None]
-) -> Iterator[Whole]:
+) -> Iterator[RunningSystem]:
     """The jobs under a controller with these rules, all of them running."""
     with ExitStack() as ending:
         spark = ending.enter_context(application(setup, jobs, tell))
@@ -57,17 +57,19 @@ def whole(
             ending.callback(one.close)
         running = ending.enter_context(daemon(engine, rules, folder / "daemon"))
         for job in jobs:
-            running.desk.apply(job)
+            running.commands.apply(job)
         running.wake()
         tell(f"starting {len(jobs)} jobs")
         _await(running, other, jobs)
-        yield Whole(running, other, spark.kafka.servers, Watcher(other))
+        yield RunningSystem(running, other, spark.kafka.servers, Watcher(other))
 
 
 def _await(running: Daemon, engine: Engine, jobs: Sequence[Job]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while set(engine.jobs()) != {job.id for job in jobs}:
-        problems = [held.problem for held in running.controller.books.jobs.values() if held.problem]
+        problems = [
+            record.problem for record in running.controller.books.jobs.values() if record.problem
+        ]
         if problems or time.monotonic() > deadline:
             raise SparkNotStarted(f"The jobs do not all start. {' '.join(problems)}".strip())
         time.sleep(0.2)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from trilithon import folders
-from trilithon.control.forms import cluster_to_json, decision_to_json, standing_to_json, text
+from trilithon.control.encoding import cluster_to_json, decision_to_json, status_to_json, text
 from trilithon.policies.policy import Policy, State, Verdict
 from trilithon.policies.scene import Scene
 from trilithon.recording import parquet
@@ -24,7 +24,7 @@ def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) 
         "state": state,
         "snapshots": len(scene.series),
         "limit_s": scene.series.limit_s,
-        "standings": [standing_to_json(standing) for standing in scene.standings.values()],
+        "standings": [status_to_json(standing) for standing in scene.statuses.values()],
         "cluster": cluster_to_json(scene.cluster),
         "decisions": [decision_to_json(decision) for decision in verdict.decisions],
         "next_round_s": verdict.next_round_s,

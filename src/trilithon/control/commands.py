@@ -5,11 +5,11 @@ Everything is written down and answered at once; the next round brings it about.
 
 from dataclasses import dataclass, replace
 
-from trilithon.control.books import Books, Held, Version, last_numbers
 from trilithon.control.changes import Impact, Plan, compare, running_form
 from trilithon.control.journal import Journal
 from trilithon.control.loop import Controller
-from trilithon.control.rows import SpecRow, Stand, Wish
+from trilithon.control.rows import DesiredState, SpecRow, SpecStatus
+from trilithon.control.state import ControllerState, JobRecord, Version, last_numbers
 from trilithon.errors import JobEnding, NeedsNewCheckpoint, NotFound
 from trilithon.model.allocation import carried_over, initial
 from trilithon.model.job import Job
@@ -18,7 +18,7 @@ from trilithon.recording.snapshots import job_from_json, job_to_json
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class Acceptance:
     """What came of handing in a job: which generation it is now, and what that means."""
 
     job: str
@@ -27,12 +27,12 @@ class Accepted:
     told: str
 
 
-class Desk:
+class JobCommands:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     @property
-    def _books(self) -> Books:
+    def _books(self) -> ControllerState:
         return self._controller.books
 
     @property
@@ -41,101 +41,101 @@ class Desk:
 
     def plan(self, job: Job) -> Plan:
         """What handing in this version would do, without doing it."""
-        held = self._books.jobs.get(job.id)
-        if held is None or held.wish is Wish.DELETE:
+        record = self._books.jobs.get(job.id)
+        if record is None or record.wish is DesiredState.DELETE:
             return Plan(())
-        return compare(held.job, job_from_json(job_to_json(job)))
+        return compare(record.job, job_from_json(job_to_json(job)))
 
-    def apply(self, job: Job, mode: Mode | None = None, *, anew: bool = False) -> Accepted:
+    def apply(self, job: Job, mode: Mode | None = None, *, anew: bool = False) -> Acceptance:
         """Accepts a job, or a new version of one. One that cannot go on from the checkpoint of the
         version before is refused unless that is what its owner wants.
         """
         # What is kept is what the journal gives back, so that both are the same to the last digit.
         job = job_from_json(job_to_json(job))
         with self._controller.lock:
-            held = self._books.jobs.get(job.id)
-            if held is None:
+            record = self._books.jobs.get(job.id)
+            if record is None:
                 return self._first(job, mode or self._controller.rules.mode)
-            if held.wish is Wish.DELETE:
+            if record.wish is DesiredState.DELETE:
                 raise JobEnding(f"{job.id} is about to end.", "Hand it in again when it is gone.")
-            plan = compare(held.job, job)
+            plan = compare(record.job, job)
             if plan.impact is Impact.NONE:
-                if mode is not None and mode is not held.mode:
+                if mode is not None and mode is not record.mode:
                     self.mode(job.id, mode)
-                return Accepted(job.id, held.version.generation, plan, str(plan))
+                return Acceptance(job.id, record.version.generation, plan, str(plan))
             if plan.impact is Impact.ANEW and not anew:
                 raise NeedsNewCheckpoint(
                     f"This version of {job.id} cannot go on from its checkpoint. {plan}",
                     "If that is meant, say so: --anew.",
                 )
-            return self._next(held, job, plan, mode)
+            return self._next(record, job, plan, mode)
 
-    def _first(self, job: Job, mode: Mode) -> Accepted:
+    def _first(self, job: Job, mode: Mode) -> Acceptance:
         now_s = self._controller.clock.now_s()
         spec, generation = last_numbers(self._journal, job.id)
-        version = Version(spec + 1, job, f"g{spec + 1}" if spec else "", now_s, Stand.WANTED)
+        version = Version(spec + 1, job, f"g{spec + 1}" if spec else "", now_s, SpecStatus.WANTED)
         wanted = replace(initial(job), generation=generation + 1)
         told = "It is new and will be started."
         self._journal.accept(job, _row(version), wanted, mode, now_s, told)
-        self._books.jobs[job.id] = Held(
+        self._books.jobs[job.id] = JobRecord(
             version=version,
             last_spec=version.generation,
-            wish=Wish.RUN,
+            wish=DesiredState.RUN,
             mode=mode,
             accepted_s=now_s,
             wanted=wanted,
             last_generation=wanted.generation,
         )
-        return Accepted(job.id, version.generation, Plan(()), told)
+        return Acceptance(job.id, version.generation, Plan(()), told)
 
-    def _next(self, held: Held, job: Job, plan: Plan, mode: Mode | None) -> Accepted:
+    def _next(self, record: JobRecord, job: Job, plan: Plan, mode: Mode | None) -> Acceptance:
         now_s = self._controller.clock.now_s()
-        before = held.version
-        generation = held.last_spec + 1
+        before = record.version
+        generation = record.last_spec + 1
         version = Version(
             generation,
             job,
             f"g{generation}" if plan.impact is Impact.ANEW else before.checkpoint,
             now_s,
-            before.standing if plan.impact is Impact.LIVE else Stand.WANTED,
+            before.standing if plan.impact is Impact.LIVE else SpecStatus.WANTED,
         )
-        wanted = replace(carried_over(held.wanted, job), generation=held.next_generation())
-        self._journal.accept(job, _row(version), wanted, mode or held.mode, now_s, str(plan))
-        held.version, held.last_spec, held.wanted = version, generation, wanted
-        held.mode, held.wish = mode or held.mode, Wish.RUN
-        held.healthy_since_s, held.tries, held.try_at_s = None, 0, 0.0
+        wanted = replace(carried_over(record.wanted, job), generation=record.next_generation())
+        self._journal.accept(job, _row(version), wanted, mode or record.mode, now_s, str(plan))
+        record.version, record.last_spec, record.wanted = version, generation, wanted
+        record.mode, record.wish = mode or record.mode, DesiredState.RUN
+        record.healthy_since_s, record.tries, record.try_at_s = None, 0, 0.0
         if running_form(before.job) != version.form:
-            held.accepted = held.started_s = None
-        return Accepted(job.id, generation, plan, str(plan))
+            record.accepted = record.started_s = None
+        return Acceptance(job.id, generation, plan, str(plan))
 
     def delete(self, job: str) -> None:
-        self._wish(job, Wish.DELETE)
+        self._wish(job, DesiredState.DELETE)
 
     def pause(self, job: str) -> None:
         """The job is ended and its checkpoint kept."""
-        self._wish(job, Wish.PAUSE)
+        self._wish(job, DesiredState.PAUSE)
 
     def resume(self, job: str) -> None:
         """A job that pauses goes on from where it was."""
-        self._wish(job, Wish.RUN)
+        self._wish(job, DesiredState.RUN)
 
-    def _wish(self, job: str, wish: Wish) -> None:
+    def _wish(self, job: str, wish: DesiredState) -> None:
         with self._controller.lock:
-            held = self.held(job)
-            if held.wish is Wish.DELETE and wish is not Wish.DELETE:
+            record = self.record(job)
+            if record.wish is DesiredState.DELETE and wish is not DesiredState.DELETE:
                 raise JobEnding(f"{job} is about to end.", "Hand it in again when it is gone.")
-            if held.wish is not wish:
+            if record.wish is not wish:
                 self._journal.wish(job, wish, self._controller.clock.now_s())
-                held.wish, held.tries, held.try_at_s = wish, 0, 0.0
+                record.wish, record.tries, record.try_at_s = wish, 0, 0.0
 
     def mode(self, job: str, mode: Mode) -> None:
         with self._controller.lock:
-            held = self.held(job)
-            if held.mode is not mode:
+            record = self.record(job)
+            if record.mode is not mode:
                 self._journal.mode(job, mode, self._controller.clock.now_s())
-                held.mode = mode
+                record.mode = mode
 
-    def held(self, job: str) -> Held:
+    def record(self, job: str) -> JobRecord:
         if (found := self._books.jobs.get(job)) is None:
             raise NotFound(
                 f"There is no job {job!r}.", f"There are: {', '.join(self._books.jobs) or 'none'}."

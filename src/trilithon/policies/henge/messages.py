@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from trilithon.model.action import Reallocate
-from trilithon.policies.henge.shares import Gift
-from trilithon.policies.henge.view import Seen
+from trilithon.policies.henge.shares import InstanceGrant
+from trilithon.policies.henge.view import JobView
 from trilithon.policies.policy import Decision, Expectation, decision_id
 from trilithon.policies.scene import Scene
 
@@ -39,7 +39,7 @@ REASONS: Final[dict[str, str]] = {
 }
 
 
-class Teller:
+class DecisionLog:
     """Collects the decisions of a round and gives each an id of its own."""
 
     def __init__(self, scene: Scene) -> None:
@@ -47,7 +47,7 @@ class Teller:
         self.decisions: list[Decision] = []
         self._told: dict[str | None, int] = {}
 
-    def tell(
+    def add(
         self,
         job: str | None,
         reason: str,
@@ -63,7 +63,7 @@ class Teller:
         id_ = decision_id(self.scene, job, ordinal)
         actions: tuple[Reallocate, ...] = ()
         if job is not None and counts:
-            actions = (Reallocate(self.scene.standings[job].allocation.rescaled(counts)),)
+            actions = (Reallocate(self.scene.statuses[job].allocation.rescaled(counts)),)
         known = tuple(dict.fromkeys(cause for cause in causes if cause is not None))
         self.decisions.append(
             Decision(id_, job, actions, reason, sentence, dict(numbers), known, expects)
@@ -71,14 +71,14 @@ class Teller:
         return id_
 
 
-def missed(seen: Seen) -> str:
+def missed(seen: JobView) -> str:
     """`p95 latency ≤ 60 ms is missed with 71.2`."""
     threshold, value = seen.worst()
     with_ = "nothing measured" if value is None else f"{value:.4g}"
     return f"{threshold} is missed with {with_}"
 
 
-def changes(gift: Gift) -> str:
+def changes(gift: InstanceGrant) -> str:
     return ", ".join(
         f"{one.name} {one.instances} → {gift.counts[one.name]} (capacity {one.capacity:.2f})"
         for one in gift.operators

@@ -42,6 +42,7 @@ bench: $(READY) ## run the benchmarks that need no engine
 	@$(BIN)/python -m bench.measures
 	@$(BIN)/python -m bench.sketches
 	@$(BIN)/python -m bench.reader
+	@$(BIN)/python -m bench.startup
 	@$(BIN)/python -m bench.henge
 	@$(BIN)/python -m bench.control --quick
 

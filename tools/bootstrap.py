@@ -87,7 +87,9 @@ def install(uv: Path) -> None:
         wanted = Path(folder) / "requirements.txt"
         export = ("export", "--frozen", "--quiet", "--no-emit-project", "--no-header")
         run(uv, *export, "--output-file", wanted, quiet=True)
-        where = ("--quiet", "--system-certs", "--python", PYTHON)
+        # Compiled here, once, as pip does: a program that has to compile its libraries takes a
+        # second longer to start, and where Python may not write compiled files it does so always.
+        where = ("--quiet", "--system-certs", "--compile-bytecode", "--python", PYTHON)
         environment = {**os.environ, **index()}
         run(uv, "pip", "sync", *where, "--require-hashes", wanted, env=environment)
         run(uv, "pip", "install", *where, "--no-deps", "--editable", ROOT, env=environment)

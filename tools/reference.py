@@ -6,6 +6,7 @@ from typing import Any
 
 import typer.main
 
+from trilithon.cli.lazy import LazyCommand
 from trilithon.cli.main import app
 from trilithon.control import guard
 from trilithon.control.rules import Limits
@@ -105,7 +106,8 @@ def _parameters(described: Iterable[Described]) -> str:
 
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Every command with its whole name, those of groups among them."""
-    for name, command in sorted(group.commands.items()):
+    for name, listed in sorted(group.commands.items()):
+        command = listed.loaded if isinstance(listed, LazyCommand) else listed
         if hasattr(command, "commands"):
             yield from _commands(command, f"{prefix}{name} ")
         else:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import positive, senses, utilities, values
 from trilithon.errors import InvalidIntent, NotFound
-from trilithon.model.utility import UTILITIES, Floats, Params, Sense, Utilities, Utility
+from trilithon.model.utility import UTILITIES, Params, Sense, Utilities, Utility, _interpolate
+from trilithon.model.utility_functions import Floats
 
 
 def worth(value: float, threshold: float, sense: Sense, utility: Utility | None = None) -> float:
@@ -20,6 +21,17 @@ def test_the_knee_follows_equations_1_and_2_of_henge() -> None:
     assert worth(200, 100, Sense.AT_MOST) == 0.5
     assert worth(400, 100, Sense.AT_MOST) == 0.25  # hyperbolic, not linear
     assert worth(60, 100, Sense.AT_MOST) == 1
+
+
+@given(
+    st.lists(st.tuples(positive, st.floats(0, 1)), min_size=2, unique_by=lambda point: point[0]),
+    positive,
+)
+def test_points_are_checked_with_the_line_that_is_drawn_later(
+    points: list[tuple[float, float]], value: float
+) -> None:
+    xs, ys = zip(*sorted(points), strict=True)
+    assert _interpolate(value, xs, ys) == np.interp(value, xs, ys)
 
 
 def test_a_latency_of_zero_is_as_good_as_it_gets() -> None:

@@ -98,7 +98,7 @@ def _parts(
 
 
 def _writable(path: Path) -> None:
-    """QuietHours of running must not end in a file that cannot be written."""
+    """Hours of running must not end in a file that cannot be written."""
     try:
         with path.open("a", encoding="utf-8"):
             pass

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from ruamel.yaml import YAML
 
 from trilithon.errors import InvalidJob, Problem, TrilithonError
 
@@ -61,6 +60,8 @@ def answer(output: Format, data: Any, draw: Callable[[Console], None]) -> None:
     if output is Format.JSON:
         sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     elif output is Format.YAML:
+        from ruamel.yaml import YAML  # noqa: PLC0415 - slow to import, and seldom asked for
+
         yaml = YAML()
         yaml.width = 100
         yaml.dump(data, sys.stdout)

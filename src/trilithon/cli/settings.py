@@ -1,4 +1,4 @@
-"""Owns settings that are passed through: `key=value` on a command line, or lines of a file."""
+"""Owns values of options: time spans, and settings as `key=value` or as lines of a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from trilithon.errors import FileUnreadable, InvalidSetting
+from trilithon.spec.durations import parse_seconds
 
 
 def read_settings(path: Path) -> dict[str, str]:
@@ -43,4 +44,15 @@ def given_numbers(texts: Sequence[str]) -> dict[str, int]:
         if not value.isdigit() or int(value) < 1:
             raise typer.BadParameter(f"{name}={value}: write NAME=NUMBER, with 1 or more.")
         found[name] = int(value)
+    return found
+
+
+def span(text: str) -> float:
+    """A span of time in an option, above 0."""
+    try:
+        found = parse_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from error
+    if found <= 0:
+        raise typer.BadParameter("it must be above 0.")
     return found

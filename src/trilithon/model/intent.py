@@ -1,12 +1,11 @@
 """Owns what a tenant asks of a job: thresholds, their utilities, a priority, and constraints."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
-
-import numpy as np
 
 from trilithon.errors import InvalidIntent
 from trilithon.model.utility import UTILITIES, Sense, Utilities, Utility
@@ -46,7 +45,7 @@ class Threshold:
         return latency_key(self.quantile) if self.metric is Metric.LATENCY else str(self.metric)
 
     def met(self, value: float | None) -> bool | None:
-        if value is None or np.isnan(value):
+        if value is None or math.isnan(value):
             return None
         return value <= self.value if self.sense is Sense.AT_MOST else value >= self.value
 
@@ -111,10 +110,12 @@ class Intent:
         """What the measured values are worth: the average over the thresholds (a hybrid SLO,
         section 8.1.1), times the maximum. None when a value is missing or nothing is asked.
         """
+        import numpy as np  # noqa: PLC0415 - whoever only reads a job does without
+
         fractions = []
         for threshold in self.thresholds:
             value = values.get(threshold.key)
-            if value is None or np.isnan(value):
+            if value is None or math.isnan(value):
                 return None
             fractions.append(
                 utilities.fraction(

@@ -11,7 +11,7 @@ from trilithon.engines.spark import broker
 from trilithon.errors import BrokerUnavailable
 
 app = typer.Typer(
-    help="A Kafka broker for one machine: for trying out, demos and tests.",
+    help="A Kafka broker for one machine: for demos and tests.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

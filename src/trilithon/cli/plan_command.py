@@ -1,14 +1,33 @@
-"""Owns what a job needs before it runs: its graph, its instances, the tasks it will hold."""
+"""Owns the command `plan`: a job's graph, its instances and the tasks that it will hold."""
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.draw import draw_graph
+from trilithon.cli.job_files import jobs_in
+from trilithon.cli.output import Format, Output, answer
 from trilithon.engines.spark.stall import below_floor, floor_ms, stall_s
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
 from trilithon.spec.durations import format_duration
+
+
+def plan_command(
+    file: Annotated[Path, typer.Argument(help="A job file.", show_default=False)],
+    output: Output = Format.TABLE,
+) -> None:
+    """Draw a job and print what it needs. That is: instances at the start, and the tasks it holds."""
+    jobs = jobs_in(file)
+
+    def draw(console: Console) -> None:
+        for job in jobs:
+            draw_plan(job, console)
+
+    plans = [plan(job) for job in jobs]
+    answer(output, plans[0] if len(plans) == 1 else plans, draw)
 
 
 def plan(job: Job) -> dict[str, Any]:

@@ -1,19 +1,15 @@
-"""Owns looking at the whole cluster: `cluster status`, and `top`, which stays on the screen."""
+"""Owns the commands on the whole cluster: `cluster status` and `cluster crunch`."""
 
-import contextlib
-import time
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli import live
-from trilithon.cli.client import Client, client
-from trilithon.cli.output import Format, Output, answer, data_console, table
+from trilithon.cli.client import client
+from trilithon.cli.output import Format, Output, answer, table
 
-app = typer.Typer(help="The cluster that the daemon looks after.", no_args_is_help=True)
+app = typer.Typer(help="The cluster that the daemon controls.", no_args_is_help=True)
 
 
 @app.command("status")
@@ -25,7 +21,7 @@ def status(output: Output = Format.TABLE) -> None:
 
 
 def _draw(found: dict[str, Any], console: Console) -> None:
-    console.print(_headline(found))
+    console.print(headline(found))
     tenants = [[t["tenant"], t["jobs"], t["slots_used"], t["quota"]] for t in found["tenants"]]
     console.print(table("tenants", ("tenant", "jobs", "slots", "quota"), tenants))
     console.print(table("abilities", ("ability", "how"), found["abilities"].items()))
@@ -76,7 +72,7 @@ def _verdict(found: dict[str, Any]) -> str:
     return f"Not all intents can be met, however the cluster is divided: {', '.join(why)}."
 
 
-def _headline(found: dict[str, Any]) -> Text:
+def headline(found: dict[str, Any]) -> Text:
     slots = "" if found["slots"] is None else f" of {found['slots']}"
     told = (
         f"{found['running']} of {found['jobs']} jobs run, {found['slots_used']}{slots} slots in use, "
@@ -84,31 +80,3 @@ def _headline(found: dict[str, Any]) -> Text:
     )
     problem = f"  {found['problem']}" if found["problem"] else ""
     return Text.assemble(told, (problem, "red"))
-
-
-def top_command(
-    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
-) -> None:
-    """Show live what jobs do and what the controller decides, until Ctrl-C."""
-    with client() as daemon:
-        if once:
-            data_console().print(_screen(daemon))
-            return
-        with contextlib.suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=True) as shown:
-            while True:
-                shown.update(_screen(daemon), refresh=True)
-                time.sleep(every)
-
-
-def _screen(daemon: Client) -> RenderableType:
-    decided = daemon.get("/decisions", limit=8)
-    lines = [
-        Text.assemble(
-            (one["time"][11:], "dim"), "  ", (one["job"] or "cluster", "bold"), "  ", one["sentences"][0]
-        )
-        for one in decided
-    ]  # fmt: skip
-    return Group(
-        _headline(daemon.get("/cluster")), Text(), live.draw(daemon.get("/figures")), Text(), *lines
-    )

@@ -1,19 +1,20 @@
-"""Owns running jobs from the command line: the host in this process, a live view on top of it."""
+"""Owns the command `run`: jobs on a host in this process, with a live view and no controller."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.live import Live
-from rich.text import Text
 
-from trilithon import folders
 from trilithon.cli import live
-from trilithon.cli.jobs import jobs_in
-from trilithon.cli.options import (
+from trilithon.cli.job_files import jobs_in
+from trilithon.cli.output import Format, Output, answer, message_console, progress
+from trilithon.cli.processes import socket_path
+from trilithon.cli.settings import span
+from trilithon.cli.spark_options import (
     MASTER,
     SLOTS,
     Executors,
@@ -22,24 +23,16 @@ from trilithon.cli.options import (
     Master,
     Slots,
     SparkSettings,
-    setup_of,
-    span,
 )
-from trilithon.cli.output import Format, Output, answer, message_console, progress
-from trilithon.contract.engine import Engine, Outcome, Reallocate, Status
+from trilithon.cli.spark_setup import setup_of
+from trilithon.contract.engine import Engine, Outcome, Status
 from trilithon.contract.watch import Watcher
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RefusedByHost, RemoteEngine
-from trilithon.errors import NotFound, TrilithonError
+from trilithon.engines.spark.application import Setup, application
+from trilithon.errors import TrilithonError
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
-
-if TYPE_CHECKING:
-    from trilithon.engines.spark.application import Setup
-
-
-def socket_path() -> Path:
-    return folders.state() / "host.sock"
 
 
 def run_command(
@@ -60,7 +53,7 @@ def run_command(
     spark_settings: SparkSettings = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run jobs on Spark and show live what they do, until Ctrl-C or the time is over."""
+    """Run jobs on Spark without a controller and show live figures. Ends on Ctrl-C or after --for."""
     jobs = [job for file in files for job in jobs_in(file)]
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
     with progress() as tell, running(setup, jobs, tell) as engine:
@@ -84,13 +77,11 @@ def _watch(watcher: Watcher, length_s: float | None) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def running(setup: "Setup", jobs: list[Job], tell: Callable[[str], None]) -> Iterator[Engine]:
+def running(setup: Setup, jobs: list[Job], tell: Callable[[str], None]) -> Iterator[Engine]:
     """These jobs on a host, and all that they need; everything is ended at the end.
 
     This process talks to the host like any other: over its socket.
     """
-    from trilithon.engines.spark.application import application  # noqa: PLC0415
-
     with application(setup, jobs, tell) as engine, contextlib.ExitStack() as ending:
         host = Host(engine, socket_path())
         ending.enter_context(host.in_background())
@@ -107,39 +98,3 @@ def running(setup: "Setup", jobs: list[Job], tell: Callable[[str], None]) -> Ite
 def _accepted(job: Job, outcome: Outcome) -> None:
     if outcome.status is not Status.DONE:
         raise RefusedByHost(outcome.code, f"{job.id} is not started. {outcome.message}")
-
-
-def rescale_command(
-    job: Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)],
-    changes: Annotated[list[str], typer.Argument(help="OPERATOR=INSTANCES …", show_default=False)],
-    socket: Annotated[Path | None, typer.Option("--socket", help="Where the host answers.")] = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Change how many instances a running job's operators have, from another terminal."""
-    wanted = dict(_change(text) for text in changes)
-    remote = RemoteEngine(socket or socket_path())
-    try:
-        found = remote.jobs()
-        names = [name for name in found if job in {name, name.partition("/")[2]}]
-        if len(names) != 1:
-            raise NotFound(f"No job {job!r} runs.", f"There are: {', '.join(found) or 'none'}.")
-        allocation = found[names[0]].allocation.rescaled(wanted)
-        outcome = remote.apply(Reallocate(allocation))
-    finally:
-        remote.close()
-    if outcome.status is not Status.DONE:
-        raise RefusedByHost(outcome.code, outcome.message)
-    data = {
-        "job": names[0],
-        "generation": allocation.generation,
-        "parallelism": dict(allocation.parallelism),
-    }
-    line = ", ".join(f"{name} ×{count}" for name, count in allocation.parallelism.items())
-    answer(output, data, lambda console: console.print(Text(f"{names[0]}: {line}"), soft_wrap=True))
-
-
-def _change(text: str) -> tuple[str, int]:
-    operator, _, count = text.partition("=")
-    if not count.isdigit() or int(count) < 1:
-        raise typer.BadParameter(f"{text!r}: write OPERATOR=INSTANCES, with 1 or more.")
-    return operator, int(count)

@@ -1,19 +1,20 @@
-"""Owns the daemon's command: it finds the engine's host or starts one, serves the API, and ends cleanly."""
+"""Owns the command `serve`: it attaches to the engine host or starts one, and serves the API."""
 
 import contextlib
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
+import uvicorn
 
 from trilithon import folders
-from trilithon.cli.options import (
+from trilithon.cli.output import progress
+from trilithon.cli.processes import on_signals, socket_path
+from trilithon.cli.settings import given_settings, read_settings
+from trilithon.cli.spark_options import (
     MASTER,
     SLOTS,
     Executors,
@@ -22,41 +23,15 @@ from trilithon.cli.options import (
     Master,
     Slots,
     SparkSettings,
-    setup_of,
 )
-from trilithon.cli.output import progress
-from trilithon.cli.run import socket_path
-from trilithon.cli.settings import given_settings, read_settings
 from trilithon.control import failpoints
 from trilithon.control.rules import Rules
-from trilithon.engines.host import Host
 from trilithon.errors import HostUnreachable, InvalidSetting
+from trilithon.service.api import api
 from trilithon.service.daemon import calm_collector, daemon, publish, withdraw
 from trilithon.service.keeper import HostKeeper
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.spec.yaml_reader import read_yaml_file
-
-
-def host_command(
-    master: Master = MASTER,
-    kafka: Kafka = None,
-    kafka_settings: KafkaSettings = None,
-    slots: Slots = SLOTS,
-    executors: Executors = None,
-    spark_settings: SparkSettings = None,
-) -> None:
-    """Run Spark and its jobs for a daemon, which may come and go; ends on SIGTERM or Ctrl-C."""
-    # Spark is slow to import, and most commands do without.
-    from trilithon.engines.spark.application import TopicsFirst, application  # noqa: PLC0415
-
-    setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
-    with progress() as tell, application(setup, (), tell) as engine:
-        host = Host(engine if kafka is not None else TopicsFirst(engine), socket_path())
-        _on_signals(host.close)
-        tell(f"answers at {host.path}")
-        host.serve()
-        # The engine is closed by whoever ended the host; it must not be left half way.
-        host.close()
 
 
 def serve_command(
@@ -80,12 +55,7 @@ def serve_command(
         bool, typer.Option("--with-jobs", help="At the end, end the host and the jobs as well.")
     ] = False,
 ) -> None:
-    """Look after jobs: observe, decide, act, explain. Ends on SIGTERM or Ctrl-C; the jobs go on."""
-    # A web server is slow to import, and most commands do without.
-    import uvicorn  # noqa: PLC0415
-
-    from trilithon.service.api import api  # noqa: PLC0415
-
+    """Control jobs: observe, decide, act, explain. Ends on SIGTERM or Ctrl-C; the jobs go on."""
     rules = Rules() if rules_file is None else Rules.of(read_yaml_file(rules_file).data)
     failpoints.arm_from_environment()
     folder = folders.state() / "daemon"
@@ -107,7 +77,7 @@ def serve_command(
             server = uvicorn.Server(config)
             # uvicorn raises a signal again after it has ended by it; here a signal is a normal end.
             server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
-            _on_signals(lambda: setattr(server, "should_exit", True))
+            on_signals(lambda: setattr(server, "should_exit", True))
             server.run(sockets=[listening])
         finally:
             withdraw(folder)
@@ -147,14 +117,6 @@ def _host(
     for setting in spark_settings or ():
         command += ["--set", setting]
     return command
-
-
-def _on_signals(end: Callable[[], None]) -> None:
-    def handle(_: int, __: FrameType | None) -> None:
-        threading.Thread(target=end, daemon=True).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)
 
 
 def _listen(port: int) -> socket.socket:

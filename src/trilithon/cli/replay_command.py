@@ -1,20 +1,16 @@
-"""Owns telling why: `explain` from a daemon or its journal, and `replay` of a recording."""
+"""Owns the command `replay`: what a policy decides on a recording, offline."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.client import client
-from trilithon.cli.job import one_of, resolve
 from trilithon.cli.output import Format, Output, answer
 from trilithon.control.encoding import decision_to_json
-from trilithon.control.explain import clock, explain
-from trilithon.control.journal import Journal
+from trilithon.control.explain import clock
 from trilithon.control.replay import Replayed, replay
-from trilithon.errors import FileUnreadable
 from trilithon.policies.registry import POLICIES, policy
 
 Parameter = Annotated[
@@ -22,46 +18,8 @@ Parameter = Annotated[
 ]
 
 
-def explain_command(
-    job: Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)],
-    journal: Annotated[
-        Path | None, typer.Option("--journal", help="Read this journal; no daemon is needed.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Of the latest decisions, so many.")] = 10,
-    output: Output = Format.TABLE,
-) -> None:
-    """Tell in sentences what was decided about a job, why, and what came of it."""
-    if journal is None:
-        with client() as daemon:
-            name = job if "/" in job else resolve(daemon, job)
-            found = daemon.get(f"/jobs/{name}/explanation", limit=limit)
-    else:
-        found = _from_journal(journal, job, limit)
-
-    def draw(console: Console) -> None:
-        if not found:
-            console.print("Nothing was decided about it.")
-        for one in found:
-            first, *rest = one["sentences"]
-            console.print(Text.assemble((one["time"], "bold"), "  ", first), soft_wrap=True)
-            for sentence in rest:
-                console.print(Text(f"    {sentence}"), soft_wrap=True)
-
-    answer(output, found, draw)
-
-
-def _from_journal(path: Path, job: str, limit: int) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise FileUnreadable(f"{path} cannot be read: no such file.", "Check the name.")
-    journal = Journal(path)
-    try:
-        return explain(journal, job if "/" in job else one_of(journal.jobs(), job), limit)
-    finally:
-        journal.close()
-
-
 def parameters(given: list[str] | None) -> dict[str, float | str]:
-    """Parameters of a policy from the command line: whole numbers stay whole, and what is no number is a word."""
+    """Parameters of a policy from the command line: an integer, a number, or else a word."""
     found: dict[str, float | str] = {}
     for one in given or []:
         name, there, value = one.partition("=")
@@ -88,7 +46,7 @@ def replay_command(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Decide again, offline, what a policy decides on a recording: the same bytes every time."""
+    """Replay a policy on a recording: the same bytes every time."""
     rounds = list(replay(recording, policy(policy_name, parameters(parameter)), seed))
     data = [
         {"round": one.round, "time_s": one.time_s, "same_as_recorded": one.same,

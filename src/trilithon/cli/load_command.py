@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trilithon.cli.options import span
 from trilithon.cli.output import Format, Output, answer, number, progress, table
-from trilithon.cli.settings import read_settings
+from trilithon.cli.settings import read_settings, span
 from trilithon.engines.spark import broker
 from trilithon.errors import BrokerUnavailable, InvalidLoad
 from trilithon.workloads import shapes, trace
@@ -101,7 +100,7 @@ def load_command(
     seed: Annotated[int, typer.Option("--seed", help="Of the users' order.", min=0)] = 0,
     output: Output = Format.TABLE,
 ) -> None:
-    """Generate load: timestamped JSON records, as many per second as a shape wants."""
+    """Generate load: timestamped JSON records at a given rate."""
     wanted = _shape(shape, rate, peak, period_s, trace_name)
     address = _address(kafka)
     settings = {} if kafka_settings is None else read_settings(kafka_settings)

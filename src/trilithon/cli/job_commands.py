@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.client import Client, client
-from trilithon.cli.jobs import jobs_in
+from trilithon.cli.job_files import jobs_in
 from trilithon.cli.output import Format, Output, answer, message_console, table
 from trilithon.errors import NotFound
 from trilithon.policies.scene import Mode

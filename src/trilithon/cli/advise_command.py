@@ -1,0 +1,53 @@
+"""Owns the command `advise`: the measures of a recording, or what a policy would decide at its end."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from trilithon.cli.advice import advice, draw_advice
+from trilithon.cli.output import Format, Output, answer
+from trilithon.control.encoding import decision_to_json
+from trilithon.control.replay import replay
+from trilithon.errors import InvalidRecording
+from trilithon.policies.registry import policy as known_policy
+from trilithon.recording.files import load_recording
+
+
+def advise_command(
+    recording: Annotated[Path, typer.Argument(help="Parquet or JSON.", show_default=False)],
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="What this policy would do, and why.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print every measure of a recorded snapshot or series."""
+    if policy is not None:
+        _advise_by(recording, policy, output)
+        return
+    series = load_recording(recording)
+    if series.window() is None:
+        raise InvalidRecording(
+            f"{recording} holds one snapshot without `since_s`: its counters have no start time.",
+            "Add `since_s` to it, or give a series.",
+        )
+    data = advice(series)
+    answer(output, data, lambda console: draw_advice(data, console))
+
+
+def _advise_by(recording: Path, name: str, output: Format) -> None:
+    """What a policy would decide at the end of a recording."""
+    *_, last = replay(recording, known_policy(name, {}))
+    data = [decision_to_json(decision) for decision in last.decisions]
+
+    def draw(console: Console) -> None:
+        if not data:
+            console.print(f"{name} would change nothing.")
+        for decision in data:
+            where = decision["job"] or "cluster"
+            line = f"{where}  {decision['reason']}  {decision['sentence']}"
+            console.print(Text(line), soft_wrap=True)
+
+    answer(output, data, draw)

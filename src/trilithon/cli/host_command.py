@@ -1,0 +1,36 @@
+"""Owns the command `host`: the engine host in a process of its own."""
+
+from trilithon.cli.output import progress
+from trilithon.cli.processes import on_signals, socket_path
+from trilithon.cli.spark_options import (
+    MASTER,
+    SLOTS,
+    Executors,
+    Kafka,
+    KafkaSettings,
+    Master,
+    Slots,
+    SparkSettings,
+)
+from trilithon.cli.spark_setup import setup_of
+from trilithon.engines.host import Host
+from trilithon.engines.spark.application import TopicsFirst, application
+
+
+def host_command(
+    master: Master = MASTER,
+    kafka: Kafka = None,
+    kafka_settings: KafkaSettings = None,
+    slots: Slots = SLOTS,
+    executors: Executors = None,
+    spark_settings: SparkSettings = None,
+) -> None:
+    """Run the engine host: Spark and its jobs. Daemons may come and go; it ends on SIGTERM or Ctrl-C."""
+    setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
+    with progress() as tell, application(setup, (), tell) as engine:
+        host = Host(engine if kafka is not None else TopicsFirst(engine), socket_path())
+        on_signals(host.close)
+        tell(f"answers at {host.path}")
+        host.serve()
+        # The engine is closed by whoever ended the host; it must not be left half way.
+        host.close()

@@ -1,0 +1,49 @@
+"""Owns the command `rescale`: another parallelism for the operators of a running job."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from trilithon.cli.output import Format, Output, answer
+from trilithon.cli.processes import socket_path
+from trilithon.contract.engine import Reallocate, Status
+from trilithon.engines.remote import RefusedByHost, RemoteEngine
+from trilithon.errors import NotFound
+
+
+def rescale_command(
+    job: Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)],
+    changes: Annotated[list[str], typer.Argument(help="OPERATOR=INSTANCES …", show_default=False)],
+    socket: Annotated[Path | None, typer.Option("--socket", help="Where the host answers.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Change the parallelism of a running job's operators. The job runs in another terminal."""
+    wanted = dict(_change(text) for text in changes)
+    remote = RemoteEngine(socket or socket_path())
+    try:
+        found = remote.jobs()
+        names = [name for name in found if job in {name, name.partition("/")[2]}]
+        if len(names) != 1:
+            raise NotFound(f"No job {job!r} runs.", f"There are: {', '.join(found) or 'none'}.")
+        allocation = found[names[0]].allocation.rescaled(wanted)
+        outcome = remote.apply(Reallocate(allocation))
+    finally:
+        remote.close()
+    if outcome.status is not Status.DONE:
+        raise RefusedByHost(outcome.code, outcome.message)
+    data = {
+        "job": names[0],
+        "generation": allocation.generation,
+        "parallelism": dict(allocation.parallelism),
+    }
+    line = ", ".join(f"{name} ×{count}" for name, count in allocation.parallelism.items())
+    answer(output, data, lambda console: console.print(Text(f"{names[0]}: {line}"), soft_wrap=True))
+
+
+def _change(text: str) -> tuple[str, int]:
+    operator, _, count = text.partition("=")
+    if not count.isdigit() or int(count) < 1:
+        raise typer.BadParameter(f"{text!r}: write OPERATOR=INSTANCES, with 1 or more.")
+    return operator, int(count)

@@ -1,0 +1,29 @@
+"""Owns the options of the commands that start Spark: its master, its Kafka, its slots."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+MASTER = "local[64]"
+SLOTS = 32
+
+Master = Annotated[str, typer.Option("--master", help="Spark's master, if Spark is started.")]
+Kafka = Annotated[
+    str | None, typer.Option("--kafka", help="host:port of a Kafka; without it, the embedded one.")
+]
+KafkaSettings = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-settings",
+        help="A file of key=value lines for Kafka's Java client, as for security.",
+    ),
+]
+Slots = Annotated[int, typer.Option("--slots", help="Instances that may run at once.", min=1)]
+Executors = Annotated[
+    int | None, typer.Option("--executors", help="How many to wait for before jobs start.", min=1)
+]
+SparkSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="NAME=VALUE: a setting of Spark's, as spark.executor.memory=2g."),
+]

@@ -1,0 +1,43 @@
+"""Owns the command `top`: jobs, figures and decisions of the daemon, live on the screen."""
+
+import contextlib
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from trilithon.cli import live
+from trilithon.cli.client import Client, client
+from trilithon.cli.cluster_commands import headline
+from trilithon.cli.output import data_console
+
+
+def top_command(
+    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+) -> None:
+    """Show live what jobs do and what the controller decides. Ends on Ctrl-C."""
+    with client() as daemon:
+        if once:
+            data_console().print(_screen(daemon))
+            return
+        with contextlib.suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=True) as shown:
+            while True:
+                shown.update(_screen(daemon), refresh=True)
+                time.sleep(every)
+
+
+def _screen(daemon: Client) -> RenderableType:
+    decided = daemon.get("/decisions", limit=8)
+    lines = [
+        Text.assemble(
+            (one["time"][11:], "dim"), "  ", (one["job"] or "cluster", "bold"), "  ", one["sentences"][0]
+        )
+        for one in decided
+    ]  # fmt: skip
+    return Group(
+        headline(daemon.get("/cluster")), Text(), live.draw(daemon.get("/figures")), Text(), *lines
+    )

@@ -1,0 +1,69 @@
+"""Owns the command `validate`: every problem of job files, with its line and how to fix it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from trilithon.cli.job_files import jobs_in
+from trilithon.cli.output import Format, Output, answer, draw_problems
+from trilithon.errors import InvalidJob, TrilithonError
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of one job, or of a file from which no job can be read."""
+
+    file: str
+    job: str | None = None
+    error: TrilithonError | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        if self.error is None:
+            return {"file": self.file, "job": self.job, "valid": True, "problems": []}
+        problems = self.error.problems if isinstance(self.error, InvalidJob) else ()
+        return {
+            "file": self.file,
+            "valid": False,
+            "code": self.error.code,
+            "message": self.error.message,
+            "problems": [asdict(problem) for problem in problems],
+        }
+
+
+def validate_command(
+    files: Annotated[
+        list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Check job files and print every problem. Each comes with its line and how to fix it."""
+    verdicts: list[Verdict] = []
+    for path in files:
+        try:
+            verdicts += [Verdict(str(path), job.id) for job in jobs_in(path)]
+        except TrilithonError as error:
+            verdicts.append(Verdict(str(path), error=error))
+    data = [verdict.as_data() for verdict in verdicts]
+    answer(output, data, lambda console: _draw(verdicts, console))
+    raise typer.Exit(max((v.error.exit_code for v in verdicts if v.error is not None), default=0))
+
+
+def _draw(verdicts: Sequence[Verdict], console: Console) -> None:
+    for verdict in verdicts:
+        error = verdict.error
+        if error is None:
+            console.print(
+                Text.assemble(("ok  ", "green"), verdict.file, (f"  {verdict.job}", "dim"))
+            )
+            continue
+        named = verdict.file in error.message
+        message = error.message if named else f"{verdict.file}: {error.message}"
+        console.print(
+            Text.assemble(("bad ", "red"), message, (f" {error.hint}", "dim")), soft_wrap=True
+        )
+        draw_problems(error.problems if isinstance(error, InvalidJob) else (), console)

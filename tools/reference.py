@@ -11,7 +11,7 @@ from trilithon.cli.main import app
 from trilithon.control import guard
 from trilithon.control.rules import Limits
 from trilithon.engines.spark import compiler
-from trilithon.errors import EXIT_CODES
+from trilithon.errors import EXIT_CODES, error_classes
 from trilithon.model import validation
 from trilithon.model.columns import TABLES
 from trilithon.policies import registry
@@ -27,8 +27,8 @@ def problems() -> str:
     rows = sorted({**validation.CODES, **job_builder.CODES}.items())
     engine = sorted(compiler.CODES.items())
     return (
-        f"# Problems\n{NOTE}\n"
-        "What `trilithon validate` can say of a job file. Each problem comes with its code, the path in "
+        f"# Problems and errors\n{NOTE}\n"
+        "## In a job file\n\nWhat `trilithon validate` can say of a job file. Each problem comes with its code, the path in "
         "the file, the line, and how to mend it; codes do not change between versions.\n\n"
         "| code | what is wrong |\n| --- | --- |\n"
         + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in rows)
@@ -36,6 +36,14 @@ def problems() -> str:
         "codes above, too, for what Spark's own parser finds.\n\n"
         "| code | what is wrong |\n| --- | --- |\n"
         + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in engine)
+        + "\n## Errors\n\nHow a command ends, and what the API answers as `error.code`. A request that "
+        "another process refused has the code of that refusal; the exit code and the status are those "
+        "of the code.\n\n| code | exit code | HTTP status | what it is |\n| --- | --- | --- | --- |\n"
+        + "".join(
+            f"| `{kind.code}` | {kind.exit_code} | {kind.http_status} | "
+            f"{' '.join((kind.__doc__ or '').split())} |\n"
+            for kind in error_classes()
+        )
     )
 
 

@@ -1,47 +1,48 @@
-"""Owns the tree of exceptions and the one table from error to exit code.
+"""Defines the tree of errors: each class with its stable code, its exit code and its HTTP status.
 
-    TrilithonError
-    ├── InvalidJob          a job that breaks rules; carries every problem found
-    │   └── InvalidScenario     a scenario that breaks rules
-    ├── InvalidIntent       a utility or threshold that cannot be meant
-    ├── InvalidPolicy       a parameter of a policy, or a rule of the guard, that cannot be meant
-    ├── InvalidRecording    a snapshot or series that cannot be read or contradicts itself
-    ├── FileUnreadable      a file that is missing, too large or not what it claims to be
-    ├── FileUnwritable      a file that cannot be written
-    ├── FileExists          a file that would be overwritten
-    ├── NotFound            a name that nothing answers to: a job, a policy, a utility function
-    ├── InvalidAllocation   wanted state that no engine could bring about
-    │   ├── BatchingUnsupported     a batching time per edge, on an engine that has one for all jobs
-    │   ├── TooManyInstances        a parallelism above the tasks that an operator holds
-    │   ├── UnknownMachine          a placement on a machine that the engine does not have
-    │   └── WeightsWithPlacement    weights for an operator whose instances have named machines
-    ├── NewCheckpointNeeded a job that changed so that its checkpoint does not hold for it any more
-    ├── InvalidSetting      a line that is no setting
-    ├── NotUnderstood       a message that is no part of the contract
-    ├── PartsMissing        a JDK or a jar that is missing, cannot be fetched or is not the right one
-    │   └── ProbeNotBuilt       the Java part does not compile
-    ├── BrokerUnavailable   a Kafka that does not start, does not answer or is somebody else's
-    │   └── KafkaUnreachable    a Kafka that an engine cannot reach
-    ├── DoesNotFit          a job for which there are not enough tasks or slots
-    ├── HostUnreachable     no host answers
-    ├── HostRuns            a host runs there already
-    ├── NeedsNewCheckpoint  a version of a job that cannot go on where the one before was
-    ├── JobEnding           a job that is about to end and cannot be handed in meanwhile
-    ├── JournalUnusable     a journal that is damaged, or of a newer version
-    ├── DaemonUnreachable   no daemon answers
-    ├── DaemonRuns          a daemon runs there already
-    ├── InvalidLoad         a trace or a setting of a load that cannot be meant
-    └── SparkNotStarted     Spark does not start
-        ├── QueryNotStarted     a job's query does not start
-        └── PlanMismatch        Spark planned other stages than were compiled
+    class                          code                    exit  HTTP
+    TrilithonError                 TRILITHON_ERROR            1   500
+    ├── InvalidJob                 INVALID_JOB                3   422
+    │   └── InvalidScenario        INVALID_SCENARIO           3   422
+    ├── InvalidIntent              INVALID_INTENT             3   422
+    ├── InvalidPolicy              INVALID_POLICY             3   422
+    ├── InvalidRecording           INVALID_RECORDING          5   422
+    ├── FileUnreadable             FILE_UNREADABLE            4   500
+    ├── FileUnwritable             FILE_UNWRITABLE            4   500
+    ├── FileExists                 FILE_EXISTS                6   409
+    ├── NotFound                   NOT_FOUND                  7   404
+    ├── NotAllowed                 NOT_ALLOWED               17   401
+    ├── NotUnderstood              NOT_UNDERSTOOD             3   422
+    ├── InvalidAllocation          INVALID_ALLOCATION         3   422
+    │   ├── BatchingUnsupported    CANNOT_BATCHING            3   422
+    │   ├── TooManyInstances       TOO_MANY_INSTANCES         3   422
+    │   ├── UnknownMachine         UNKNOWN_MACHINE            3   422
+    │   └── WeightsWithPlacement   WEIGHTS_WITH_PLACEMENT     3   422
+    ├── InvalidSetting             INVALID_SETTING            3   422
+    ├── InvalidLoad                INVALID_LOAD              10   422
+    ├── DoesNotFit                 DOES_NOT_FIT              11   409
+    ├── NeedsNewCheckpoint         NEEDS_NEW_CHECKPOINT      16   409
+    ├── JobEnding                  JOB_ENDING                16   409
+    ├── PartsMissing               PARTS_MISSING              8   503
+    │   └── ProbeNotBuilt          PROBE_NOT_BUILT            8   503
+    ├── BrokerUnavailable          BROKER_UNAVAILABLE         9   503
+    │   └── KafkaUnreachable       KAFKA_UNREACHABLE          9   503
+    ├── SparkNotStarted            SPARK_NOT_STARTED         13   503
+    │   ├── QueryNotStarted        QUERY_NOT_STARTED         13   503
+    │   └── PlanMismatch           PLAN_MISMATCH             13   503
+    ├── EngineFailed               ENGINE_FAILED              1   500
+    ├── HostUnreachable            HOST_UNREACHABLE          12   503
+    ├── HostRuns                   HOST_RUNS                 12   409
+    ├── DaemonUnreachable          DAEMON_UNREACHABLE        15   503
+    ├── DaemonRuns                 DAEMON_RUNS               15   409
+    ├── JournalUnusable            JOURNAL_UNUSABLE          14   503
+    └── Refused                    REFUSED                    3   409
 
-Each class has a stable `code`. Problems inside an `InvalidJob` have codes of their own, which are
-listed in docs/reference/problems.md.
+Problems inside an `InvalidJob` have codes of their own. docs/reference/problems.md lists them all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,11 @@ class Problem:
 
 
 class TrilithonError(Exception):
-    """The root: whatever Trilithon refuses to do is one of these."""
+    """An error that has no name of its own."""
 
-    code: ClassVar[str] = "TRILITHON_ERROR"
-    exit_code: ClassVar[int] = 1
+    code: str = "TRILITHON_ERROR"
+    exit_code: int = 1
+    http_status: int = 500
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -81,8 +83,11 @@ class TrilithonError(Exception):
 
 
 class InvalidJob(TrilithonError):
+    """A job that breaks rules. Carries every problem found."""
+
     code = "INVALID_JOB"
     exit_code = 3
+    http_status = 422
 
     def __init__(self, problems: Sequence[Problem], name: str = "the job") -> None:
         count = len(problems)
@@ -94,182 +99,287 @@ class InvalidJob(TrilithonError):
 
 
 class InvalidScenario(InvalidJob):
-    """A file for the simulated cluster that cannot be meant; carries every problem found."""
+    """A scenario of the simulated cluster that breaks rules. Carries every problem found."""
 
     code = "INVALID_SCENARIO"
 
 
 class InvalidIntent(TrilithonError):
+    """A utility or a threshold that is invalid."""
+
     code = "INVALID_INTENT"
     exit_code = 3
+    http_status = 422
 
 
 class InvalidPolicy(TrilithonError):
+    """A parameter of a policy, or a rule of the guard, that is invalid."""
+
     code = "INVALID_POLICY"
     exit_code = 3
+    http_status = 422
 
 
 class InvalidRecording(TrilithonError):
+    """A snapshot or series that cannot be read or contradicts itself."""
+
     code = "INVALID_RECORDING"
     exit_code = 5
+    http_status = 422
 
 
 class FileUnreadable(TrilithonError):
+    """A file that is missing, too large or of another format than its name says."""
+
     code = "FILE_UNREADABLE"
     exit_code = 4
 
 
 class FileUnwritable(TrilithonError):
+    """A file that cannot be written."""
+
     code = "FILE_UNWRITABLE"
     exit_code = 4
 
 
 class FileExists(TrilithonError):
+    """A file that would be overwritten."""
+
     code = "FILE_EXISTS"
     exit_code = 6
+    http_status = 409
 
 
 class NotFound(TrilithonError):
+    """A name that nothing has: of a job, a policy, a utility function."""
+
     code = "NOT_FOUND"
     exit_code = 7
+    http_status = 404
 
 
-class PartsMissing(TrilithonError):
-    code = "PARTS_MISSING"
-    exit_code = 8
+class NotAllowed(TrilithonError):
+    """A request without the daemon's token."""
+
+    code = "NOT_ALLOWED"
+    exit_code = 17
+    http_status = 401
 
 
-class BrokerUnavailable(TrilithonError):
-    code = "BROKER_UNAVAILABLE"
-    exit_code = 9
+class NotUnderstood(TrilithonError):
+    """A request or a message that is not part of the contract."""
 
-
-class ProbeNotBuilt(PartsMissing):
-    code = "PROBE_NOT_BUILT"
-
-
-class KafkaUnreachable(BrokerUnavailable):
-    code = "KAFKA_UNREACHABLE"
+    code = "NOT_UNDERSTOOD"
+    exit_code = 3
+    http_status = 422
 
 
 class InvalidAllocation(TrilithonError):
+    """Wanted state that no engine could bring about."""
+
     code = "INVALID_ALLOCATION"
     exit_code = 3
-
-
-# One code per facet of an allocation: a caller can leave out that facet and ask for the rest.
+    http_status = 422
 
 
 class BatchingUnsupported(InvalidAllocation):
+    """A batching time per edge, on an engine that has one for all jobs."""
+
     code = "CANNOT_BATCHING"
 
 
 class TooManyInstances(InvalidAllocation):
+    """A parallelism above the tasks that an operator holds."""
+
     code = "TOO_MANY_INSTANCES"
 
 
 class UnknownMachine(InvalidAllocation):
+    """A placement on a machine that the engine does not have."""
+
     code = "UNKNOWN_MACHINE"
 
 
 class WeightsWithPlacement(InvalidAllocation):
+    """Weights for an operator whose instances have named machines."""
+
     code = "WEIGHTS_WITH_PLACEMENT"
 
 
-class NewCheckpointNeeded(TrilithonError):
-    """A job changed so that what its checkpoint says does not hold for it any more."""
+class InvalidSetting(TrilithonError):
+    """A setting that is not of the form key=value, or has an impossible value."""
 
-    code = "NEW_CHECKPOINT_NEEDED"
+    code = "INVALID_SETTING"
     exit_code = 3
+    http_status = 422
 
 
-class NotUnderstood(TrilithonError):
-    code = "NOT_UNDERSTOOD"
-    exit_code = 3
+class InvalidLoad(TrilithonError):
+    """A trace or a setting of a load that is invalid."""
+
+    code = "INVALID_LOAD"
+    exit_code = 10
+    http_status = 422
 
 
 class DoesNotFit(TrilithonError):
+    """A job for which there are not enough tasks or slots."""
+
     code = "DOES_NOT_FIT"
     exit_code = 11
-
-
-class HostUnreachable(TrilithonError):
-    code = "HOST_UNREACHABLE"
-    exit_code = 12
-
-
-class HostRuns(TrilithonError):
-    code = "HOST_RUNS"
-    exit_code = 12
+    http_status = 409
 
 
 class NeedsNewCheckpoint(TrilithonError):
+    """A version of a job that cannot go on from the checkpoint of the one before."""
+
     code = "NEEDS_NEW_CHECKPOINT"
     exit_code = 16
+    http_status = 409
 
 
 class JobEnding(TrilithonError):
+    """A job that is about to end and cannot be submitted again meanwhile."""
+
     code = "JOB_ENDING"
     exit_code = 16
+    http_status = 409
 
 
-class JournalUnusable(TrilithonError):
-    code = "JOURNAL_UNUSABLE"
-    exit_code = 14
+class PartsMissing(TrilithonError):
+    """A JDK or a jar that is missing, cannot be fetched or is not the right one."""
+
+    code = "PARTS_MISSING"
+    exit_code = 8
+    http_status = 503
 
 
-class DaemonUnreachable(TrilithonError):
-    code = "DAEMON_UNREACHABLE"
-    exit_code = 15
+class ProbeNotBuilt(PartsMissing):
+    """The Java part, which does not compile."""
+
+    code = "PROBE_NOT_BUILT"
 
 
-class DaemonRuns(TrilithonError):
-    code = "DAEMON_RUNS"
-    exit_code = 15
+class BrokerUnavailable(TrilithonError):
+    """A Kafka that does not start, does not answer or belongs to another folder."""
+
+    code = "BROKER_UNAVAILABLE"
+    exit_code = 9
+    http_status = 503
+
+
+class KafkaUnreachable(BrokerUnavailable):
+    """A Kafka that an engine cannot reach."""
+
+    code = "KAFKA_UNREACHABLE"
 
 
 class SparkNotStarted(TrilithonError):
+    """Spark, which does not start."""
+
     code = "SPARK_NOT_STARTED"
     exit_code = 13
+    http_status = 503
 
 
 class QueryNotStarted(SparkNotStarted):
+    """A job's query, which does not start."""
+
     code = "QUERY_NOT_STARTED"
 
 
 class PlanMismatch(SparkNotStarted):
-    """Spark planned other stages than were compiled: what the probes would tell makes no sense."""
+    """Other stages in Spark's plan than were compiled: the probes would count nonsense."""
 
     code = "PLAN_MISMATCH"
 
 
-class InvalidSetting(TrilithonError):
-    code = "INVALID_SETTING"
+class EngineFailed(TrilithonError):
+    """An engine that failed in a way it has no code for. The host's log has the traceback."""
+
+    code = "ENGINE_FAILED"
+
+
+class HostUnreachable(TrilithonError):
+    """A host that does not answer."""
+
+    code = "HOST_UNREACHABLE"
+    exit_code = 12
+    http_status = 503
+
+
+class HostRuns(TrilithonError):
+    """A host that runs there already."""
+
+    code = "HOST_RUNS"
+    exit_code = 12
+    http_status = 409
+
+
+class DaemonUnreachable(TrilithonError):
+    """A daemon that does not answer."""
+
+    code = "DAEMON_UNREACHABLE"
+    exit_code = 15
+    http_status = 503
+
+
+class DaemonRuns(TrilithonError):
+    """A daemon that runs there already."""
+
+    code = "DAEMON_RUNS"
+    exit_code = 15
+    http_status = 409
+
+
+class JournalUnusable(TrilithonError):
+    """A journal that is damaged, of a newer version, or cannot be written."""
+
+    code = "JOURNAL_UNUSABLE"
+    exit_code = 14
+    http_status = 503
+
+
+class Refused(TrilithonError):
+    """A refusal by another process, the host or the daemon. It has the code of that refusal, with
+    the exit code and the HTTP status that belong to it.
+    """
+
+    code = "REFUSED"
     exit_code = 3
+    http_status = 409
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        kind = {kind.code: kind for kind in error_classes()}.get(code, Refused)
+        self.code, self.exit_code, self.http_status = code, kind.exit_code, kind.http_status
 
 
-class InvalidLoad(TrilithonError):
-    code = "INVALID_LOAD"
-    exit_code = 10
+def error_classes(root: type[TrilithonError] = TrilithonError) -> Iterator[type[TrilithonError]]:
+    """Every class of the tree, parents before their children."""
+    yield root
+    for child in root.__subclasses__():
+        yield from error_classes(child)
 
 
 EXIT_CODES: dict[int, str] = {
     0: "done",
     1: "something went wrong that Trilithon has no name for",
     2: "the command line itself is wrong",
-    InvalidJob.exit_code: "a job or an intent breaks rules",
+    InvalidJob.exit_code: "a job, an intent, an allocation, a policy or a setting breaks rules",
     FileUnreadable.exit_code: "a file is missing, or cannot be read or written",
     InvalidRecording.exit_code: "a recording cannot be read or contradicts itself",
     FileExists.exit_code: "a file would be overwritten",
-    NotFound.exit_code: "nothing answers to a name",
+    NotFound.exit_code: "nothing has the name that was given",
     PartsMissing.exit_code: "a JDK or a jar is missing, cannot be fetched or is not the right one",
     BrokerUnavailable.exit_code: "a Kafka does not start or does not answer",
-    InvalidLoad.exit_code: "a trace or a setting of a load cannot be meant",
+    InvalidLoad.exit_code: "a trace or a setting of a load is invalid",
     DoesNotFit.exit_code: "a job does not fit into the cluster",
     HostUnreachable.exit_code: "no host answers, or one runs there already",
     SparkNotStarted.exit_code: "Spark, or a job on it, does not start",
     JournalUnusable.exit_code: "the journal is damaged, or of a newer version",
     DaemonUnreachable.exit_code: "no daemon answers, or one runs there already",
     NeedsNewCheckpoint.exit_code: "a version of a job cannot be taken: now, or without a new checkpoint",
+    NotAllowed.exit_code: "the daemon's token is missing or wrong",
     130: "stopped by Ctrl-C",
 }

@@ -19,8 +19,8 @@ from tests.fakes import FakeEngine
 from tests.model.test_validation import GOOD
 from trilithon.contract.engine import Engine, Outcome
 from trilithon.engines.host import Host
-from trilithon.engines.remote import RefusedByHost, RemoteEngine
-from trilithon.errors import HostRuns, HostUnreachable
+from trilithon.engines.remote import RemoteEngine
+from trilithon.errors import HostRuns, HostUnreachable, Refused
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Job
 
@@ -106,7 +106,7 @@ def test_a_caller_that_is_killed_leaves_the_host_alone(host: Host) -> None:
 
 def test_an_error_of_the_engine_reaches_the_caller_with_its_code(host: Host) -> None:
     remote = RemoteEngine(host.path)
-    with pytest.raises(RefusedByHost, match="There is no action 'fly'"):
+    with pytest.raises(Refused, match="There is no action 'fly'"):
         remote._ask("apply", {"action": {"do": "fly"}})
     remote.close()
 

@@ -5,32 +5,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from trilithon import folders
-from trilithon.errors import DaemonUnreachable, InvalidJob, Problem, TrilithonError
+from trilithon.errors import DaemonUnreachable, InvalidJob, Problem, Refused, TrilithonError
 from trilithon.service.daemon import published
 
 if TYPE_CHECKING:
     import httpx2
 
 PATIENCE_S: Final = 30.0
-
-
-class RefusedByDaemon(TrilithonError):
-    """What the daemon said no to, in its own words and with the exit code of its error."""
-
-    code = "REFUSED"
-    exit_code = 3
-
-    def __init__(self, code: str, message: str, hint: str) -> None:
-        super().__init__(message, hint)
-        known = {kind.code: kind for kind in _kinds(TrilithonError)}
-        self.code = code  # type: ignore[misc]  # the daemon's, of this one error
-        self.exit_code = known[code].exit_code if code in known else 3  # type: ignore[misc]
-
-
-def _kinds(kind: type[TrilithonError]) -> Iterator[type[TrilithonError]]:
-    yield kind
-    for one in kind.__subclasses__():
-        yield from _kinds(one)
 
 
 class Client:
@@ -73,9 +54,7 @@ def _refusal(told: dict[str, Any]) -> TrilithonError:
     ]
     if problems:
         return InvalidJob(problems)
-    return RefusedByDaemon(
-        told.get("code", "REFUSED"), told.get("message", ""), told.get("hint", "")
-    )
+    return Refused(told.get("code", "REFUSED"), told.get("message", ""), told.get("hint", ""))
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from rich.text import Text
 from trilithon.cli.output import Format, Output, answer
 from trilithon.cli.processes import socket_path
 from trilithon.contract.engine import Reallocate, Status
-from trilithon.engines.remote import RefusedByHost, RemoteEngine
-from trilithon.errors import NotFound
+from trilithon.engines.remote import RemoteEngine
+from trilithon.errors import NotFound, Refused
 
 
 def rescale_command(
@@ -32,7 +32,7 @@ def rescale_command(
     finally:
         remote.close()
     if outcome.status is not Status.DONE:
-        raise RefusedByHost(outcome.code, outcome.message)
+        raise Refused(outcome.code, outcome.message)
     data = {
         "job": names[0],
         "generation": allocation.generation,

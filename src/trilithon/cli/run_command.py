@@ -28,9 +28,9 @@ from trilithon.cli.spark_setup import setup_of
 from trilithon.contract.engine import Engine, Outcome, Status
 from trilithon.contract.watch import Watcher
 from trilithon.engines.host import Host
-from trilithon.engines.remote import RefusedByHost, RemoteEngine
+from trilithon.engines.remote import RemoteEngine
 from trilithon.engines.spark.application import Setup, application
-from trilithon.errors import TrilithonError
+from trilithon.errors import Refused, TrilithonError
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
 
@@ -97,4 +97,4 @@ def running(setup: Setup, jobs: list[Job], tell: Callable[[str], None]) -> Itera
 
 def _accepted(job: Job, outcome: Outcome) -> None:
     if outcome.status is not Status.DONE:
-        raise RefusedByHost(outcome.code, f"{job.id} is not started. {outcome.message}")
+        raise Refused(outcome.code, f"{job.id} is not started. {outcome.message}")

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from trilithon.contract import wire
 from trilithon.contract.engine import Engine
-from trilithon.errors import HostRuns, TrilithonError
+from trilithon.errors import EngineFailed, HostRuns, NotUnderstood, TrilithonError
 from trilithon.model.report import Report
 from trilithon.recording import reports as report_forms
 from trilithon.recording.snapshots import job_from_json
@@ -109,11 +109,11 @@ class Host:
             return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
         except (KeyError, TypeError, ValueError) as error:
             message = f"This is not a request: {type(error).__name__} {error}."
-            return {"error": {"code": "NOT_UNDERSTOOD", "message": message, "hint": ""}}
+            return {"error": {"code": NotUnderstood.code, "message": message, "hint": ""}}
         except Exception as error:  # noqa: BLE001 - whatever an engine throws, the host goes on
             lines = str(error).strip().splitlines() or [""]
             message = f"The engine failed: {type(error).__name__} {lines[0]}"
-            return {"error": {"code": "ENGINE_FAILED", "message": message, "hint": ""}}
+            return {"error": {"code": EngineFailed.code, "message": message, "hint": ""}}
 
     def _lock_of(self, request: dict[str, Any]) -> threading.Lock:
         """A job is changed by one caller at a time, and none waits for another job's start."""

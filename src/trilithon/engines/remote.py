@@ -8,22 +8,12 @@ from typing import Any
 
 from trilithon.contract import wire
 from trilithon.contract.engine import Accepted, Action, Capabilities, Outcome
-from trilithon.errors import HostUnreachable, TrilithonError
+from trilithon.errors import HostUnreachable, Refused
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 from trilithon.recording import reports as report_forms
 from trilithon.recording.snapshots import job_to_json
-
-
-class RefusedByHost(TrilithonError):
-    """What the host said no to, in the host's own words."""
-
-    code = "REFUSED"
-    exit_code = 3
-
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
-        super().__init__(f"{code}: {message}", hint)
 
 
 class RemoteEngine:
@@ -95,5 +85,5 @@ class RemoteEngine:
             raise HostUnreachable("The host ended the connection.")
         answer = json.loads(line)
         if (refused := answer.get("error")) is not None:
-            raise RefusedByHost(refused["code"], refused["message"], refused["hint"])
+            raise Refused(refused["code"], refused["message"], refused["hint"])
         return answer["ok"]

@@ -17,13 +17,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 import trilithon
 from trilithon.control.explain import explain, explain_one
 from trilithon.errors import (
-    DoesNotFit,
-    HostUnreachable,
     InvalidJob,
-    JobEnding,
     JournalUnusable,
-    NeedsNewCheckpoint,
+    NotAllowed,
     NotFound,
+    NotUnderstood,
     TrilithonError,
 )
 from trilithon.policies.scene import Mode
@@ -31,16 +29,6 @@ from trilithon.service import views
 from trilithon.service.daemon import Daemon
 from trilithon.spec.job_builder import build_job
 
-# The one table from errors to HTTP; what is not here is a wrong request.
-STATUSES: Final[dict[type[TrilithonError], int]] = {
-    NotFound: 404,
-    InvalidJob: 422,
-    NeedsNewCheckpoint: 409,
-    JobEnding: 409,
-    DoesNotFit: 409,
-    HostUnreachable: 503,
-    JournalUnusable: 500,
-}
 # Every address, for the reference; a test compares it with what there is.
 ADDRESSES: Final = (
     ("GET", "/health", "whether the loop goes round and sees the engine; needs no token"),
@@ -87,44 +75,47 @@ def _protect(app: FastAPI, daemon: Daemon) -> None:
         if request.url.path != "/health" and not hmac.compare_digest(
             given.encode(), daemon.token.encode()
         ):
-            return _error(
-                401, "NOT_ALLOWED", "This needs the daemon's token.", "It is in its folder."
-            )
+            return _refusal(NotAllowed("This needs the daemon's token.", "It is in its folder."))
         return await follow(request)
 
     # A page in a browser must not reach the daemon by a name that it made to mean this machine.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
 
 
-def _error(status: int, code: str, message: str, hint: str = "", **more: Any) -> JSONResponse:
-    body = {"error": {"code": code, "message": message, "hint": hint, **more}}
-    return JSONResponse(body, status)
+def _refusal(error: TrilithonError, status: int | None = None) -> JSONResponse:
+    """The one shape of an error, with the status of its class."""
+    problems = error.problems if isinstance(error, InvalidJob) else ()
+    body = {
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint,
+        "problems": [
+            {"code": p.code, "path": p.path, "message": p.message, "hint": p.hint} for p in problems
+        ],
+    }
+    return JSONResponse({"error": body}, status or error.http_status)
 
 
 def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(TrilithonError)
     async def _ours(_: Request, error: TrilithonError) -> JSONResponse:
-        status = next((s for kind, s in STATUSES.items() if isinstance(error, kind)), 400)
-        problems = error.problems if isinstance(error, InvalidJob) else ()
-        told = [
-            {"code": p.code, "path": p.path, "message": p.message, "hint": p.hint} for p in problems
-        ]
-        return _error(status, error.code, error.message, error.hint, problems=told)
+        return _refusal(error)
 
     @app.exception_handler(sqlite3.Error)
     async def _unwritten(_: Request, error: sqlite3.Error) -> JSONResponse:
-        told = f"The journal does not take it: {error}."
-        return _error(503, JournalUnusable.code, told, "Nothing was changed; try again.")
+        message = f"The journal cannot be written: {error}."
+        return _refusal(JournalUnusable(message, "Nothing was changed; try again."))
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        return _error(422, "NOT_UNDERSTOOD", f"{place}: {first['msg']}")
+        return _refusal(NotUnderstood(f"{place}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
     async def _http(_: Request, error: HTTPException) -> JSONResponse:
-        return _error(error.status_code, "NOT_FOUND" if error.status_code == 404 else "NOT_UNDERSTOOD", str(error.detail))  # fmt: skip
+        kind = NotFound if error.status_code == NotFound.http_status else NotUnderstood
+        return _refusal(kind(str(error.detail)), error.status_code)
 
 
 def _jobs(app: FastAPI, daemon: Daemon) -> None:

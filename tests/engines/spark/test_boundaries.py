@@ -150,7 +150,7 @@ def test_a_spec_that_cannot_run_leaves_the_job_as_it_was(run: Any) -> None:
         assert (refused.status, refused.code) == (Status.REFUSED, "DOES_NOT_FIT")
         elsewhere = replace(job.sources[0], options=(("subscribe", "kept-out"),))
         refused = on.engine.apply(RestartJob("c", job.id, replace(job, sources=(elsewhere,))))
-        assert (refused.status, refused.code) == (Status.REFUSED, "NEW_CHECKPOINT_NEEDED")
+        assert (refused.status, refused.code) == (Status.REFUSED, "NEEDS_NEW_CHECKPOINT")
         assert on.engine.jobs()[job.id].job == job
         on.flowing()
         assert on.flow.doubled == 0

@@ -38,7 +38,7 @@ from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.start import Running, first_line, mismatch, planned, start_frame
 from trilithon.engines.spark.supervisor import Limits, Supervision
 from trilithon.engines.spark.telemetry import Standing, host_report, report_of, sender_of
-from trilithon.errors import InvalidJob, KafkaUnreachable, NewCheckpointNeeded, TrilithonError
+from trilithon.errors import InvalidJob, KafkaUnreachable, NeedsNewCheckpoint, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
@@ -444,13 +444,13 @@ class _Before:
 
 def _check_same_job(before: Job, after: Job) -> None:
     if before.id != after.id:
-        raise NewCheckpointNeeded(f"{after.id} is another job than {before.id}.")
+        raise NeedsNewCheckpoint(f"{after.id} is another job than {before.id}.")
 
 
 def _check_same_log(before: Job, after: Job) -> None:
     """A checkpoint says how far each source was read, in their order."""
     if before.topics != after.topics:
-        raise NewCheckpointNeeded(
+        raise NeedsNewCheckpoint(
             f"{after.id} reads other topics than before, or in another order: its checkpoint does not "
             "say how far they were read.",
             "End the job and submit it anew.",

@@ -82,11 +82,27 @@ CHANGES: list[tuple[str, str, str, str, int]] = [
     ("at_most: 200 ms", "at_most: soon", "BAD_VALUE", "intent.slo[0].at_most", 28),
     ("metric: juice", "metric: jus", "BAD_VALUE", "intent.slo[1].metric", 29),
     ("metric: juice", "metric: latency", "BAD_VALUE", "intent.slo[1]", 29),
-    ("{user: STRING, url: STRING, at: TIMESTAMP}", "user WORD", "BAD_SCHEMA", "sources[0].schema", 6),
-    ("{subscribe: clicks}", "{subscribe: clicks, kafka.sasl.jaas.config: x}", "OPTION_NOT_ALLOWED",
-     "sources[0].options.kafka.sasl.jaas.config", 5),
-    ("{topic: hits}", "{topic: hits, kafka.bootstrap.servers: x}", "OPTION_NOT_ALLOWED",
-     "sinks[0].options.kafka.bootstrap.servers", 24),
+    (
+        "{user: STRING, url: STRING, at: TIMESTAMP}",
+        "user WORD",
+        "BAD_SCHEMA",
+        "sources[0].schema",
+        6,
+    ),
+    (
+        "{subscribe: clicks}",
+        "{subscribe: clicks, kafka.sasl.jaas.config: x}",
+        "OPTION_NOT_ALLOWED",
+        "sources[0].options.kafka.sasl.jaas.config",
+        5,
+    ),
+    (
+        "{topic: hits}",
+        "{topic: hits, kafka.bootstrap.servers: x}",
+        "OPTION_NOT_ALLOWED",
+        "sinks[0].options.kafka.bootstrap.servers",
+        24,
+    ),
     ("url IS NOT NULL", "java_method('a', 'b')", "FUNCTION_NOT_ALLOWED", "operators[0].where", 12),
     ("url IS NOT NULL", "(SELECT 1)", "EXPRESSION_NOT_ALLOWED", "operators[0].where", 12),
     ("url IS NOT NULL", "url IS NOT", "EXPRESSION_SYNTAX", "operators[0].where", 12),
@@ -101,9 +117,15 @@ CHANGES: list[tuple[str, str, str, str, int]] = [
     ("eventTime: at", "eventTime: when", "UNKNOWN_COLUMN", "operators[2].watermark.eventTime", 19),
     ("input: parse", "inputs: [parse, clicks]", "COLUMNS_DIFFER", "operators[1].inputs[1]", 15),
     ("input: count", "input: nobody", "UNKNOWN_INPUT", "sinks[0].inputs[0]", 24),
-    ("[parse, enrich]", "[parse, count]", "CONSTRAINT_BROKEN", "intent.constraints[0].sequence", 31),
+    (
+        "[parse, enrich]",
+        "[parse, count]",
+        "CONSTRAINT_BROKEN",
+        "intent.constraints[0].sequence",
+        31,
+    ),
     ("zero_at: 0.5", "zero_at: 0.95", "UTILITY_PARAMETERS", "intent.slo[1]", 29),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

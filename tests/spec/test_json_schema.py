@@ -20,9 +20,20 @@ def test_the_schema_names_the_fields_as_the_file_does() -> None:
 
 
 def test_spans_of_time_are_written_as_spark_writes_them() -> None:
-    assert [parse_seconds(t) for t in ("200 ms", "10 seconds", "5 minutes", "1h", "1.5 s", "2 days")] == [
-        0.2, 10, 300, 3600, 1.5, 172800,
-    ]  # fmt: skip
+    assert [
+        parse_seconds(t) for t in ("200 ms", "10 seconds", "5 minutes", "1h", "1.5 s", "2 days")
+    ] == [
+        0.2,
+        10,
+        300,
+        3600,
+        1.5,
+        172800,
+    ]
     assert [format_duration(s) for s in (0.2, 10, 300, 7200, 90)] == [
-        "200 milliseconds", "10 seconds", "5 minutes", "2 hours", "90 seconds",
-    ]  # fmt: skip
+        "200 milliseconds",
+        "10 seconds",
+        "5 minutes",
+        "2 hours",
+        "90 seconds",
+    ]

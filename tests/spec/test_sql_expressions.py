@@ -34,7 +34,7 @@ def test_what_an_expression_reads_and_gives(
     text: str, columns: tuple[str, ...], output: str | None
 ) -> None:
     parsed = parse_expression(text)
-    assert parsed.complaints == ()
+    assert parsed.problems == ()
     assert sorted(parsed.columns) == sorted(columns)
     assert parsed.output == output
 
@@ -81,7 +81,7 @@ def test_what_an_expression_reads_and_gives(
     ],
 )
 def test_a_function_that_is_not_on_the_list_is_refused(text: str) -> None:
-    codes = [complaint.code for complaint in parse_expression(text).complaints]
+    codes = [problem.code for problem in parse_expression(text).problems]
     assert codes
     assert set(codes) <= {"FUNCTION_NOT_ALLOWED", "EXPRESSION_NOT_ALLOWED"}
 
@@ -112,7 +112,7 @@ def test_a_function_that_is_not_on_the_list_is_refused(text: str) -> None:
     ],
 )
 def test_what_is_not_one_plain_expression_is_refused(text: str) -> None:
-    assert parse_expression(text).complaints
+    assert parse_expression(text).problems
 
 
 def test_the_variable_of_a_lambda_hides_a_column_only_within_it() -> None:
@@ -124,33 +124,61 @@ def test_the_variable_of_a_lambda_hides_a_column_only_within_it() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(a + b) * (c - d) AS e", "NOT (a)", "a AND (b OR (c))", "x NOT IN (1, 2)", "-(a) AS n",
-     "x NOT BETWEEN (1) AND (2)", "extract(hour FROM (at)) AS h", "trim(BOTH FROM (a)) AS t",
-     "substring(a FROM (1) FOR (2)) AS s", "a IS NOT DISTINCT FROM (b)", "count(DISTINCT (a)) AS n",
-     "a::decimal(10, 2) AS d", "a[(1)] AS b", "a div (b) AS c", "'f(x)' || (a) AS s", "`table` AS t",
-     "a <=> (b)", "at > current_timestamp()", "current_date AS d", "regexp_replace(a, '(x|y(z))', '') AS r",
-     "CASE WHEN a THEN 1 END" + " + CASE WHEN a THEN 1 END" * 20 + " AS n", "struct(a, b) AS s"],
-)  # fmt: skip
+    [
+        "(a + b) * (c - d) AS e",
+        "NOT (a)",
+        "a AND (b OR (c))",
+        "x NOT IN (1, 2)",
+        "-(a) AS n",
+        "x NOT BETWEEN (1) AND (2)",
+        "extract(hour FROM (at)) AS h",
+        "trim(BOTH FROM (a)) AS t",
+        "substring(a FROM (1) FOR (2)) AS s",
+        "a IS NOT DISTINCT FROM (b)",
+        "count(DISTINCT (a)) AS n",
+        "a::decimal(10, 2) AS d",
+        "a[(1)] AS b",
+        "a div (b) AS c",
+        "'f(x)' || (a) AS s",
+        "`table` AS t",
+        "a <=> (b)",
+        "at > current_timestamp()",
+        "current_date AS d",
+        "regexp_replace(a, '(x|y(z))', '') AS r",
+        "CASE WHEN a THEN 1 END" + " + CASE WHEN a THEN 1 END" * 20 + " AS n",
+        "struct(a, b) AS s",
+    ],
+)
 def test_what_people_write_is_not_refused(text: str) -> None:
-    assert parse_expression(text).complaints == ()
+    assert parse_expression(text).problems == ()
 
 
 def test_a_near_miss_gets_a_suggestion() -> None:
-    (complaint,) = parse_expression("lenght(v)").complaints
-    assert "'length'" in complaint.hint
+    (problem,) = parse_expression("lenght(v)").problems
+    assert "'length'" in problem.hint
 
 
 @given(st.text(max_size=60))
 def test_whatever_is_written_the_answer_comes(text: str) -> None:
     parsed = parse_expression(text)
-    assert all(complaint.message for complaint in parsed.complaints)
+    assert all(problem.message for problem in parsed.problems)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["a" + "+a" * 2000, "NOT " * 1000 + "a", "- " * 2000 + "a", "a" + ".b" * 1500, "a" + "[0]" * 1000,
-     "CASE WHEN a THEN " * 100, "x -> " * 500 + "x", "a" + " OR a" * 800, "((a" * 600, "a" + "::int" * 700],
-)  # fmt: skip
+    [
+        "a" + "+a" * 2000,
+        "NOT " * 1000 + "a",
+        "- " * 2000 + "a",
+        "a" + ".b" * 1500,
+        "a" + "[0]" * 1000,
+        "CASE WHEN a THEN " * 100,
+        "x -> " * 500 + "x",
+        "a" + " OR a" * 800,
+        "((a" * 600,
+        "a" + "::int" * 700,
+    ],
+)
 def test_a_pathological_expression_costs_little(text: str) -> None:
     started = time.process_time()
     parse_expression(text)
@@ -160,7 +188,20 @@ def test_a_pathological_expression_costs_little(text: str) -> None:
 def test_the_lists_do_not_overlap_where_they_must_not() -> None:
     assert not SCALAR & AGGREGATE
     assert OWN <= SCALAR
-    dangerous = {"java_method", "reflect", "try_reflect", "input_file_name", "current_user", "version",
-                 "read_files", "explode", "window", "spark_partition_id", "raise_error",
-                 "current_catalog", "session_user", "from_avro"}  # fmt: skip
+    dangerous = {
+        "java_method",
+        "reflect",
+        "try_reflect",
+        "input_file_name",
+        "current_user",
+        "version",
+        "read_files",
+        "explode",
+        "window",
+        "spark_partition_id",
+        "raise_error",
+        "current_catalog",
+        "session_user",
+        "from_avro",
+    }
     assert not dangerous & ALLOWED

@@ -65,7 +65,7 @@ BAD: list[tuple[str, str | bytes, int]] = [
     ("NOT_A_JOB", "just text", 1),
     ("BAD_KEY", "? [a, b]\n: 1\n", 1),
     ("FILE_TOO_LARGE", "#" * (MAX_BYTES + 1), 1),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("code", "text", "line"), BAD, ids=[code for code, _, _ in BAD])
@@ -160,8 +160,11 @@ def test_a_job_with_any_field_replaced_by_anything_is_answered(data: st.DataObje
         "sinks": [{"name": "k", "input": "o", "options": {"topic": "u"}}],
         "intent": {"slo": [{"metric": "juice", "at_least": 0.9}]},
     }
-    where = data.draw(st.sampled_from(["name", "sources", "operators", "sinks", "intent", "tables",
-                                       "bounds", "trigger"]))  # fmt: skip
+    where = data.draw(
+        st.sampled_from(
+            ["name", "sources", "operators", "sinks", "intent", "tables", "bounds", "trigger"]
+        )
+    )
     value = data.draw(yaml_like)
     section = job.get(where)
     if isinstance(section, list) and isinstance(section[0], dict) and data.draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Owns a job as plain data again: what `build` would make the same job of."""
+"""Writes a job back as the plain data of a job file, from which `build_job` builds the same job."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from trilithon.spec.durations import format_duration
 
 
 def dump_job(job: Job) -> dict[str, Any]:
-    """Every field that differs from its default, in the order of the file."""
+    """The fields of the job file, in the file's order; empty and unset ones are left out."""
     return _without_empty(
         {
             "tenant": job.tenant,

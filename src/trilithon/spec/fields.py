@@ -1,7 +1,8 @@
-"""Owns the fields of a job file: their names, types and what each is for.
+"""Defines the fields of a job file: their names, their types and what each is for.
 
-The JSON Schema is made from these models. They check the form; what the parts mean together is
-checked on the model that is built from them. Where Spark has a name for a thing, that is its name.
+The JSON Schema is generated from these models. They check each field by itself; how the parts fit
+together is checked on the job that is built from them. Where Spark has a name for a field, the
+file uses Spark's name.
 """
 
 import math
@@ -23,20 +24,20 @@ from trilithon.model.job import DEFAULT_BATCH_S, DEFAULT_TASKS
 from trilithon.spec.durations import format_duration, parse_seconds
 
 
-def _is_span(value: str) -> str:
+def _is_duration(value: str) -> str:
     parse_seconds(value)
     return value
 
 
 def _has_unit(value: Any) -> Any:
     if isinstance(value, int | float):
-        raise ValueError(f"{value} of what? Write a unit: `{value} ms` or `{value} seconds`")
+        raise ValueError(f"{value} has no unit: write `{value} ms` or `{value} seconds`")
     return value
 
 
 def _is_scalar(value: Any) -> Any:
     if not isinstance(value, str | bool | int | float):
-        raise ValueError("a text, a number, true or false is expected")
+        raise ValueError("a string, a number, true or false is expected")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number is expected")
     return value
@@ -49,7 +50,7 @@ def _is_cell(value: Any) -> Any:
 Duration = Annotated[
     str,
     BeforeValidator(_has_unit),
-    AfterValidator(_is_span),
+    AfterValidator(_is_duration),
     Field(pattern=r"^\s*\d+(\.\d+)?\s*[A-Za-z]+\s*$", examples=["200 ms", "10 seconds"]),
 ]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -61,7 +62,8 @@ Cell = Annotated[
     Any, AfterValidator(_is_cell), WithJsonSchema({"type": ["string", "number", "boolean", "null"]})
 ]
 
-# A field that takes a plain value or a mapping is judged as what it looks like: one error, not two.
+# A field that takes a scalar or a mapping is validated as the one that was written: one error per
+# mistake, not one per alternative.
 PLAIN, MAPPING = "#plain", "#mapping"
 ByShape = Discriminator(lambda value: MAPPING if isinstance(value, dict | BaseModel) else PLAIN)
 Schema = Annotated[
@@ -75,13 +77,13 @@ Schema = Annotated[
 
 
 class SpecModel(BaseModel):
-    """Nothing but the known fields, and no guessing of types."""
+    """Base of all parts of a job file: unknown fields are errors, types are not coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class InputSpec(SpecModel):
-    """One input, and how its records are divided among the instances."""
+    """One input, and how its records are distributed over the instances."""
 
     from_: Name = Field(alias="from", description="The source or operator to read.")
     grouping: Literal["shuffle", "by_key", "broadcast"] = Field(
@@ -106,26 +108,28 @@ class SourceSpec(SpecModel):
     )
     schema_: Schema
     partitions: int | None = Field(
-        None, description="How many partitions the topic has, for planning before it can be asked."
+        None, description="How many partitions the topic has, for planning without Kafka."
     )
 
 
 class SinkSpec(SpecModel):
-    """A Kafka topic that gets each row as JSON."""
+    """A Kafka topic to which each row is written as JSON."""
 
     name: Name
-    input: Input | None = Field(None, description="What it writes, if it is one thing.")
-    inputs: list[Input] = Field([], description="What it writes, if it is several.")
+    input: Input | None = Field(None, description="The source or operator whose rows it writes.")
+    inputs: list[Input] = Field([], description="The same for several inputs.")
     format: Literal["kafka"] = "kafka"
     options: dict[str, Scalar] = Field(
         description="Spark's options of the Kafka sink; `topic` names the topic.",
         examples=[{"topic": "clicks-by-host"}],
     )
-    weight: Finite = Field(1.0, description="How much this sink counts in the job's figures.")
+    weight: Finite = Field(
+        1.0, description="Weight of this sink in the job's latency and juice, relative to others."
+    )
 
 
 class TableSpec(SpecModel):
-    """A small table to join with: its rows here, or a file in the engine's table folder."""
+    """A small table to join with: rows in this file, or a file in the engine's table folder."""
 
     name: Name
     schema_: Schema
@@ -139,7 +143,7 @@ class TableSpec(SpecModel):
 
 
 class WatermarkSpec(SpecModel):
-    """How late a record may be."""
+    """How late a record may arrive, in event time."""
 
     eventTime: Name  # noqa: N815 - Spark's name
     delayThreshold: Duration  # noqa: N815
@@ -162,7 +166,7 @@ class WindowSpec(SpecModel):
 
 
 class ParallelismSpec(SpecModel):
-    """With how many instances an operator starts, and between which bounds it may be moved."""
+    """How many instances an operator starts with, and the bounds for rescaling it."""
 
     initial: int = 1
     min: int = 1
@@ -170,36 +174,44 @@ class ParallelismSpec(SpecModel):
 
 
 class ProfileSpec(SpecModel):
-    """What the operator costs, if its author knows; what is left out is learned."""
+    """What the operator costs, as far as its author knows; the rest is learned."""
 
-    service_ms: Finite | None = Field(None, description="Mean time of work per record.")
-    service_cv: Finite | None = Field(None, description="Its coefficient of variation.")
+    service_ms: Finite | None = Field(None, description="Mean service time per record.")
+    service_cv: Finite | None = Field(
+        None, description="Coefficient of variation of the service time."
+    )
     distribution: Literal["deterministic", "exponential", "gamma", "lognormal"] | None = None
     cpu_share: Finite | None = Field(None, description="0: all waiting, 1: all CPU.")
     selectivity: Finite | None = Field(None, description="Records out per record in.")
-    zipf: Finite | None = Field(None, description="Exponent of the keys' distribution.")
+    zipf: Finite | None = Field(
+        None, description="Zipf exponent of the key distribution; 0: all keys equally frequent."
+    )
     state_bytes_per_key: Finite | None = None
 
 
 class OperatorSpec(SpecModel):
-    """One step. Its parts apply in the order: watermark, join, where, explode, select, then
+    """One operator. Its parts apply in this order: watermark, join, where, explode, select, then
     deduplicate or group_by with window and aggregate.
     """
 
     name: Name
-    input: Input | None = Field(None, description="What it reads, if it is one thing.")
-    inputs: list[Input] = Field([], description="What it reads, if it is several.")
+    input: Input | None = Field(None, description="The source or operator that it reads.")
+    inputs: list[Input] = Field([], description="The same for several inputs.")
     watermark: WatermarkSpec | None = None
     join: JoinSpec | None = None
-    where: str | None = Field(None, description="A condition; rows for which it is false go.")
-    explode: dict[str, str] = Field(
-        {}, description="A row per element: the new column, and the array that it comes from."
+    where: str | None = Field(
+        None, description="A condition; rows that do not meet it are dropped."
     )
-    select: list[str] = Field([], description="Expressions, each a column or with AS and a name.")
-    deduplicate: list[Name] = Field([], description="The columns by which rows are the same.")
+    explode: dict[str, str] = Field(
+        {}, description="One row per array element: the new column, and the array to explode."
+    )
+    select: list[str] = Field([], description="Columns, or expressions with AS and a name.")
+    deduplicate: list[Name] = Field([], description="The columns that identify duplicate rows.")
     group_by: list[str] = Field([], description="Expressions to group by.")
     window: WindowSpec | None = None
-    aggregate: dict[str, str] = Field({}, description="A name and an aggregate for each result.")
+    aggregate: dict[str, str] = Field(
+        {}, description="The result columns: a name and an aggregate expression each."
+    )
     parallelism: Annotated[
         Annotated[int, Tag(PLAIN)] | Annotated[ParallelismSpec, Tag(MAPPING)], ByShape
     ] = 1
@@ -207,20 +219,26 @@ class OperatorSpec(SpecModel):
 
 
 class UtilitySpec(SpecModel):
-    """What it is worth to come near a threshold."""
+    """The utility function: what a value is worth that misses the threshold."""
 
-    function: str = Field("knee", description="knee, linear, step, piecewise, lognormal, or yours.")
-    zero_at: Finite | None = Field(None, description="linear: where the utility is 0.")
-    otherwise: Finite | None = Field(None, description="step: the fraction when it is missed.")
-    points: list[tuple[Finite, Finite]] | None = Field(
-        None, description="piecewise: pairs of value and fraction."
+    function: str = Field(
+        "knee", description="knee, linear, step, piecewise, lognormal, or a registered one."
     )
-    spread: Finite | None = Field(None, description="lognormal: how slowly it falls.")
+    zero_at: Finite | None = Field(None, description="linear: the value at which utility is 0.")
+    otherwise: Finite | None = Field(
+        None, description="step: the fraction of the maximum below the threshold."
+    )
+    points: list[tuple[Finite, Finite]] | None = Field(
+        None, description="piecewise: pairs of value and fraction of the maximum."
+    )
+    spread: Finite | None = Field(
+        None, description="lognormal: sigma; the larger, the slower utility falls."
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _pairs(cls, data: Any) -> Any:
-        """YAML has lists where pairs are meant."""
+        """Turn the lists that YAML gives into pairs."""
         if isinstance(data, dict) and isinstance(points := data.get("points"), list):
             pairs = [tuple(p) if isinstance(p, list) else p for p in points]
             return {**data, "points": pairs}
@@ -241,17 +259,17 @@ class ThresholdSpec(SpecModel):
     @model_validator(mode="after")
     def _one_bound(self) -> "ThresholdSpec":
         if self.metric == "latency" and (self.at_most is None or self.at_least is not None):
-            raise ValueError("a latency has `at_most` and no `at_least`")
+            raise ValueError("latency takes `at_most`, not `at_least`")
         if self.metric != "latency" and (self.at_least is None or self.at_most is not None):
-            raise ValueError(f"{self.metric} has `at_least` and no `at_most`")
+            raise ValueError(f"{self.metric} takes `at_least`, not `at_most`")
         return self
 
 
 class ConstraintSpec(SpecModel):
-    """The mean latency of a part of the job, in any span of time."""
+    """A bound on the mean latency of a path through the job, over a sliding time window."""
 
     sequence: list[str] = Field(
-        description="Operators, and edges as `from->to`; may begin or end with an edge.",
+        description="The path: operators, and edges as `from->to`; may begin or end with an edge.",
         examples=[["parse->enrich", "enrich", "enrich->out"]],
     )
     at_most: Duration
@@ -259,29 +277,34 @@ class ConstraintSpec(SpecModel):
 
 
 class IntentSpec(SpecModel):
-    """What the tenant needs of the job."""
+    """What the tenant expects of the job."""
 
-    priority: Finite = Field(1.0, description="How much the job matters, relative to others.")
+    priority: Finite = Field(
+        1.0, description="The job's maximum utility, relative to that of other jobs."
+    )
     slo: list[ThresholdSpec] = []
     constraints: list[ConstraintSpec] = []
 
 
 class BoundsSpec(SpecModel):
-    """What may be done to the job."""
+    """Limits on how a policy may change the job."""
 
-    max_instances: int | None = None
-    preserve_order: bool = Field(False, description="Move keys only between batches.")
-    fixed: list[Name] = Field([], description="Operators whose parallelism must stay.")
+    max_instances: int | None = Field(None, description="Limit on instances of all operators.")
+    preserve_order: bool = Field(
+        False,
+        description="Move keys only at batch boundaries, so that their records stay in order.",
+    )
+    fixed: list[Name] = Field([], description="Operators whose parallelism must not change.")
 
 
 class TriggerSpec(SpecModel):
-    """Spark's real-time trigger: the length of a batch, which is not the latency."""
+    """Spark's real-time trigger: the length of a batch. The latency does not depend on it."""
 
     realTime: Duration = format_duration(DEFAULT_BATCH_S)  # noqa: N815
 
 
 class JobSpec(SpecModel):
-    """A stream processing job, complete."""
+    """A complete streaming job."""
 
     tenant: Name = "default"
     name: Name
@@ -293,5 +316,5 @@ class JobSpec(SpecModel):
     bounds: BoundsSpec = BoundsSpec()
     trigger: TriggerSpec = TriggerSpec()
     dead_letter_topic: str | None = Field(
-        None, description="Where records go that cannot be parsed or fail in an expression."
+        None, description="The topic for records that cannot be parsed or fail in an expression."
     )

@@ -1,7 +1,7 @@
-"""Owns the list of Spark functions that an expression may call. What is not here is refused.
+"""Lists the Spark functions that an expression may call; every other call is refused.
 
 None of these calls Java, reads files, settings or the environment, or generates rows. Names are
-Spark's, as written in an expression; a test asks Spark whether it knows each of them.
+Spark's, as written in an expression; a test checks that Spark knows each of them.
 """
 
 from typing import Final
@@ -13,15 +13,15 @@ levenshtein like locate lower lpad ltrim luhn_check mask octet_length overlay po
 regexp_count regexp_extract regexp_extract_all regexp_instr regexp_replace regexp_substr repeat
 replace reverse right rlike rpad rtrim sentences soundex space split split_part startswith substr
 substring substring_index to_binary to_char to_number to_varchar translate trim try_to_binary
-try_to_number ucase unbase64 upper url_decode url_encode parse_url try_parse_url
-is_valid_utf8 make_valid_utf8 quote
+try_to_number ucase unbase64 upper url_decode url_encode parse_url try_parse_url is_valid_utf8
+make_valid_utf8 quote
 """
 _NUMBERS = """
-abs acos acosh asin asinh atan atan2 atanh bin bround cbrt ceil ceiling conv cos cosh cot csc degrees
-div e exp expm1 factorial floor greatest hex hypot isnan least ln log log10 log1p log2 mod nanvl
-negative pi pmod positive pow power radians rand randn random rint round sec sign signum sin sinh sqrt
-tan tanh try_add try_divide try_mod try_multiply try_subtract unhex uniform width_bucket bit_count
-bit_get getbit shiftleft shiftright shiftrightunsigned uuid
+abs acos acosh asin asinh atan atan2 atanh bin bround cbrt ceil ceiling conv cos cosh cot csc
+degrees div e exp expm1 factorial floor greatest hex hypot isnan least ln log log10 log1p log2 mod
+nanvl negative pi pmod positive pow power radians rand randn random rint round sec sign signum sin
+sinh sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract unhex uniform width_bucket
+bit_count bit_get getbit shiftleft shiftright shiftrightunsigned uuid
 """
 _CONDITIONS = """
 coalesce equal_null if ifnull isnotnull isnull nullif nullifzero nvl nvl2 zeroifnull typeof
@@ -37,11 +37,12 @@ unix_seconds unix_timestamp weekday weekofyear year
 """
 _COLLECTIONS = """
 aggregate array array_append array_compact array_contains array_distinct array_except array_insert
-array_intersect array_join array_max array_min array_position array_prepend array_remove array_repeat
-array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at exists filter
-flatten forall get map map_concat map_contains_key map_entries map_filter map_from_arrays
-map_from_entries map_keys map_values map_zip_with named_struct reduce sequence shuffle size slice
-sort_array str_to_map struct transform transform_keys transform_values try_element_at zip_with
+array_intersect array_join array_max array_min array_position array_prepend array_remove
+array_repeat array_size array_sort array_union arrays_overlap arrays_zip cardinality element_at
+exists filter flatten forall get map map_concat map_contains_key map_entries map_filter
+map_from_arrays map_from_entries map_keys map_values map_zip_with named_struct reduce sequence
+shuffle size slice sort_array str_to_map struct transform transform_keys transform_values
+try_element_at zip_with
 """
 _DATA = """
 from_csv from_json get_json_object json_array_length json_object_keys schema_of_csv schema_of_json
@@ -64,5 +65,5 @@ SCALAR: Final = frozenset(
 )
 AGGREGATE: Final = frozenset(_AGGREGATES.split())
 ALLOWED: Final = SCALAR | AGGREGATE
-# Given by Trilithon's probe, for workloads: CPU time and waiting with a dial.
+# Trilithon's own functions, for synthetic workloads: burn CPU or wait for a given time.
 OWN: Final = frozenset(_OWN.split())

@@ -1,4 +1,4 @@
-"""Owns the two ways between a job file and the model: what a file means, and a job as a file."""
+"""Builds a job of the model from the data of a job file, and collects every problem on the way."""
 
 import difflib
 import re
@@ -46,125 +46,123 @@ from trilithon.spec.fields import (
 )
 from trilithon.spec.kafka_options import SINK_OPTIONS, SOURCE_OPTIONS, check_options
 
-# A field that is left out may show another one that does not fit, but not for ever.
-MOST_TRIES: Final = 8
-# Of a file that is wrong throughout, that many problems with its form are enough.
-MOST_PROBLEMS: Final = 200
+# Dropping an invalid field can reveal the next one; after this many passes validation gives up.
+MAX_VALIDATION_PASSES: Final = 8
+# Upper bound on reported field problems, for a file that is wrong throughout.
+MAX_FIELD_PROBLEMS: Final = 200
 
-# Codes of problems with the form of a file, beside those of the model.
+# Problem codes of the file itself; `model.validation` has those of the job it describes.
 CODES: Final[dict[str, str]] = {
-    "AGGREGATE_NOT_HERE": "an aggregate function where single rows are meant",
+    "AGGREGATE_NOT_HERE": "an aggregate function in an expression over single rows",
     "ANCHOR": "a YAML anchor, alias or merge",
-    "BAD_COLUMN_NAME": "a name with characters that a column's name should not have",
-    "BAD_KEY": "a key of a mapping that is not a word",
-    "BAD_SCHEMA": "a schema that Spark would not understand",
-    "BAD_VALUE": "a value that is not what its field takes",
-    "COLUMNS_DIFFER": "inputs of one operator that do not have the same columns",
-    "DUPLICATE_KEY": "a key that stands twice in one mapping",
-    "EXPRESSION_NOT_ALLOWED": "an expression that is more than an expression",
-    "EXPRESSION_SYNTAX": "an expression that Spark would not understand",
+    "BAD_COLUMN_NAME": "a column name with characters that are not allowed",
+    "BAD_KEY": "a mapping key that is not a plain string, or is too long",
+    "BAD_SCHEMA": "a schema that Spark cannot parse",
+    "BAD_VALUE": "a value that its field does not accept",
+    "COLUMNS_DIFFER": "inputs of one operator or sink with different columns",
+    "DUPLICATE_KEY": "a key that occurs twice in one mapping",
+    "EXPRESSION_NOT_ALLOWED": "SQL beyond a plain expression: a query, a comment, a parameter",
+    "EXPRESSION_SYNTAX": "an expression that Spark cannot parse",
     "EXPRESSION_TOO_LONG": "an expression that is too long or too deeply nested",
     "FILE_TOO_LARGE": "a file above 256 KiB",
-    "FUNCTION_NOT_ALLOWED": "a function that is not on the list",
-    "MISSING_FIELD": "a field that must be there",
-    "NEEDS_ALIAS": "a result without a name",
-    "NOT_AN_AGGREGATE": "a result of a group that is not one value",
+    "FUNCTION_NOT_ALLOWED": "a function that is not on the list of allowed functions",
+    "MISSING_FIELD": "a required field is missing",
+    "NEEDS_ALIAS": "a computed column without `AS` and a name",
+    "NOT_AN_AGGREGATE": "an entry of `aggregate` that does not give one value per group",
     "NOT_A_JOB": "a file that does not describe a job",
     "NOT_YAML": "a file that is not YAML in UTF-8",
-    "OPTION_NOT_ALLOWED": "an option that is not for a job to set",
-    "PYTHON_FAILED": "a job file in Python that ended with an exception",
+    "OPTION_NOT_ALLOWED": "a Kafka option that a job may not set",
+    "PYTHON_FAILED": "a job file in Python that raised an exception",
     "SEVERAL_DOCUMENTS": "more than one YAML document in a file",
     "TAG": "a YAML tag",
-    "TOO_DEEP": "more than 32 levels",
-    "TOO_MANY_NODES": "more than 10,000 values",
-    "UNKNOWN_COLUMN": "a column that is not there",
+    "TOO_DEEP": "more than 32 levels of nesting",
+    "TOO_MANY_NODES": "more than 10,000 values in a file",
+    "UNKNOWN_COLUMN": "a column that the input does not have",
     "UNKNOWN_FIELD": "a field that a job file does not have",
     "WRONG_TYPE": "a value of the wrong type",
 }
 
 
 def build_job(data: Mapping[str, Any], utilities: Utilities = UTILITIES) -> Job:
-    """The job that a file describes. Raises `InvalidJob` with every problem there is.
+    """Build the job that the data describes. Raises `InvalidJob` with every problem found.
 
-    A field that does not fit is told and left out, so that the rest is looked at as well; what only
-    follows from its absence is not told.
+    An invalid field is reported and dropped, so that the rest of the file is checked as well.
+    Problems that only follow from the dropped field are not reported.
     """
     name = str(data.get("name", "the job"))
-    form, problems = _form(dict(data))
-    if form is None:
+    spec, problems = _parse_spec(dict(data))
+    if spec is None:
         raise InvalidJob(problems, name)
-    broken = {_node(problem.path) for problem in problems if problem.code != "UNKNOWN_FIELD"}
-    found: list[Problem] = []
-    job = _job(form, found)
-    found += _option_problems(form)
-    found += validate(job, utilities)
-    if not any(problem.code == "BAD_SCHEMA" for problem in found) and not broken:
-        found += check_columns(job)
-    # An input that was left out leaves others without a reader, which is not their fault.
-    loose = (
-        {"DEAD_END", "CONSTRAINT_BROKEN"}
-        if any(".input" in problem.path for problem in problems)
-        else set()
-    )
+    invalid_nodes = {_node(problem.path) for problem in problems if problem.code != "UNKNOWN_FIELD"}
+    job_problems: list[Problem] = []
+    job = _job(spec, job_problems)
+    job_problems += _option_problems(spec)
+    job_problems += validate(job, utilities)
+    bad_schema = any(problem.code == "BAD_SCHEMA" for problem in job_problems)
+    if not bad_schema and not invalid_nodes:
+        job_problems += check_columns(job)
+    # A dropped input leaves its parents without a reader, which is not their fault.
+    input_dropped = any(".input" in problem.path for problem in problems)
+    consequences = {"DEAD_END", "CONSTRAINT_BROKEN"} if input_dropped else set()
     problems += [
         problem
-        for problem in found
-        if _node(problem.path) not in broken and problem.code not in loose
+        for problem in job_problems
+        if _node(problem.path) not in invalid_nodes and problem.code not in consequences
     ]
     if problems:
         raise InvalidJob(problems, name)
     return job
 
 
-def _form(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
-    """The form of some data without the fields that do not fit, and what was wrong with them.
+def _parse_spec(data: dict[str, Any]) -> tuple[JobSpec | None, list[Problem]]:
+    """The spec without its invalid fields, and the problems with those.
 
-    None when something is missing that a job cannot be without.
+    The spec is None if a required field is missing.
     """
     problems: list[Problem] = []
-    rest = deepcopy(data)
-    for _ in range(MOST_TRIES):
+    remaining = deepcopy(data)
+    for _ in range(MAX_VALIDATION_PASSES):
         try:
-            return JobSpec.model_validate(rest), problems
+            return JobSpec.model_validate(remaining), problems
         except ValidationError as error:
             details = error.errors(include_url=False, include_context=True)
-        known = {(problem.code, problem.path) for problem in problems}
-        more = [_form_problem(detail) for detail in details[:MOST_PROBLEMS]]
-        problems += [problem for problem in more if (problem.code, problem.path) not in known]
-        if len(details) > MOST_PROBLEMS or not all(_leave_out(rest, d) for d in details):
+        reported = {(problem.code, problem.path) for problem in problems}
+        more = [_field_problem(detail) for detail in details[:MAX_FIELD_PROBLEMS]]
+        problems += [problem for problem in more if (problem.code, problem.path) not in reported]
+        if len(details) > MAX_FIELD_PROBLEMS or not all(_drop(remaining, d) for d in details):
             break
     return None, problems
 
 
-def _leave_out(data: Any, detail: ErrorDetails) -> bool:
-    """Takes the field at fault out of the data; false if there is none to take."""
-    place = [part for part in detail["loc"] if part not in {PLAIN, MAPPING}]
-    # What stands in a list is left out with the field that holds the list.
-    while place and isinstance(place[-1], int):
-        place.pop()
-    if not place or detail["type"] == "missing":
+def _drop(data: Any, detail: ErrorDetails) -> bool:
+    """Remove the invalid field from the data; False if it cannot be removed."""
+    keys = [key for key in detail["loc"] if key not in {PLAIN, MAPPING}]
+    # An invalid list item is dropped together with the field that holds the list.
+    while keys and isinstance(keys[-1], int):
+        keys.pop()
+    if not keys or detail["type"] == "missing":
         return False
-    for part in place[:-1]:
+    for key in keys[:-1]:
         try:
-            data = data[part]
+            data = data[key]
         except (KeyError, IndexError, TypeError):
             return False
-    return isinstance(data, dict) and data.pop(place[-1], None) is not None
+    return isinstance(data, dict) and data.pop(keys[-1], None) is not None
 
 
 def _node(path: str) -> str:
-    """The part of the file that a path lies in: `operators[2]`, `intent`, `name`."""
+    """The top-level part that a path lies in: `operators[2]`, `intent`, `name`."""
     return re.split(r"[.]", path, maxsplit=1)[0]
 
 
-def _option_problems(form: JobSpec) -> Iterator[Problem]:
-    for i, source in enumerate(form.sources):
+def _option_problems(spec: JobSpec) -> Iterator[Problem]:
+    for i, source in enumerate(spec.sources):
         yield from check_options(source.options, SOURCE_OPTIONS, f"sources[{i}].options")
-    for i, sink in enumerate(form.sinks):
+    for i, sink in enumerate(spec.sinks):
         yield from check_options(sink.options, SINK_OPTIONS, f"sinks[{i}].options")
 
 
-def _job(form: JobSpec, problems: list[Problem]) -> Job:
+def _job(spec: JobSpec, problems: list[Problem]) -> Job:
     def schema(written: str | dict[str, str], path: str) -> tuple[Field, ...]:
         try:
             return parse_schema(written)
@@ -173,8 +171,8 @@ def _job(form: JobSpec, problems: list[Problem]) -> Job:
             return ()
 
     return Job(
-        tenant=form.tenant,
-        name=form.name,
+        tenant=spec.tenant,
+        name=spec.name,
         sources=tuple(
             Source(
                 source.name,
@@ -182,15 +180,15 @@ def _job(form: JobSpec, problems: list[Problem]) -> Job:
                 _options(source.options),
                 source.partitions,
             )
-            for i, source in enumerate(form.sources)
+            for i, source in enumerate(spec.sources)
         ),
-        operators=tuple(_operator(operator) for operator in form.operators),
-        edges=tuple(edge for node in form.operators for edge in _edges(node))
-        + tuple(edge for node in form.sinks for edge in _edges(node)),
-        sinks=tuple(Sink(sink.name, _options(sink.options), sink.weight) for sink in form.sinks),
-        intent=intent_of(form.intent),
+        operators=tuple(_operator(operator) for operator in spec.operators),
+        edges=tuple(edge for node in spec.operators for edge in _edges(node))
+        + tuple(edge for node in spec.sinks for edge in _edges(node)),
+        sinks=tuple(Sink(sink.name, _options(sink.options), sink.weight) for sink in spec.sinks),
+        intent=intent_of(spec.intent),
         bounds=Bounds(
-            form.bounds.max_instances, form.bounds.preserve_order, tuple(form.bounds.fixed)
+            spec.bounds.max_instances, spec.bounds.preserve_order, tuple(spec.bounds.fixed)
         ),
         tables=tuple(
             Table(
@@ -200,15 +198,15 @@ def _job(form: JobSpec, problems: list[Problem]) -> Job:
                 table.path,
                 table.format,
             )
-            for i, table in enumerate(form.tables)
+            for i, table in enumerate(spec.tables)
         ),
-        batch_s=parse_seconds(form.trigger.realTime),
-        dead_letter_topic=form.dead_letter_topic,
+        batch_s=parse_seconds(spec.trigger.realTime),
+        dead_letter_topic=spec.dead_letter_topic,
     )
 
 
 def _options(written: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """As Spark takes them: everything is text, and true is `true`."""
+    """The options as Spark takes them: strings, with `true` and `false` for booleans."""
     return tuple(
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in written.items()
@@ -216,33 +214,35 @@ def _options(written: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def _edges(node: OperatorSpec | SinkSpec) -> Iterator[Edge]:
-    written = ([] if node.input is None else [node.input]) + list(node.inputs)
-    for one in written:
-        if isinstance(one, InputSpec):
-            yield Edge(one.from_, node.name, Grouping(one.grouping), tuple(one.key))
+    inputs = ([] if node.input is None else [node.input]) + list(node.inputs)
+    for input_ in inputs:
+        if isinstance(input_, InputSpec):
+            yield Edge(input_.from_, node.name, Grouping(input_.grouping), tuple(input_.key))
         else:
-            yield Edge(one, node.name)
+            yield Edge(input_, node.name)
 
 
-def _operator(form: OperatorSpec) -> Operator:
-    wanted = form.parallelism
+def _operator(spec: OperatorSpec) -> Operator:
+    wanted = spec.parallelism
     if isinstance(wanted, int):
         parallelism = Parallelism(wanted, 1, max(wanted, Parallelism().max))
     else:
         parallelism = Parallelism(wanted.initial, wanted.min, wanted.max)
-    return Operator(form.name, _work(form), parallelism, profile_of(form.profile))
+    return Operator(spec.name, _work(spec), parallelism, profile_of(spec.profile))
 
 
-def _work(form: OperatorSpec) -> Work:
-    late, table, window = form.watermark, form.join, form.window
+def _work(spec: OperatorSpec) -> Work:
+    watermark, join, window = spec.watermark, spec.join, spec.window
     return Work(
-        watermark=Watermark(late.eventTime, parse_seconds(late.delayThreshold)) if late else None,
-        join=Join(table.table, tuple(table.on), table.how) if table else None,
-        where=form.where,
-        explode=tuple(form.explode.items()),
-        select=tuple(form.select),
-        deduplicate=tuple(form.deduplicate),
-        group_by=tuple(form.group_by),
+        watermark=Watermark(watermark.eventTime, parse_seconds(watermark.delayThreshold))
+        if watermark
+        else None,
+        join=Join(join.table, tuple(join.on), join.how) if join else None,
+        where=spec.where,
+        explode=tuple(spec.explode.items()),
+        select=tuple(spec.select),
+        deduplicate=tuple(spec.deduplicate),
+        group_by=tuple(spec.group_by),
         window=TimeWindow(
             window.timeColumn,
             parse_seconds(window.windowDuration),
@@ -250,66 +250,65 @@ def _work(form: OperatorSpec) -> Work:
         )
         if window
         else None,
-        aggregate=tuple(form.aggregate.items()),
+        aggregate=tuple(spec.aggregate.items()),
     )
 
 
-def profile_of(form: ProfileSpec | None) -> Profile | None:
-    if form is None:
+def profile_of(spec: ProfileSpec | None) -> Profile | None:
+    if spec is None:
         return None
-    shape = Distribution(form.distribution) if form.distribution else None
-    return Profile(**form.model_dump(exclude={"distribution"}), distribution=shape)
+    distribution = Distribution(spec.distribution) if spec.distribution else None
+    return Profile(**spec.model_dump(exclude={"distribution"}), distribution=distribution)
 
 
-def intent_of(form: IntentSpec) -> Intent:
+def intent_of(spec: IntentSpec) -> Intent:
     return Intent(
-        thresholds=tuple(_threshold(threshold) for threshold in form.slo),
-        priority=form.priority,
+        thresholds=tuple(_threshold(threshold) for threshold in spec.slo),
+        priority=spec.priority,
         constraints=tuple(
             Constraint(
                 sequence_of(c.sequence), parse_milliseconds(c.at_most), parse_seconds(c.over)
             )
-            for c in form.constraints
+            for c in spec.constraints
         ),
     )
 
 
-def _threshold(form: ThresholdSpec) -> Threshold:
-    value = parse_milliseconds(form.at_most) if form.at_most is not None else form.at_least
-    return Threshold(Metric(form.metric), float(value or 0), form.statistic, _utility(form))
+def _threshold(spec: ThresholdSpec) -> Threshold:
+    value = parse_milliseconds(spec.at_most) if spec.at_most is not None else spec.at_least
+    return Threshold(Metric(spec.metric), float(value or 0), spec.statistic, _utility(spec))
 
 
-def _utility(form: ThresholdSpec) -> Utility:
-    if isinstance(form.utility, str):
-        return Utility(form.utility)
-    given = form.utility.model_dump(exclude_none=True, exclude={"function"})
-    if "points" in given:
-        given["points"] = tuple((float(x), float(y)) for x, y in given["points"])
-    return Utility(form.utility.function, given)
+def _utility(spec: ThresholdSpec) -> Utility:
+    if isinstance(spec.utility, str):
+        return Utility(spec.utility)
+    params = spec.utility.model_dump(exclude_none=True, exclude={"function"})
+    if "points" in params:
+        params["points"] = tuple((float(x), float(y)) for x, y in params["points"])
+    return Utility(spec.utility.function, params)
 
 
-def _form_problem(detail: ErrorDetails) -> Problem:
-    place = [part for part in detail["loc"] if part not in {PLAIN, MAPPING}]
-    path = path_of(place)
+def _field_problem(detail: ErrorDetails) -> Problem:
+    keys = [key for key in detail["loc"] if key not in {PLAIN, MAPPING}]
+    path = path_of(keys)
     kind = detail["type"]
     if kind == "missing":
-        return Problem("MISSING_FIELD", path, f"The field {place[-1]!r} is missing.", "Add it.")
+        return Problem("MISSING_FIELD", path, f"The field {keys[-1]!r} is missing.", "Add it.")
     if kind == "extra_forbidden":
-        known = _known_fields(detail["loc"])
-        near = difflib.get_close_matches(str(place[-1]), known, n=1)
+        fields = _sibling_fields(detail["loc"])
+        near = difflib.get_close_matches(str(keys[-1]), fields, n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         return Problem(
             "UNKNOWN_FIELD",
             path,
-            f"There is no field {str(place[-1])!r} here.",
-            f"{hint}The fields are: {', '.join(known)}.",
+            f"There is no field {str(keys[-1])!r} here.",
+            f"{hint}The fields are: {', '.join(fields)}.",
         )
-    message = detail["msg"]
     if kind == "value_error":
         return Problem("BAD_VALUE", path, f"{_sentence(detail['ctx']['error'])}.", "")
-    if kind in {"literal_error", "string_pattern_mismatch", "too_short", "string_too_short"}:
-        return Problem("BAD_VALUE", path, f"{detail['input']!r:.80} does not fit.", f"{message}.")
-    return Problem("WRONG_TYPE", path, f"{detail['input']!r:.80} does not fit.", f"{message}.")
+    bad_value = {"literal_error", "string_pattern_mismatch", "too_short", "string_too_short"}
+    code = "BAD_VALUE" if kind in bad_value else "WRONG_TYPE"
+    return Problem(code, path, f"{detail['input']!r:.80} is not valid here.", f"{detail['msg']}.")
 
 
 def _sentence(error: object) -> str:
@@ -317,34 +316,34 @@ def _sentence(error: object) -> str:
     return text[:1].upper() + text[1:]
 
 
-def path_of(place: list[Any]) -> str:
+def path_of(keys: list[Any]) -> str:
     """`operators`, 2, `where` → `operators[2].where`."""
     path = ""
-    for part in place:
-        path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
+    for key in keys:
+        path += f"[{key}]" if isinstance(key, int) else (f".{key}" if path else str(key))
     return path
 
 
-def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
-    """The fields of the mapping in which an unknown one was found."""
-    form: Any = JobSpec
-    for part in loc[:-1]:
-        if isinstance(part, int) or part in {PLAIN, MAPPING}:
+def _sibling_fields(loc: tuple[int | str, ...]) -> list[str]:
+    """The fields that are allowed in the mapping that holds the last key of `loc`."""
+    model: Any = JobSpec
+    for key in loc[:-1]:
+        if isinstance(key, int) or key in {PLAIN, MAPPING}:
             continue
-        form = next(
+        annotation = next(
             field.annotation
-            for name, field in form.model_fields.items()
-            if part in {name, field.alias}
+            for name, field in model.model_fields.items()
+            if key in {name, field.alias}
         )
-        form = _form_within(form)
-    return [field.alias or name for name, field in form.model_fields.items()]
+        model = _model_within(annotation)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _form_within(annotation: Any) -> Any:
-    """The model inside `list[Model]`, `Model | None` and their like."""
+def _model_within(annotation: Any) -> Any:
+    """The model inside `list[Model]`, `Model | None` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in (*getattr(annotation, "__args__", ()), getattr(annotation, "__origin__", None)):
-        if part is not None and (found := _form_within(part)) is not None:
-            return found
+        if part is not None and (model := _model_within(part)) is not None:
+            return model
     return None

@@ -1,4 +1,4 @@
-"""Owns the way from a file or a text to a job, with every problem at its line."""
+"""Loads a job from a YAML file or text; every problem is reported with its line."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +27,6 @@ def _build(document: Document, utilities: Utilities) -> Job:
         return build_job(data, utilities)
     except InvalidJob as error:
         located = [document.locate(problem) for problem in error.problems]
-        # In the order of the file, so that one can mend from top to bottom.
+        # In the order of the file, so that its author can fix it from top to bottom.
         located.sort(key=lambda problem: problem.line or 0)
         raise InvalidJob(located, document.file or str(data.get("name", "the job"))) from None

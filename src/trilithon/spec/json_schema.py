@@ -1,4 +1,4 @@
-"""Owns the JSON Schema of a job file, which editors complete and check with."""
+"""Generates the JSON Schema of a job file, with which editors complete and check it."""
 
 import json
 from importlib import resources
@@ -23,5 +23,5 @@ def render() -> str:
 
 
 def committed() -> str:
-    """The schema as it is shipped."""
+    """The schema as shipped in the package."""
     return (resources.files("trilithon.spec") / FILE).read_text(encoding="utf-8")

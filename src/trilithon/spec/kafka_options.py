@@ -1,6 +1,6 @@
-"""Owns the Kafka options that a job may set. Connection and security belong to the engine.
+"""Lists the Kafka options that a job may set. Connection and security belong to the engine.
 
-A job that could name brokers, login modules or classes could reach other tenants' data, or run code.
+A job that could set brokers, login modules or classes could read other tenants' data or run code.
 """
 
 import difflib
@@ -31,6 +31,6 @@ def check_options(
             yield Problem(
                 "OPTION_NOT_ALLOWED",
                 f"{path}.{name}",
-                f"The option {name!r} is not one that a job may set.",
-                f"{hint}Brokers and security are set where the engine is started.",
+                f"A job may not set the option {name!r}.",
+                f"{hint}Brokers and security are settings of the engine.",
             )

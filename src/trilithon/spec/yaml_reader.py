@@ -1,7 +1,7 @@
-"""Owns reading YAML that nobody has checked: strict, bounded in time and memory, with line numbers.
+"""Reads untrusted YAML: strict, bounded in time and memory, with line numbers.
 
-The file is taken apart event by event, and reading stops at the first thing that is refused. No
-object is built that the file did not spell out: anchors, aliases, tags and merges are errors.
+The file is parsed event by event, and parsing stops at the first error. No value is built that the
+file does not spell out: anchors, aliases, tags and merges are errors.
 """
 
 import re
@@ -18,7 +18,7 @@ from trilithon.errors import FileUnreadable, InvalidJob, Problem
 
 MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 32
-# Far more than a job of 256 KiB needs; it bounds the time that refusing a file may take.
+# Far more than a job of 256 KiB needs; it bounds the time to refuse a file.
 MAX_NODES: Final = 10_000
 MAX_KEY: Final = 256
 MAX_DIGITS: Final = 40
@@ -26,31 +26,34 @@ MAX_DIGITS: Final = 40
 _INT: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL_CHARACTER: Final = "The file contains a control character."
+_SEPARATE_FILES: Final = "Put large tables into separate files."
+# Hints by what the YAML parser says.
 _HINTS: Final = {
     "cannot start any token": "Put the value into quotes, and use spaces, not tabs.",
-    "mapping values are not allowed": "Put a value that holds ': ' into quotes.",
+    "mapping values are not allowed": "Put a value that contains ': ' into quotes.",
     "did not find expected": "Check the brackets, the quotes and the indentation up to here.",
 }
 
 
 @dataclass(slots=True)
-class Lines:
-    """On which line a part of the file stands, and the parts within it."""
+class LineMap:
+    """The line of a value in the file, and the line maps of the values inside it."""
 
     line: int
-    parts: dict[str | int, "Lines"] = field(default_factory=dict)
+    parts: dict[str | int, "LineMap"] = field(default_factory=dict)
 
     def find(self, path: str) -> int:
-        """The line of a path such as `operators[2].where`, or of the innermost part there is."""
-        if found := re.match(r"\[([0-9]+)\]\.?", path):
-            inner = self.parts.get(int(found.group(1)))
-            return self.line if inner is None else inner.find(path[found.end() :])
-        # Keys may hold dots themselves: the longest one that fits is meant.
+        """The line of a path such as `operators[2].where`, or of its innermost existing part."""
+        if item := re.match(r"\[([0-9]+)\]\.?", path):
+            inner = self.parts.get(int(item.group(1)))
+            return self.line if inner is None else inner.find(path[item.end() :])
+        # Keys may contain dots themselves: the longest matching key wins.
         ends = [len(path), *(m.start() for m in re.finditer(r"[.\[]", path))]
         for end in sorted(ends, reverse=True):
             if (inner := self.parts.get(path[:end])) is not None:
                 return inner.find(path[end:].removeprefix("."))
-        # A single `input` is the list `inputs` with one entry.
+        # The model calls a single `input` `inputs[0]`.
         if path.startswith("inputs[0]") and "input" in self.parts:
             return self.parts["input"].find(path[len("inputs[0]") :].removeprefix("."))
         return self.line
@@ -58,10 +61,10 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file says, and on which line each part of it stands."""
+    """The data of a file, and the line of each value in it."""
 
     data: Any
-    lines: Lines
+    lines: LineMap
     file: str | None = None
 
     def locate(self, problem: Problem) -> Problem:
@@ -69,7 +72,7 @@ class Document:
 
 
 def read_yaml_file(path: Path) -> Document:
-    """Reads a file, but no more of it than a job may have."""
+    """Read a YAML file, but no more than `MAX_BYTES` of it."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -81,13 +84,11 @@ def read_yaml_file(path: Path) -> Document:
 
 
 def read_yaml(content: bytes | str, file: str | None = None) -> Document:
-    """Takes YAML apart. Whatever is refused comes as an `InvalidJob` with its line."""
+    """Parse YAML. Raises `InvalidJob` with the line of the first error."""
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:
-        raise _refused(
-            file, 1, "FILE_TOO_LARGE", f"The file has more than {MAX_BYTES // 1024} KiB.",
-            "Put large tables into files of their own.",
-        )  # fmt: skip
+        message = f"The file is larger than {MAX_BYTES // 1024} KiB."
+        raise _refused(file, 1, "FILE_TOO_LARGE", message, _SEPARATE_FILES)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -95,17 +96,17 @@ def read_yaml(content: bytes | str, file: str | None = None) -> Document:
         raise _refused(
             file, line, "NOT_YAML", "The file is not UTF-8.", "Save it as UTF-8."
         ) from error
-    if found := _CONTROL.search(text.replace("\r\n", "\n")):
-        line = text.count("\n", 0, found.start()) + 1
-        raise _refused(file, line, "NOT_YAML", "A control character.", "Remove it.")
+    if control := _CONTROL.search(text.replace("\r\n", "\n")):
+        line = text.count("\n", 0, control.start()) + 1
+        raise _refused(file, line, "NOT_YAML", _CONTROL_CHARACTER, "Remove it.")
     try:
-        return _Composer(file).document(text)
+        return _YamlComposer(file).document(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        what = (error.problem or "not well-formed").rstrip(".")
-        hint = next((hint for part, hint in _HINTS.items() if part in what), "")
+        reason = (error.problem or "not well-formed").rstrip(".")
+        hint = next((hint for part, hint in _HINTS.items() if part in reason), "")
         line = mark.line + 1 if mark else 1
-        raise _refused(file, line, "NOT_YAML", f"This is not YAML: {what}.", hint) from error
+        raise _refused(file, line, "NOT_YAML", f"This is not YAML: {reason}.", hint) from error
     except YAMLError as error:
         raise _refused(file, 1, "NOT_YAML", "This is not YAML.", "") from error
 
@@ -114,8 +115,8 @@ def _refused(file: str | None, line: int, code: str, message: str, hint: str) ->
     return InvalidJob([Problem(code, "", message, hint, file, line)], file or "the file")
 
 
-class _Composer:
-    """Builds plain data from events, and refuses what is not plain."""
+class _YamlComposer:
+    """Builds plain data from YAML events and refuses everything that is not plain data."""
 
     def __init__(self, file: str | None) -> None:
         self.file = file
@@ -124,32 +125,29 @@ class _Composer:
     def document(self, text: str) -> Document:
         events: Iterator[Any] = YAML(typ="safe").parse(text)
         data: Any = None
-        lines = Lines(1)
+        lines = LineMap(1)
         documents = 0
         for event in events:
             if isinstance(event, ev.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
+                    message = "The file contains several YAML documents."
                     raise self._refuse(
-                        event, "SEVERAL_DOCUMENTS", "The file holds several documents.",
-                        "Write one job per file.",
-                    )  # fmt: skip
+                        event, "SEVERAL_DOCUMENTS", message, "Write one job per file."
+                    )
                 data = self._node(next(events), events, lines, 0)
         if not isinstance(data, dict):
-            raise _refused(
-                self.file, 1, "NOT_A_JOB", "The file does not describe a job.",
-                "Begin with `name:`; `trilithon init` writes an example.",
-            )  # fmt: skip
+            hint = "Begin with `name:`; `trilithon init` writes an example."
+            raise _refused(self.file, 1, "NOT_A_JOB", "The file does not describe a job.", hint)
         return Document(data, lines, self.file)
 
-    def _node(self, event: Any, events: Iterator[Any], lines: Lines, depth: int) -> Any:
+    def _node(self, event: Any, events: Iterator[Any], lines: LineMap, depth: int) -> Any:
         self._check(event)
         if isinstance(event, ev.ScalarEvent):
             return self._scalar(event)
         if depth >= MAX_DEPTH:
-            raise self._refuse(
-                event, "TOO_DEEP", f"More than {MAX_DEPTH} levels.", "Write it flatter."
-            )
+            message = f"The file is nested more than {MAX_DEPTH} levels deep."
+            raise self._refuse(event, "TOO_DEEP", message, "Flatten it.")
         if isinstance(event, ev.SequenceStartEvent):
             return self._sequence(events, lines, depth)
         return self._mapping(events, lines, depth)
@@ -157,60 +155,52 @@ class _Composer:
     def _check(self, event: Any) -> None:
         self.nodes += 1
         if isinstance(event, ev.AliasEvent) or getattr(event, "anchor", None):
-            raise self._refuse(
-                event, "ANCHOR", "Anchors and aliases are not allowed.",
-                "Write the value out where it is needed.",
-            )  # fmt: skip
+            message = "Anchors and aliases are not allowed."
+            raise self._refuse(event, "ANCHOR", message, "Repeat the value where it is needed.")
         if self.nodes > MAX_NODES:
-            raise self._refuse(
-                event, "TOO_MANY_NODES", f"More than {MAX_NODES} values.",
-                "Put large tables into files of their own.",
-            )  # fmt: skip
+            message = f"The file has more than {MAX_NODES} values."
+            raise self._refuse(event, "TOO_MANY_NODES", message, _SEPARATE_FILES)
         if getattr(event, "tag", None) is not None:
-            raise self._refuse(
-                event, "TAG", f"The tag {str(event.tag)!r} is not allowed.",
-                "A job is plain data: remove it.",
-            )  # fmt: skip
+            message = f"The tag {str(event.tag)!r} is not allowed."
+            raise self._refuse(event, "TAG", message, "A job is plain data: remove the tag.")
         if isinstance(event, ev.ScalarEvent) and _CONTROL.search(event.value):
-            raise self._refuse(event, "NOT_YAML", "A control character.", "Remove it.")
+            raise self._refuse(event, "NOT_YAML", _CONTROL_CHARACTER, "Remove it.")
 
-    def _sequence(self, events: Iterator[Any], lines: Lines, depth: int) -> list[Any]:
-        found: list[Any] = []
+    def _sequence(self, events: Iterator[Any], lines: LineMap, depth: int) -> list[Any]:
+        items: list[Any] = []
         for event in events:
             if isinstance(event, ev.SequenceEndEvent):
                 break
-            inner = lines.parts[len(found)] = Lines(event.start_mark.line + 1)
-            found.append(self._node(event, events, inner, depth + 1))
-        return found
+            inner = lines.parts[len(items)] = LineMap(event.start_mark.line + 1)
+            items.append(self._node(event, events, inner, depth + 1))
+        return items
 
-    def _mapping(self, events: Iterator[Any], lines: Lines, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _mapping(self, events: Iterator[Any], lines: LineMap, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
         for event in events:
             if isinstance(event, ev.MappingEndEvent):
                 break
-            key = self._key(event, found)
-            inner = lines.parts[key] = Lines(event.start_mark.line + 1)
-            found[key] = self._node(next(events), events, inner, depth + 1)
-        return found
+            key = self._key(event, mapping)
+            inner = lines.parts[key] = LineMap(event.start_mark.line + 1)
+            mapping[key] = self._node(next(events), events, inner, depth + 1)
+        return mapping
 
-    def _key(self, event: Any, found: dict[str, Any]) -> str:
+    def _key(self, event: Any, mapping: dict[str, Any]) -> str:
         self._check(event)
         if not isinstance(event, ev.ScalarEvent) or len(event.value) > MAX_KEY:
-            raise self._refuse(
-                event, "BAD_KEY", f"A key must be a word of up to {MAX_KEY} characters.",
-                "Write `key: value`.",
-            )  # fmt: skip
+            message = f"A key must be a string of at most {MAX_KEY} characters."
+            raise self._refuse(event, "BAD_KEY", message, "Write `key: value`.")
         key = str(event.value)
         if key == "<<" and event.implicit[0]:
-            raise self._refuse(event, "ANCHOR", "Merging is not allowed.", "Write it out.")
-        if key in found:
-            raise self._refuse(
-                event, "DUPLICATE_KEY", f"The key {key!r} is there twice.", "Keep one of the two."
-            )
+            hint = "Repeat the values where they are needed."
+            raise self._refuse(event, "ANCHOR", "Merge keys (`<<`) are not allowed.", hint)
+        if key in mapping:
+            message = f"The key {key!r} occurs twice in this mapping."
+            raise self._refuse(event, "DUPLICATE_KEY", message, "Remove one of the two.")
         return key
 
     def _scalar(self, event: Any) -> Any:
-        """YAML 1.2's core schema: only what is not quoted can be anything but text."""
+        """The value by YAML 1.2's core schema: a quoted scalar is always a string."""
         text = str(event.value)
         if not event.implicit[0] or event.style not in {None, ""}:
             return text

@@ -51,8 +51,11 @@ def chain() -> None:
 
 def test_bare_and_with_keywords() -> None:
     chain()
-    job = tp.job("words", slo=[tp.latency(p99_9="1 second"), tp.throughput(at_least=100)],
-                 constraints=[tp.constraint("upper", "count", at_most="50 ms")])  # fmt: skip
+    job = tp.job(
+        "words",
+        slo=[tp.latency(p99_9="1 second"), tp.throughput(at_least=100)],
+        constraints=[tp.constraint("upper", "count", at_most="50 ms")],
+    )
     assert isinstance(job, Job)
     assert [operator.name for operator in job.operators] == ["upper", "count"]
     assert job.parents["count"][0].grouping is Grouping.BY_KEY
@@ -86,7 +89,7 @@ def test_a_problem_of_the_job_itself_points_at_the_call_that_makes_it() -> None:
 
 
 def test_a_step_that_is_there_twice_is_refused_at_once() -> None:
-    with pytest.raises(InvalidJob, match="`where` is there twice"):
+    with pytest.raises(InvalidJob, match="two `where` steps"):
 
         @tp.operator
         def twice(words: tp.Rows) -> tp.Rows:

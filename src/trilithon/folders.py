@@ -1,4 +1,4 @@
-"""Owns where Trilithon keeps files of its own: a cache that can be deleted, and state that lasts."""
+"""Locates Trilithon's own folders: a cache that may be deleted, and state that must be kept."""
 
 import fcntl
 import os
@@ -10,42 +10,43 @@ from trilithon.errors import FileUnwritable, TrilithonError
 
 
 def cache() -> Path:
-    """What can be fetched again: $TRILITHON_CACHE, else a folder in $XDG_CACHE_HOME or ~/.cache."""
+    """Files that can be fetched again: $TRILITHON_CACHE, else below $XDG_CACHE_HOME or ~/.cache."""
     return _folder("TRILITHON_CACHE", "XDG_CACHE_HOME", ".cache")
 
 
 def state() -> Path:
-    """What lasts: $TRILITHON_STATE, else a folder in $XDG_STATE_HOME or ~/.local/state."""
+    """Files to keep: $TRILITHON_STATE, else below $XDG_STATE_HOME or ~/.local/state."""
     return _folder("TRILITHON_STATE", "XDG_STATE_HOME", ".local/state")
 
 
-def _folder(own: str, standard: str, home: str) -> Path:
-    if named := os.environ.get(own):
-        return Path(named).expanduser().absolute()
-    # The XDG specification: a relative path is to be ignored.
-    base = Path(os.environ.get(standard, ""))
-    return (base if base.is_absolute() else Path.home() / home) / "trilithon"
+def _folder(own_variable: str, xdg_variable: str, below_home: str) -> Path:
+    if path := os.environ.get(own_variable):
+        return Path(path).expanduser().absolute()
+    # The XDG specification says to ignore relative paths.
+    base = Path(os.environ.get(xdg_variable, ""))
+    return (base if base.is_absolute() else Path.home() / below_home) / "trilithon"
 
 
 @contextmanager
-def alone(
+def locked(
     folder: Path,
-    what: str,
+    purpose: str,
     variable: str,
     mode: int = 0o777,
     refusal: TrilithonError | None = None,
 ) -> Iterator[None]:
-    """One process at a time in a folder, which is made; the lock goes with its process, however that
-    ends. `what` and `variable` say which folder it is, if it cannot be written. Whoever comes second
-    waits, or gets the refusal if there is one.
+    """Create a folder and lock it against other processes; the lock ends with the process.
+
+    If another process holds the lock: raises `refusal`, or waits if there is none. `purpose` and
+    `variable` name the folder in the error if it cannot be written.
     """
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise FileUnwritable(
-            f"The {what} folder {folder} cannot be written: {error.strerror}.",
-            f"Set {variable} to a folder that can.",
+            f"The {purpose} folder {folder} cannot be written: {error.strerror}.",
+            f"Set {variable} to a folder that can be written.",
         ) from error
     with lock:
         if refusal is None:
@@ -59,10 +60,10 @@ def alone(
 
 
 def make(folder: Path) -> None:
-    """A folder for what a caller writes, with those above it; there already is as good."""
+    """Create a folder and its parents, if they do not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileUnwritable(
-            f"{folder} cannot be written: {error.strerror}.", "Choose another place."
+            f"The folder {folder} cannot be written: {error.strerror}.", "Choose another folder."
         ) from error

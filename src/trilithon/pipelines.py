@@ -1,4 +1,4 @@
-"""A job written in Python, in the manner of `pyspark.pipelines`.
+"""Defines a job in Python, in the style of `pyspark.pipelines`.
 
     from trilithon import pipelines as tp
 
@@ -15,9 +15,9 @@
 
     job = tp.job("pageload", tenant="ads", slo=[tp.latency(p95="200 ms")])
 
-Functions describe, they do not compute: each is called once with a recorder in place of rows, and
-the names of its parameters are its inputs. What comes out is the same model that a YAML file gives,
-checked by the same rules; a problem points at the line of Python that it comes from.
+Functions describe the job, they do not process rows: each is called once with `Rows` that record
+its steps, and the names of its parameters are its inputs. The result is the same model as from a
+YAML file, checked by the same rules. A problem points at the line of Python that caused it.
 """
 
 import inspect
@@ -47,22 +47,23 @@ __all__ = [
     "throughput",
 ]
 
-Place = tuple[str, int]
+# A file and a line in it.
+Location = tuple[str, int]
 
 
 @dataclass
 class _Registry:
-    """What was defined since the last job, in order, and where each part of it was written."""
+    """The definitions since the last call of `job`, in order, and the location of each part."""
 
     parts: dict[str, list[dict[str, Any]]] = field(
         default_factory=lambda: {"sources": [], "operators": [], "sinks": [], "tables": []}
     )
-    places: dict[str, Place] = field(default_factory=dict)
+    locations: dict[str, Location] = field(default_factory=dict)
 
-    def add(self, section: str, definition: dict[str, Any], place: Place) -> str:
+    def add(self, section: str, definition: dict[str, Any], location: Location) -> str:
         path = f"{section}[{len(self.parts[section])}]"
         self.parts[section].append(definition)
-        self.places[path] = place
+        self.locations[path] = location
         return path
 
 
@@ -80,7 +81,7 @@ def _current() -> _Registry:
 
 @contextmanager
 def definitions() -> Iterator[None]:
-    """Definitions of their own: nothing from outside gets in, and nothing gets out."""
+    """A scope for definitions: those outside are not visible inside, nor the other way round."""
     token = _registry.set(_Registry())
     try:
         yield
@@ -89,7 +90,7 @@ def definitions() -> Iterator[None]:
 
 
 class Rows:
-    """What an operator does to its rows, written down step by step."""
+    """Records the steps that an operator applies to its rows."""
 
     def __init__(self, path: str, registry: _Registry) -> None:
         self._path, self._registry = path, registry
@@ -99,19 +100,30 @@ class Rows:
         if name.startswith("_"):
             raise AttributeError(name)
         steps = ", ".join(step for step in vars(Rows) if not step.startswith("_"))
-        raise _refused("UNKNOWN_FIELD", self._path, f"Rows have no step {name!r}.",
-                       f"They have: {steps}. Columns are named in expressions.", _caller())  # fmt: skip
+        raise _invalid(
+            "UNKNOWN_FIELD",
+            self._path,
+            f"Rows have no step {name!r}.",
+            f"The steps are: {steps}. Name columns inside expressions.",
+            _caller(),
+        )
 
     def _set(self, part: str, value: Any) -> "Rows":
-        place = _caller()
+        location = _caller()
         if part in self._work:
-            raise _refused("DUPLICATE_KEY", f"{self._path}.{part}", f"`{part}` is there twice.",
-                           "Make two operators of it.", place)  # fmt: skip
+            raise _invalid(
+                "DUPLICATE_KEY",
+                f"{self._path}.{part}",
+                f"The operator has two `{part}` steps.",
+                "Split it into two operators.",
+                location,
+            )
         self._work[part] = value
-        self._registry.places[f"{self._path}.{part}"] = place
+        self._registry.locations[f"{self._path}.{part}"] = location
         return self
 
-    def watermark(self, eventTime: str, delayThreshold: str) -> "Rows":  # noqa: N803 - Spark's names
+    # Parameters have Spark's names.
+    def watermark(self, eventTime: str, delayThreshold: str) -> "Rows":  # noqa: N803
         return self._set("watermark", {"eventTime": eventTime, "delayThreshold": delayThreshold})
 
     def join(self, table: str, on: str | Sequence[str], how: str = "inner") -> "Rows":
@@ -140,11 +152,10 @@ class Rows:
         windowDuration: str,  # noqa: N803
         slideDuration: str | None = None,  # noqa: N803
     ) -> "Rows":
-        written = {"timeColumn": timeColumn, "windowDuration": windowDuration}
-        return self._set(
-            "window",
-            written if slideDuration is None else {**written, "slideDuration": slideDuration},
-        )
+        window = {"timeColumn": timeColumn, "windowDuration": windowDuration}
+        if slideDuration is not None:
+            window["slideDuration"] = slideDuration
+        return self._set("window", window)
 
     def aggregate(self, **aggregates: str) -> "Rows":
         return self._set("aggregate", dict(aggregates))
@@ -160,11 +171,11 @@ def source(
     partitions: int | None = None,
     **options: str | bool | float,
 ) -> Callable[[Definition], Definition]:
-    """A Kafka topic: the function returns the schema of its JSON values."""
+    """Define a Kafka source: the function returns the schema of its JSON values."""
     _not_bare(bare, 'tp.source(subscribe="topic")')
 
     def define(function: Definition) -> Definition:
-        place = _place_of(function)
+        location = _location_of(function)
         definition = {
             "name": name or function.__name__,
             "options": {"subscribe": subscribe, **options},
@@ -172,7 +183,7 @@ def source(
         }
         if partitions is not None:
             definition["partitions"] = partitions
-        _current().add("sources", definition, place)
+        _current().add("sources", definition, location)
         return function
 
     return define
@@ -181,17 +192,17 @@ def source(
 def table(
     *bare: Definition, rows: Sequence[Sequence[Any]] = (), name: str | None = None
 ) -> Callable[[Definition], Definition]:
-    """A small table to join with: the function returns its schema."""
+    """Define a small table to join with: the function returns its schema."""
     _not_bare(bare, "tp.table(rows=[…])")
 
     def define(function: Definition) -> Definition:
-        place = _place_of(function)
+        location = _location_of(function)
         definition = {
             "name": name or function.__name__,
             "schema": function(),
             "rows": [_plain_row(row) for row in rows],
         }
-        _current().add("tables", definition, place)
+        _current().add("tables", definition, location)
         return function
 
     return define
@@ -221,31 +232,44 @@ def operator(
     broadcast: Sequence[str] = (),
     profile: Mapping[str, Any] | None = None,
 ) -> Any:
-    """A step, bare or with keywords: the parameters are its inputs, the result is its work."""
+    """Define an operator: the parameters are its inputs, the returned rows record its steps.
+
+    Works as a plain decorator or with keywords.
+    """
 
     def define(function: Definition) -> Definition:
-        place = _place_of(function)
+        location = _location_of(function)
         registry = _current()
         path = f"operators[{len(registry.parts['operators'])}]"
         inputs = _parameters(function)
-        for group in (by_key or {}, broadcast):
-            if isinstance(group, str) or set(group) - set(inputs):
-                raise _refused("UNKNOWN_INPUT", path, f"{function.__name__} groups by {group!r}.",
-                               f"Name its inputs: {', '.join(inputs)}.", place)  # fmt: skip
+        for option, grouped in (("by_key", by_key or {}), ("broadcast", broadcast)):
+            if isinstance(grouped, str) or set(grouped) - set(inputs):
+                raise _invalid(
+                    "UNKNOWN_INPUT",
+                    path,
+                    f"`{option}` of {function.__name__} names {grouped!r}, not its inputs.",
+                    f"Its inputs are: {', '.join(inputs)}.",
+                    location,
+                )
         rows = Rows(path, registry)
         result = function(*(rows for _ in inputs))
         if result is not rows and result is not None:
-            raise _refused("WRONG_TYPE", path, f"{function.__name__} must return its rows.",
-                           "Return what the last step returned.", place)  # fmt: skip
+            raise _invalid(
+                "WRONG_TYPE",
+                path,
+                f"{function.__name__} must return its rows.",
+                "Return the result of the last step.",
+                location,
+            )
         definition: dict[str, Any] = {
             "name": name or function.__name__,
-            "inputs": [_input(one, by_key or {}, broadcast) for one in inputs],
-            **rows._work,  # noqa: SLF001 - the recorder is ours
+            "inputs": [_input(parent, by_key or {}, broadcast) for parent in inputs],
+            **rows._work,  # noqa: SLF001 - Rows is defined in this module
             "parallelism": dict(parallelism) if isinstance(parallelism, Mapping) else parallelism,
         }
         if profile is not None:
             definition["profile"] = dict(profile)
-        registry.add("operators", definition, place)
+        registry.add("operators", definition, location)
         return function
 
     return define if function is None else define(function)
@@ -258,28 +282,35 @@ def sink(
     weight: float = 1.0,
     **options: str | bool | float,
 ) -> Callable[[Definition], Definition]:
-    """A Kafka topic that gets the rows: the parameters of the function are its inputs."""
+    """Define a Kafka sink: the parameters of the function are its inputs."""
     _not_bare(bare, 'tp.sink(topic="topic")')
 
     def define(function: Definition) -> Definition:
-        place = _place_of(function)
+        location = _location_of(function)
         definition = {
             "name": name or function.__name__,
             "inputs": _parameters(function),
             "options": {"topic": topic, **options},
             "weight": weight,
         }
-        _current().add("sinks", definition, place)
+        _current().add("sinks", definition, location)
         return function
 
     return define
 
 
 def latency(*, utility: str | Mapping[str, Any] = "knee", **bound: str) -> dict[str, Any]:
-    """`latency(p95="200 ms")`, `latency(mean="50 ms")`; `p99_9` is p99.9."""
+    """An upper bound on latency: `latency(p95="200 ms")`, `latency(mean="50 ms")`; `p99_9` is
+    p99.9.
+    """
     if len(bound) != 1:
-        raise _refused("BAD_VALUE", "intent.slo", "A latency has one statistic and one bound.",
-                       "Write latency(p95='200 ms').", _caller())  # fmt: skip
+        raise _invalid(
+            "BAD_VALUE",
+            "intent.slo",
+            f"A latency threshold has one statistic, not {len(bound)}.",
+            "Write latency(p95='200 ms').",
+            _caller(),
+        )
     ((statistic, at_most),) = bound.items()
     statistic = statistic.replace("_", ".")
     return {
@@ -291,15 +322,17 @@ def latency(*, utility: str | Mapping[str, Any] = "knee", **bound: str) -> dict[
 
 
 def juice(*, at_least: float, utility: str | Mapping[str, Any] = "knee") -> dict[str, Any]:
+    """A lower bound on juice: the share of the input that was processed, 0…1."""
     return {"metric": "juice", "at_least": at_least, "utility": _plain(utility)}
 
 
 def throughput(*, at_least: float, utility: str | Mapping[str, Any] = "knee") -> dict[str, Any]:
+    """A lower bound on the records per second that all sinks write together."""
     return {"metric": "throughput", "at_least": at_least, "utility": _plain(utility)}
 
 
 def constraint(*sequence: str, at_most: str, over: str = "10 seconds") -> dict[str, Any]:
-    """The mean latency of a part of the job: operators, and edges as `from->to`."""
+    """A bound on the mean latency of a path: operators, and edges as `from->to`."""
     return {"sequence": list(sequence), "at_most": at_most, "over": over}
 
 
@@ -315,10 +348,10 @@ def job(
     dead_letter_topic: str | None = None,
     utilities: Utilities = UTILITIES,
 ) -> Job:
-    """The job of everything defined since the last one. Raises `InvalidJob` with every problem, each
-    at the line where its part was written.
+    """Build a job of everything defined since the last call. Raises `InvalidJob` with every
+    problem, each at the line where its part is defined.
     """
-    registry, place = _current(), _caller()
+    registry, location = _current(), _caller()
     _registry.set(_Registry())
     data: dict[str, Any] = {
         "tenant": tenant,
@@ -326,8 +359,8 @@ def job(
         **registry.parts,
         "intent": {
             "priority": priority,
-            "slo": _several(slo),
-            "constraints": _several(constraints),
+            "slo": _as_list(slo),
+            "constraints": _as_list(constraints),
         },
     }
     optional = {"bounds": bounds, "trigger": trigger, "dead_letter_topic": dead_letter_topic}
@@ -336,18 +369,18 @@ def job(
         return build_job(data, utilities)
     except InvalidJob as error:
         raise InvalidJob(
-            [_located(problem, registry, place) for problem in error.problems], name
+            [_located(problem, registry, location) for problem in error.problems], name
         ) from None
 
 
-def _located(problem: Problem, registry: _Registry, job_place: Place) -> Problem:
-    """The problem at the innermost part of its path that was written somewhere."""
+def _located(problem: Problem, registry: _Registry, job_location: Location) -> Problem:
+    """The problem at the innermost part of its path whose location is known."""
     path = problem.path
     while path:
-        if path in registry.places:
-            return problem.located(*registry.places[path])
+        if path in registry.locations:
+            return problem.located(*registry.locations[path])
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return problem.located(*job_place)
+    return problem.located(*job_location)
 
 
 def _input(name: str, by_key: Mapping[str, Sequence[str]], broadcast: Sequence[str]) -> Any:
@@ -360,24 +393,35 @@ def _input(name: str, by_key: Mapping[str, Sequence[str]], broadcast: Sequence[s
 
 def _parameters(function: Definition) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
-    for one in parameters:
-        if one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty:
-            raise _refused("BAD_VALUE", "", f"{function.__name__}: {str(one)!r} is not a plain input.",
-                           "Its parameters are the names of its inputs.", _place_of(function))  # fmt: skip
-    return [one.name for one in parameters]
+    for parameter in parameters:
+        plain = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        if not plain or parameter.default is not parameter.empty:
+            raise _invalid(
+                "BAD_VALUE",
+                "",
+                f"{function.__name__}: {str(parameter)!r} is not a plain input.",
+                "Name an input in each parameter, without a default.",
+                _location_of(function),
+            )
+    return [parameter.name for parameter in parameters]
 
 
-def _several(given: Any) -> Any:
-    """One or many: who writes one need not write a list."""
-    if isinstance(given, Mapping):
-        return [dict(given)]
-    return [dict(g) if isinstance(g, Mapping) else g for g in given] if given else []
+def _as_list(items: Any) -> Any:
+    """A list of one or several: a single threshold need not be written as a list."""
+    if isinstance(items, Mapping):
+        return [dict(items)]
+    return [dict(item) if isinstance(item, Mapping) else item for item in items] if items else []
 
 
-def _not_bare(given: tuple[Definition, ...], example: str) -> None:
-    if given:
-        raise _refused("MISSING_FIELD", "", "This decorator needs to know its topic or rows.",
-                       f"Write @{example}.", _caller())  # fmt: skip
+def _not_bare(functions: tuple[Definition, ...], example: str) -> None:
+    if functions:
+        raise _invalid(
+            "MISSING_FIELD",
+            "",
+            "This decorator needs arguments: the topic or the rows.",
+            f"Write @{example}.",
+            _caller(),
+        )
 
 
 def _listed(names: str | Sequence[str]) -> list[str]:
@@ -388,24 +432,29 @@ def _plain(utility: str | Mapping[str, Any]) -> Any:
     return utility if isinstance(utility, str) else dict(utility)
 
 
-def _place_of(function: Definition) -> Place:
+def _location_of(function: Definition) -> Location:
     code = getattr(function, "__code__", None)
     if code is None:
-        raise _refused("WRONG_TYPE", "", f"{function!r} is not a function.",
-                       "Put the decorator on a function.", _caller())  # fmt: skip
+        raise _invalid(
+            "WRONG_TYPE",
+            "",
+            f"{function!r} is not a function.",
+            "Put the decorator on a function.",
+            _caller(),
+        )
     return code.co_filename, code.co_firstlineno
 
 
-def _caller() -> Place:
-    """The file and line outside of this module that is being run."""
+def _caller() -> Location:
+    """The file and line of the innermost frame outside of this module."""
     frame = sys._getframe(1)  # noqa: SLF001 - the only way to the line that the user wrote
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def _refused(code: str, path: str, message: str, hint: str, place: Place) -> InvalidJob:
-    return InvalidJob([Problem(code, path, message, hint, *place)])
+def _invalid(code: str, path: str, message: str, hint: str, location: Location) -> InvalidJob:
+    return InvalidJob([Problem(code, path, message, hint, *location)])
 
 
 def _plain_row(row: Any) -> Any:

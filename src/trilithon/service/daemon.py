@@ -93,7 +93,7 @@ def daemon(
         f"A daemon runs in {folder} already.", "Use it, end it, or set TRILITHON_STATE."
     )
     with ExitStack() as ending:
-        ending.enter_context(folders.alone(folder, "state", "TRILITHON_STATE", 0o700, refusal))
+        ending.enter_context(folders.locked(folder, "state", "TRILITHON_STATE", 0o700, refusal))
         journal = Journal(folder / FILE)
         ending.callback(journal.close)
         recorder = None

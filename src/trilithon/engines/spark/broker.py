@@ -388,7 +388,7 @@ def _handle(pid: int) -> Iterator[Callable[[signal.Signals], None]]:
 
 def _alone(folder: Path) -> AbstractContextManager[None]:
     """One start or stop at a time, in a folder that is its owner's."""
-    return folders.alone(folder, "state", "TRILITHON_STATE", 0o700)
+    return folders.locked(folder, "state", "TRILITHON_STATE", 0o700)
 
 
 def _free_ports(*wanted: int) -> list[int]:

@@ -119,7 +119,7 @@ def _digest(wanted: tuple[Jar, ...]) -> str:
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
     """One process at a time, and nothing left over from one before."""
-    with folders.alone(base, "cache", "TRILITHON_CACHE"):
+    with folders.locked(base, "cache", "TRILITHON_CACHE"):
         for leftover in base.glob(".fetch-*"):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         yield

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import simpy
 
-from trilithon.engines.simulated import tables
+from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.character import storm
-from trilithon.engines.simulated.exact import Exact
-from trilithon.engines.simulated.rows import add_job, route
+from trilithon.engines.simulated.event_run import EventRun
+from trilithon.engines.simulated.job_rows import add_job, route
 from trilithon.model.allocation import initial
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.profile import Distribution, Profile
@@ -109,12 +109,12 @@ def ours(records: int) -> tuple[float, int]:
     job = queue()
     character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0)
     assumed = replace(assumed_of(chosen()), cpu_share=0.0)
-    machines = tables.rows(tables.MACHINE, 1, cores=4.0)
+    machines = world_tables.rows(world_tables.MACHINE, 1, cores=4.0)
     world, rows = add_job(
-        tables.appended(tables.empty(), machines=machines), job, character, assumed
+        world_tables.appended(world_tables.empty(), machines=machines), job, character, assumed
     )
     route(world, job, rows, initial(job), assumed.keys, {})
-    run = Exact(world, 1)
+    run = EventRun(world, 1)
     rates = np.zeros(len(world.nodes))
     rates[rows.nodes["in"]] = 0.8 / SERVICE_S
     run.advance(1.0, rates)

@@ -11,8 +11,8 @@ from tests.engines.simulated.worlds import ASSUMED, line, operator
 from trilithon.cli.main import app
 from trilithon.contract.engine import Reallocate
 from trilithon.engines.simulated.character import SPARK_RTM, Character
-from trilithon.engines.simulated.engine import SimulatedEngine, Way
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
+from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.errors import InvalidRecording, InvalidScenario
 from trilithon.model.allocation import initial
 from trilithon.model.columns import Instances, Machines
@@ -40,7 +40,12 @@ TRUTH = replace(
 def recorded(character: Character, *, rescale: bool) -> Series:
     """A run with a step of load, and one rescale, of which nothing is known but its reports."""
     engine = SimulatedEngine(
-        [Machine("m0", 8.0, 8e9)], character, ASSUMED, way=Way.EVENTS, seed=77, even=True
+        [MachineSpec("m0", 8.0, 8e9)],
+        character,
+        ASSUMED,
+        mode=SimulationMode.EVENTS,
+        seed=77,
+        even=True,
     )
     bare = replace(TRUTH, operators=tuple(replace(o, profile=None) for o in TRUTH.operators))
     assert engine.submit(TRUTH, initial(TRUTH)).changed
@@ -162,7 +167,9 @@ def test_how_keys_are_spread_is_found_again(zipf: float) -> None:
     )
     job = replace(job, edges=by_key)
     assumed = replace(ASSUMED, keys=calibration.KEYS)
-    engine = SimulatedEngine([Machine("m0", 8.0, 8e9)], SPARK_RTM, assumed, way=Way.FLUID)
+    engine = SimulatedEngine(
+        [MachineSpec("m0", 8.0, 8e9)], SPARK_RTM, assumed, mode=SimulationMode.FLUID
+    )
     assert engine.submit(job, initial(job)).changed
     engine.feed(job.id, "in", Step(400.0, 400.0, 1.0))
     looking = Looking(engine)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trilithon.cli.output import Format, Output, answer, message_console, table
-from trilithon.engines.simulated.engine import Way
+from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.scenarios.run import clear, simulate
 from trilithon.scenarios.scenario import load_scenario
 
@@ -43,9 +43,9 @@ def simulate_command(
     """Run a scenario on the simulated cluster. Writes everything that happened into a folder."""
     wanted = load_scenario(scenario, seed)
     if way is not None:
-        if way not in set(Way):
+        if way not in set(SimulationMode):
             raise typer.BadParameter(f"{way!r}: write fluid or events.", param_hint="--way")
-        wanted = replace(wanted, way=Way(way))
+        wanted = replace(wanted, way=SimulationMode(way))
     folder = into or Path("runs") / wanted.name
     if force:
         clear(folder)

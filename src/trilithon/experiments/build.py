@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trilithon.engines.simulated.engine import Way
+from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.engines.simulated.faults import AnyFault, ForeignLoad, MetricsStop
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.experiments.definition import Experiment, FaultKind, Jobs, Load, Variant
 from trilithon.model.job import Job, Operator, Parallelism, Work
 from trilithon.scenarios import shipped
@@ -41,7 +41,7 @@ class Builder:
             machines=machines,
             character=storm_of(self.chosen),
             assumed=assumed_of(self.chosen),
-            way=Way.FLUID,
+            way=SimulationMode.FLUID,
             even=False,
             length_s=experiment.duration_s,
             step_s=1.0,
@@ -56,14 +56,14 @@ class Builder:
             rescales=(),
         )
 
-    def machines(self, variant: Variant) -> tuple[Machine, ...]:
+    def machines(self, variant: Variant) -> tuple[MachineSpec, ...]:
         told = self.henge.machine
         count, cores = variant.machines, variant.cores or told.cores
         if variant.resources is not None:
             # A cluster of its own is one machine per job; a share of that is so many of them.
             count, cores = round(variant.resources * variant.count), self.henge.own_cores
         memory_gb = variant.memory_gb or told.memory_gb
-        return tuple(Machine(f"m{i}", cores, memory_gb * 1e9) for i in range(count))
+        return tuple(MachineSpec(f"m{i}", cores, memory_gb * 1e9) for i in range(count))
 
     def jobs(self, jobs: Jobs) -> Iterator[ScheduledJob]:
         base = self._operators(shipped.shipped_job(str(jobs.shape)), jobs)
@@ -100,7 +100,7 @@ class Builder:
 
         return replace(job, operators=tuple(map(made, job.operators)))
 
-    def _faults(self, variant: Variant, machines: tuple[Machine, ...]) -> Iterator[AnyFault]:
+    def _faults(self, variant: Variant, machines: tuple[MachineSpec, ...]) -> Iterator[AnyFault]:
         for fault in variant.faults:
             span_s = fault.to_s - fault.from_s
             if fault.kind is FaultKind.LOST:

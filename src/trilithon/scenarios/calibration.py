@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from scipy import optimize
 
 from trilithon.engines.simulated.character import SPARK_RTM, Character
-from trilithon.engines.simulated.cost import key_shares
+from trilithon.engines.simulated.operator_cost import key_shares
 from trilithon.errors import InvalidRecording, InvalidScenario, Problem
 from trilithon.measures.group import ratio, sum_by, sum_by_node
 from trilithon.model.groups import assign_key_groups

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from trilithon.contract.engine import Reallocate
-from trilithon.engines.simulated.cost import Assumed
-from trilithon.engines.simulated.engine import SimulatedEngine, Way
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
+from trilithon.engines.simulated.machines import MachineSpec
+from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidRecording
 from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
@@ -122,12 +122,12 @@ def resimulate(real: Series, found: Calibration, assumed: Assumed, seed: int = 0
     # Executors on one host share its cores.
     beside = Counter(map(host_of, first.layout.machines))
     machines = [
-        Machine(name, float(cores[row]) / beside[host_of(name)], MEMORY_BYTES)
+        MachineSpec(name, float(cores[row]) / beside[host_of(name)], MEMORY_BYTES)
         for row, name in enumerate(first.layout.machines)
-    ] or [Machine("m0", 1.0, MEMORY_BYTES)]
+    ] or [MachineSpec("m0", 1.0, MEMORY_BYTES)]
     # The load generator sends evenly, not by chance.
     engine = SimulatedEngine(
-        machines, found.character, assumed, way=Way.EVENTS, seed=seed, even=True
+        machines, found.character, assumed, mode=SimulationMode.EVENTS, seed=seed, even=True
     )
     for name in first.layout.jobs:
         job = with_profiles(first.jobs[name], found)

@@ -51,7 +51,7 @@ def engine_for(scenario: Scenario) -> SimulatedEngine:
         scenario.machines,
         scenario.character,
         scenario.assumed,
-        way=scenario.way,
+        mode=scenario.way,
         seed=scenario.seed,
         even=scenario.even,
         step_s=scenario.step_s,

@@ -9,9 +9,8 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from trilithon.engines.simulated.character import SPARK_RTM, Character, Waiting, storm
-from trilithon.engines.simulated.cost import Assumed
-from trilithon.engines.simulated.engine import Way
+from trilithon.engines.simulated.character import SPARK_RTM, Character, QueuedRecords, storm
+from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.engines.simulated.faults import (
     AnyFault,
     ForeignLoad,
@@ -20,7 +19,8 @@ from trilithon.engines.simulated.faults import (
     SlowInstance,
     SlowMachine,
 )
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.machines import MachineSpec
+from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.model.profile import Distribution
@@ -67,10 +67,10 @@ class Scenario:
 
     name: str
     about: str
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineSpec, ...]
     character: Character
     assumed: Assumed
-    way: Way
+    way: SimulationMode
     even: bool
     length_s: float
     step_s: float
@@ -137,7 +137,7 @@ def storm_of(form: ChosenForm) -> Character:
         outage_s=parse_seconds(told.outage),
         restart_s=parse_seconds(told.restart),
         state_s=parse_seconds(told.state),
-        waiting=Waiting(told.waiting),
+        waiting=QueuedRecords(told.waiting),
     )
 
 
@@ -175,7 +175,7 @@ class _ScenarioReader:
             machines=machines,
             character=self._character(),
             assumed=assumed_of(self.chosen),
-            way=Way(form.way),
+            way=SimulationMode(form.way),
             even=form.arrivals == "even",
             length_s=parse_seconds(form.length),
             step_s=parse_seconds(form.step),
@@ -208,7 +208,7 @@ class _ScenarioReader:
             return storm_of(self.chosen)
         return SPARK_RTM if self.learned is None else self.learned.character
 
-    def _machines(self) -> tuple[Machine, ...]:
+    def _machines(self) -> tuple[MachineSpec, ...]:
         told = self.form.machines
         kind = self.chosen.machine
         if told.kind is not None:
@@ -220,7 +220,7 @@ class _ScenarioReader:
                 )  # fmt: skip
             kind = self.chosen.machines[told.kind]
         cores, memory = told.cores or kind.cores, told.memory_gb or kind.memory_gb
-        return tuple(Machine(f"m{i}", cores, memory * 1e9) for i in range(told.count))
+        return tuple(MachineSpec(f"m{i}", cores, memory * 1e9) for i in range(told.count))
 
     def _jobs(self, form: ScenarioJobForm, path: str) -> list[ScheduledJob]:
         beside = self.folder / form.file
@@ -291,7 +291,7 @@ class _ScenarioReader:
         return kind(low, high, period_s)
 
     def _fault(
-        self, form: FaultForm, path: str, jobs: Sequence[Job], machines: Sequence[Machine]
+        self, form: FaultForm, path: str, jobs: Sequence[Job], machines: Sequence[MachineSpec]
     ) -> AnyFault:
         at_s = parse_seconds(form.at)
         for_s = parse_seconds(form.for_) if form.for_ else None

@@ -20,9 +20,9 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.engines.abilities import REAL_TIME
-from trilithon.engines.simulated import tables
-from trilithon.engines.simulated.character import SPARK_RTM, Character, Waiting, storm
-from trilithon.engines.simulated.engine import SimulatedEngine, Way
+from trilithon.engines.simulated import world_tables
+from trilithon.engines.simulated.character import SPARK_RTM, Character, QueuedRecords, storm
+from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.faults import (
     ForeignLoad,
     MachineCrash,
@@ -30,7 +30,7 @@ from trilithon.engines.simulated.faults import (
     SlowInstance,
     SlowMachine,
 )
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.errors import NotFound
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import Allocation, initial
@@ -74,7 +74,7 @@ class Watched:
 
 
 def watched(
-    way: Way,
+    mode: SimulationMode,
     character: Character = SPARK_RTM,
     job: Job = JOB,
     rate: float = 100.0,
@@ -82,7 +82,11 @@ def watched(
     cores: float = 4.0,
 ) -> Watched:
     engine = SimulatedEngine(
-        [Machine(f"m{i}", cores, 8e9) for i in range(machines)], character, ASSUMED, way=way, seed=5
+        [MachineSpec(f"m{i}", cores, 8e9) for i in range(machines)],
+        character,
+        ASSUMED,
+        mode=mode,
+        seed=5,
     )
     assert engine.submit(job, initial(job)).changed
     for source in job.sources:
@@ -90,12 +94,12 @@ def watched(
     return Watched(engine)
 
 
-both = pytest.mark.parametrize("way", list(Way))
+both = pytest.mark.parametrize("mode", list(SimulationMode))
 
 
 @both
-def test_a_job_that_keeps_up_has_its_rate_and_no_backlog(way: Way) -> None:
-    found = watched(way)
+def test_a_job_that_keeps_up_has_its_rate_and_no_backlog(mode: SimulationMode) -> None:
+    found = watched(mode)
     snapshot = found.look(30)
     assessed = found.assess(20)
     job = snapshot.job(JOB.id)
@@ -110,8 +114,8 @@ def test_a_job_that_keeps_up_has_its_rate_and_no_backlog(way: Way) -> None:
 
 
 @both
-def test_an_overload_is_seen_at_its_origin_and_a_rescale_cures_it(way: Way) -> None:
-    found = watched(way, rate=400.0)
+def test_an_overload_is_seen_at_its_origin_and_a_rescale_cures_it(mode: SimulationMode) -> None:
+    found = watched(mode, rate=400.0)
     found.look(40)
     assessed = found.assess()
     names = found.series.last.layout.node_names
@@ -131,9 +135,9 @@ def test_an_overload_is_seen_at_its_origin_and_a_rescale_cures_it(way: Way) -> N
 
 
 @both
-def test_without_credits_the_backlog_lies_in_the_queue(way: Way) -> None:
+def test_without_credits_the_backlog_lies_in_the_queue(mode: SimulationMode) -> None:
     job = line(operator("first", 2, service_ms=0.5), operator("second", 1, service_ms=5.0))
-    found = watched(way, TEXTBOOK, job, rate=300.0)
+    found = watched(mode, TEXTBOOK, job, rate=300.0)
     snapshot = found.look(30)
     row = snapshot.job(job.id).instance("second", 0)
     assert row["sent"] is not None
@@ -143,9 +147,9 @@ def test_without_credits_the_backlog_lies_in_the_queue(way: Way) -> None:
 
 
 @both
-def test_more_threads_than_cores_share_them(way: Way) -> None:
-    alone = watched(way, replace(TEXTBOOK, pulls=False), CPU, rate=240.0, machines=1, cores=2.0)
-    crowded = watched(way, replace(TEXTBOOK, pulls=False), CPU, rate=240.0, machines=1, cores=1.0)
+def test_more_threads_than_cores_share_them(mode: SimulationMode) -> None:
+    alone = watched(mode, replace(TEXTBOOK, pulls=False), CPU, rate=240.0, machines=1, cores=2.0)
+    crowded = watched(mode, replace(TEXTBOOK, pulls=False), CPU, rate=240.0, machines=1, cores=1.0)
     alone.look(60)
     crowded.look(60)
     name = ("latency.mean",)
@@ -157,9 +161,9 @@ def test_more_threads_than_cores_share_them(way: Way) -> None:
 
 
 @both
-def test_a_slow_instance_shows_equal_rates_and_unequal_queues(way: Way) -> None:
+def test_a_slow_instance_shows_equal_rates_and_unequal_queues(mode: SimulationMode) -> None:
     job = line(operator("first", 1, service_ms=0.2), operator("second", 4, service_ms=5.0))
-    found = watched(way, replace(TEXTBOOK, pulls=False), job, rate=400.0)
+    found = watched(mode, replace(TEXTBOOK, pulls=False), job, rate=400.0)
     found.engine.inject(SlowInstance(5.0, None, job.id, "second", 2, 2.5))
     found.look(40)
     window = found.series.window(20)
@@ -175,9 +179,9 @@ def test_a_slow_instance_shows_equal_rates_and_unequal_queues(way: Way) -> None:
 
 
 @both
-def test_a_crash_is_replayed_and_nothing_is_lost(way: Way) -> None:
+def test_a_crash_is_replayed_and_nothing_is_lost(mode: SimulationMode) -> None:
     job = replace(JOB, batch_s=20.0)
-    found = watched(way, SPARK_RTM, job, rate=50.0)
+    found = watched(mode, SPARK_RTM, job, rate=50.0)
     found.look(10)
     found.engine.inject(MachineCrash(30.0, None, "m1"))
     before = found.look(19)
@@ -196,8 +200,8 @@ def test_a_crash_is_replayed_and_nothing_is_lost(way: Way) -> None:
 
 
 @both
-def test_machines_that_are_not_heard_leave_their_rows_missing(way: Way) -> None:
-    found = watched(way)
+def test_machines_that_are_not_heard_leave_their_rows_missing(mode: SimulationMode) -> None:
+    found = watched(mode)
     found.engine.inject(MetricsStop(10.0, 10.0))
     assert not np.isnan(found.look(8).instances.taken).any()
     assert np.isnan(found.look(8).instances.taken).all()
@@ -205,9 +209,9 @@ def test_machines_that_are_not_heard_leave_their_rows_missing(way: Way) -> None:
 
 
 @both
-def test_a_slow_machine_and_foreign_load_stretch_computing(way: Way) -> None:
+def test_a_slow_machine_and_foreign_load_stretch_computing(mode: SimulationMode) -> None:
     for fault in (SlowMachine(20.0, None, "m0", 0.4), ForeignLoad(20.0, None, "m0", 6.0)):
-        found = watched(way, replace(TEXTBOOK, pulls=False), CPU, rate=200.0, machines=1)
+        found = watched(mode, replace(TEXTBOOK, pulls=False), CPU, rate=200.0, machines=1)
         found.engine.inject(fault)
         found.look(20)
         calm = found.assess().service_s
@@ -218,7 +222,7 @@ def test_a_slow_machine_and_foreign_load_stretch_computing(way: Way) -> None:
 
 
 def test_faults_that_overlap_add_up_and_end_one_by_one() -> None:
-    engine = watched(Way.FLUID, replace(TEXTBOOK, constant_load=0.5), machines=2).engine
+    engine = watched(SimulationMode.FLUID, replace(TEXTBOOK, constant_load=0.5), machines=2).engine
     for fault in (
         ForeignLoad(10.0, 20.0, "m0", 6.0),
         ForeignLoad(20.0, 20.0, "m0", 3.0),
@@ -234,7 +238,7 @@ def test_faults_that_overlap_add_up_and_end_one_by_one() -> None:
     def after(seconds: float) -> tuple[list[float], list[float], list[bool], list[bool]]:
         engine.advance(seconds)
         table, machines = engine.world.machines, engine.machines
-        return table["other"].tolist(), table["speed"].tolist(), machines.heard, machines.up
+        return table["other"].tolist(), table["speed"].tolist(), machines.reporting, machines.up
 
     assert after(5) == ([0.5, 0.0], [1.0, 1.0], [True, True], [True, True])
     assert after(10) == ([6.5, 0.0], [1.0, 0.5], [False, False], [True, True])
@@ -248,7 +252,7 @@ def test_faults_that_overlap_add_up_and_end_one_by_one() -> None:
 
 
 def test_an_instance_whose_job_is_gone_has_nothing_to_get_well_from() -> None:
-    found = watched(Way.FLUID)
+    found = watched(SimulationMode.FLUID)
     found.engine.inject(SlowInstance(5.0, 20.0, JOB.id, "second", 0, 2.0))
     found.look(10)
     assert found.engine.cancel(JOB.id).changed
@@ -259,9 +263,9 @@ def test_an_instance_whose_job_is_gone_has_nothing_to_get_well_from() -> None:
 
 
 @both
-def test_an_outage_of_storm_stands_still_and_catches_up(way: Way) -> None:
+def test_an_outage_of_storm_stands_still_and_catches_up(mode: SimulationMode) -> None:
     character = replace(TEXTBOOK, outage_s=10.0)
-    found = watched(way, character, rate=100.0)
+    found = watched(mode, character, rate=100.0)
     found.look(20)
     assert found.engine.apply(Reallocate(initial(JOB).rescaled({"second": 3}))).changed
     found.look(9)
@@ -273,13 +277,13 @@ def test_an_outage_of_storm_stands_still_and_catches_up(way: Way) -> None:
 
 
 @both
-@pytest.mark.parametrize("waiting", list(Waiting))
+@pytest.mark.parametrize("waiting", list(QueuedRecords))
 def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
-    way: Way, waiting: Waiting
+    mode: SimulationMode, waiting: QueuedRecords
 ) -> None:
     """Of 400 records/s one instance of `second` does 200: 4,000 wait for it after twenty seconds."""
     character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0, waiting=waiting)
-    found = watched(way, character, rate=400.0)
+    found = watched(mode, character, rate=400.0)
     found.look(20)
     wanted = initial(JOB).rescaled({"second": 4})
     assert found.engine.apply(Reallocate(wanted)).changed
@@ -288,10 +292,10 @@ def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
     assert window is not None
     rows = [snapshot.layout.instance_row[JOB.id, "second", index] for index in range(4)]
     queues = window.queue[rows]
-    if waiting is Waiting.KEPT:
+    if waiting is QueuedRecords.KEPT:
         assert queues[0] > 3000
         assert queues[1:].max() < 100
-    elif waiting is Waiting.DEALT:
+    elif waiting is QueuedRecords.DEALT:
         assert queues == pytest.approx([queues.mean()] * 4, rel=0.1)
         assert 2500 < queues.sum() < 4500
     else:
@@ -299,11 +303,11 @@ def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
     found.look(19)
     wrote = snapshot_of(found, "out")
     lost = 20 * 400 + 20 * 400 - wrote
-    if waiting is Waiting.LOST:
+    if waiting is QueuedRecords.LOST:
         assert lost == pytest.approx(4000, rel=0.2)
         # What was lost was not processed: juice tells.
         assert found.assess(40).intents.values["juice"][0] == pytest.approx(0.75, abs=0.05)
-    elif waiting is Waiting.DEALT:
+    elif waiting is QueuedRecords.DEALT:
         assert lost < 400
 
 
@@ -313,21 +317,23 @@ def snapshot_of(found: Watched, sink: str) -> float:
 
 
 @both
-def test_a_job_with_state_stands_longer_and_may_be_changed_only_where_state_moves(way: Way) -> None:
+def test_a_job_with_state_stands_longer_and_may_be_changed_only_where_state_moves(
+    mode: SimulationMode,
+) -> None:
     counts = replace(JOB.operators[1], work=Work(aggregate=(("n", "count(*)"),)))
     job = replace(JOB, operators=(JOB.operators[0], counts))
     character = storm(transit_s=0.0, outage_s=10.0, restart_s=30.0, state_s=5.0)
     for one, stands_s in ((JOB, 10.0), (job, 15.0)):
-        found = watched(way, character, one)
+        found = watched(mode, character, one)
         outcome = found.engine.apply(Reallocate(initial(one).rescaled({"second": 2})))
         assert outcome.took_s == stands_s
         assert not found.engine.capabilities().fixed
-    assert watched(way, SPARK_RTM, job).engine.capabilities().fixed == {job.id: ("second",)}
+    assert watched(mode, SPARK_RTM, job).engine.capabilities().fixed == {job.id: ("second",)}
 
 
 @both
-def test_machines_join_and_leave(way: Way) -> None:
-    found = watched(way, replace(TEXTBOOK, outage_s=0.0))
+def test_machines_join_and_leave(mode: SimulationMode) -> None:
+    found = watched(mode, replace(TEXTBOOK, outage_s=0.0))
     assert found.engine.apply(AddMachines("a", 2)).changed
     assert found.engine.apply(AddMachines("a", 2)).status is Status.UNCHANGED
     assert found.engine.apply(Reallocate(Allocation(JOB.id, 2, {"first": 3, "second": 3}))).changed
@@ -343,10 +349,10 @@ def test_machines_join_and_leave(way: Way) -> None:
 
 
 @both
-def test_batching_delays_records_at_the_sender(way: Way) -> None:
+def test_batching_delays_records_at_the_sender(mode: SimulationMode) -> None:
     job = graph("batched", [operator("a", 1, service_ms=0.2), operator("b", 1, service_ms=0.2)],
                 "in>a", "a>b", "b>out")  # fmt: skip
-    found = watched(way, TEXTBOOK, job, rate=200.0)
+    found = watched(mode, TEXTBOOK, job, rate=200.0)
     found.look(20)
     before = found.assess().intents.values["latency.mean"][0]
     wanted = replace(initial(job), generation=2, batching_ms={EdgeName("a", "b"): 40.0})
@@ -358,8 +364,8 @@ def test_batching_delays_records_at_the_sender(way: Way) -> None:
 
 
 @both
-def test_placement_and_weights_are_obeyed(way: Way) -> None:
-    found = watched(way)
+def test_placement_and_weights_are_obeyed(mode: SimulationMode) -> None:
+    found = watched(mode)
     wanted = replace(
         Allocation(JOB.id, 2, {"first": 2, "second": 2}),
         weights={"second": (3.0, 1.0)},
@@ -381,8 +387,8 @@ def test_placement_and_weights_are_obeyed(way: Way) -> None:
 
 
 @both
-def test_a_step_of_load_goes_through(way: Way) -> None:
-    found = watched(way, rate=1.0)
+def test_a_step_of_load_goes_through(mode: SimulationMode) -> None:
+    found = watched(mode, rate=1.0)
     found.engine.feed(JOB.id, "in", Step(50.0, 150.0, 30.0))
     found.look(30)
     assert found.assess(20).input_rate[0] == pytest.approx(50, rel=0.2)
@@ -391,9 +397,9 @@ def test_a_step_of_load_goes_through(way: Way) -> None:
 
 
 @both
-def test_spark_reports_no_more_than_spark(way: Way) -> None:
+def test_spark_reports_no_more_than_spark(mode: SimulationMode) -> None:
     """What the probe inside Spark cannot tell is missing here, too."""
-    found = watched(way)
+    found = watched(mode)
     snapshot = found.look(5)
     assert np.isnan(snapshot.machines.memory_used_bytes).all()
     assert np.isnan(snapshot.instances.weight).all()
@@ -403,8 +409,8 @@ def test_spark_reports_no_more_than_spark(way: Way) -> None:
 
 
 @both
-def test_a_restart_with_another_file_goes_on_with_the_log(way: Way) -> None:
-    found = watched(way, rate=400.0)
+def test_a_restart_with_another_file_goes_on_with_the_log(mode: SimulationMode) -> None:
+    found = watched(mode, rate=400.0)
     found.look(20)
     lag = found.series.last.job(JOB.id).lag("in")
     assert lag is not None
@@ -422,8 +428,8 @@ def test_a_restart_with_another_file_goes_on_with_the_log(way: Way) -> None:
 
 
 @both
-def test_a_job_that_was_ended_for_a_while_reads_what_came_meanwhile(way: Way) -> None:
-    found = watched(way, rate=100.0)
+def test_a_job_that_was_ended_for_a_while_reads_what_came_meanwhile(mode: SimulationMode) -> None:
+    found = watched(mode, rate=100.0)
     found.look(10)
     assert found.engine.cancel(JOB.id, keep=True).changed
     found.engine.advance(20.0)
@@ -435,10 +441,12 @@ def test_a_job_that_was_ended_for_a_while_reads_what_came_meanwhile(way: Way) ->
 
 
 @both
-def test_a_source_that_is_written_straight_to_a_sink_passes_everything_on(way: Way) -> None:
+def test_a_source_that_is_written_straight_to_a_sink_passes_everything_on(
+    mode: SimulationMode,
+) -> None:
     """A sink was once taken for an operator that reads the log by itself."""
     job = graph("straight", [operator("a", 2)], "in>a", "a>out", "other>copy")
-    found = watched(way, TEXTBOOK, job, rate=50.0)
+    found = watched(mode, TEXTBOOK, job, rate=50.0)
     snapshot = found.look(10)
     row = snapshot.layout.sink_row[job.id, "copy"]
     assert snapshot.sinks.written[row] == pytest.approx(500, rel=0.15)
@@ -446,15 +454,15 @@ def test_a_source_that_is_written_straight_to_a_sink_passes_everything_on(way: W
 
 
 @both
-def test_key_groups_move_as_little_as_possible_and_as_they_are_told(way: Way) -> None:
+def test_key_groups_move_as_little_as_possible_and_as_they_are_told(mode: SimulationMode) -> None:
     job = graph("keyed", [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
                 "in>a", "a=b", "b>out")  # fmt: skip
-    found = watched(way, job=job, rate=200.0)
+    found = watched(mode, job=job, rate=200.0)
     found.look(2)
-    before = found.engine.held[job.id].groups["b"]
+    before = found.engine.running[job.id].groups["b"]
     assert found.engine.apply(Reallocate(initial(job).rescaled({"b": 3}))).changed
     found.look(2)
-    after = found.engine.held[job.id].groups["b"]
+    after = found.engine.running[job.id].groups["b"]
     moved = [a for a, b in zip(after, before, strict=True) if a != b]
     assert set(moved) == {2}
     all_to_one = replace(
@@ -475,8 +483,8 @@ from tests.engines.simulated.test_engine import *
 from trilithon.recording.reports import report_to_json
 import json
 digest = hashlib.sha256()
-for way in Way:
-    found = watched(way, rate=300.0)
+for mode in SimulationMode:
+    found = watched(mode, rate=300.0)
     found.engine.inject(MachineCrash(10.0, 5.0, "m1"))
     for _ in range(20):
         found.engine.advance(1.0)
@@ -519,17 +527,17 @@ def test_credits_are_what_was_taken_in_a_while_and_never_fewer_than_the_least() 
     first = rows.actor(world, "work", 0)
     actors["taken_before"] = 0.0
     actors["taken"][first : first + 3] = [400.0, 10.0, 0.0]
-    tables.renew_limits(world, 64, 0.5, 0.25)
+    world_tables.renew_limits(world, 64, 0.5, 0.25)
     assert actors["limit"][first : first + 3].tolist() == [800, 64, 64]
-    tables.renew_limits(world, 64, 0.5, 0.25)  # nothing was taken since
+    world_tables.renew_limits(world, 64, 0.5, 0.25)  # nothing was taken since
     assert actors["limit"][first : first + 3].tolist() == [64, 64, 64]
 
 
 @both
-def test_broadcast_gives_every_instance_every_record(way: Way) -> None:
+def test_broadcast_gives_every_instance_every_record(mode: SimulationMode) -> None:
     job = graph("told", [operator("a", 1, service_ms=0.1), operator("b", 3, service_ms=0.1)],
                 "in>a", "a*b", "b>out")  # fmt: skip
-    found = watched(way, TEXTBOOK, job, rate=50.0)
+    found = watched(mode, TEXTBOOK, job, rate=50.0)
     snapshot = found.look(30)
     view = snapshot.job(job.id)
     came = view.instance("a", 0)["taken"]
@@ -540,7 +548,7 @@ def test_broadcast_gives_every_instance_every_record(way: Way) -> None:
 
 
 @both
-def test_memory_is_what_windows_and_state_hold(way: Way) -> None:
+def test_memory_is_what_windows_and_state_hold(mode: SimulationMode) -> None:
     window = TimeWindow("at", 30.0)
     used = {}
     for name, work, rate in (
@@ -551,7 +559,9 @@ def test_memory_is_what_windows_and_state_hold(way: Way) -> None:
     ):
         job = line(replace(operator("keep", 1, service_ms=0.1), work=work))
         assumed = replace(ASSUMED, state_bytes_per_key=500.0)
-        engine = SimulatedEngine([Machine("m0", 4.0, 8e9)], TEXTBOOK, assumed, way=way, seed=5)
+        engine = SimulatedEngine(
+            [MachineSpec("m0", 4.0, 8e9)], TEXTBOOK, assumed, mode=mode, seed=5
+        )
         assert engine.submit(job, initial(job)).changed
         engine.feed(job.id, "in", Constant(rate))
         snapshot = Watched(engine).look(120)
@@ -564,8 +574,8 @@ def test_memory_is_what_windows_and_state_hold(way: Way) -> None:
 
 
 @both
-def test_a_machine_that_crashed_comes_back_and_can_be_used(way: Way) -> None:
-    found = watched(way, replace(TEXTBOOK, restart_s=2.0))
+def test_a_machine_that_crashed_comes_back_and_can_be_used(mode: SimulationMode) -> None:
+    found = watched(mode, replace(TEXTBOOK, restart_s=2.0))
     found.engine.inject(MachineCrash(10.0, 20.0, "m1"))
     assert "m1" not in found.look(20).layout.machines
     assert "m1" in found.look(15).layout.machines
@@ -579,20 +589,20 @@ def test_a_machine_that_crashed_comes_back_and_can_be_used(way: Way) -> None:
 
 
 @both
-def test_what_always_computes_takes_its_part_of_the_first_machine(way: Way) -> None:
+def test_what_always_computes_takes_its_part_of_the_first_machine(mode: SimulationMode) -> None:
     """A thread of 8 ms CPU per record on one core does 125 records/s, beside another one half of that."""
     job = line(operator("work", 1, service_ms=8.0, cpu_share=1.0))
     rates = []
     for load in (0.0, 1.0):
         character = replace(TEXTBOOK, pulls=False, constant_load=load)
-        found = watched(way, character, job, rate=300.0, machines=1, cores=1.0)
+        found = watched(mode, character, job, rate=300.0, machines=1, cores=1.0)
         before, after = found.look(10), found.look(30)
         rates.append(float(after.sinks.written[0] - before.sinks.written[0]) / 30)
     assert rates == [pytest.approx(125, rel=0.1), pytest.approx(62.5, rel=0.15)]
 
 
 def test_an_allocation_holds_a_tenth_of_a_second_after_it_was_asked_for() -> None:
-    found = watched(Way.EVENTS, rate=1000.0)
+    found = watched(SimulationMode.EVENTS, rate=1000.0)
     found.look(5)
     assert found.engine.apply(Reallocate(Allocation(JOB.id, 2, {"first": 1, "second": 4}))).changed
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.engines.simulated.worlds import TEXTBOOK, graph, operator, rates_of, world_of
 from trilithon.engines.simulated.character import SPARK_RTM, Character
-from trilithon.engines.simulated.exact import Exact
-from trilithon.engines.simulated.flow import Flow
-from trilithon.engines.simulated.rows import JobRows
-from trilithon.engines.simulated.tables import World
+from trilithon.engines.simulated.event_run import EventRun
+from trilithon.engines.simulated.fluid_run import FluidRun
+from trilithon.engines.simulated.job_rows import JobRows
+from trilithon.engines.simulated.world_tables import World
 from trilithon.model.job import Job
 from trilithon.model.profile import Distribution
 
@@ -120,7 +120,7 @@ def measure(case: Case, character: Character, seed: int | None) -> Found:
     """A run, by flows without a seed, by single records with one; measured after it warmed up."""
     world, rows = world_of(case.job, character, case.cores)
     spread(world, len(case.cores))
-    run: Flow | Exact = Flow(world) if seed is None else Exact(world, seed)
+    run: FluidRun | EventRun = FluidRun(world) if seed is None else EventRun(world, seed)
     rates = rates_of(world, rows, **case.rates)
     for second in range(1, int(WARM_S) + 1):
         run.advance(float(second), rates)

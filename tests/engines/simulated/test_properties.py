@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, line, operator
 from tests.strategies import jobs
 from trilithon.contract.engine import Reallocate, RestartJob, Status
-from trilithon.engines.simulated import heap, moving, tables
+from trilithon.engines.simulated import heap, moving, world_tables
 from trilithon.engines.simulated.character import SPARK_RTM
-from trilithon.engines.simulated.cost import key_shares
-from trilithon.engines.simulated.engine import SimulatedEngine, Way
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
+from trilithon.engines.simulated.machines import MachineSpec
+from trilithon.engines.simulated.operator_cost import key_shares
 from trilithon.engines.simulated.waiting import in_station, stretch, utilisation
 from trilithon.measures.queueing import OperatorLoad, kingman
 from trilithon.model.allocation import Allocation, initial
@@ -23,10 +23,10 @@ from trilithon.workloads.shapes import Constant
 slowly = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def engine_with(job: Job, way: Way, rate: float, *, storm: bool) -> SimulatedEngine:
-    machines = [Machine(f"m{i}", 2.0, 8e9) for i in range(3)]
+def engine_with(job: Job, mode: SimulationMode, rate: float, *, storm: bool) -> SimulatedEngine:
+    machines = [MachineSpec(f"m{i}", 2.0, 8e9) for i in range(3)]
     character = TEXTBOOK if storm else SPARK_RTM
-    engine = SimulatedEngine(machines, character, ASSUMED, way=way, seed=1)
+    engine = SimulatedEngine(machines, character, ASSUMED, mode=mode, seed=1)
     assert engine.submit(job, initial(job)).changed
     for source in job.sources:
         engine.feed(job.id, source.name, Constant(rate))
@@ -34,16 +34,16 @@ def engine_with(job: Job, way: Way, rate: float, *, storm: bool) -> SimulatedEng
 
 
 @slowly
-@given(jobs(), st.sampled_from(list(Way)), st.booleans(), st.floats(1, 300))
+@given(jobs(), st.sampled_from(list(SimulationMode)), st.booleans(), st.floats(1, 300))
 def test_nothing_is_taken_that_was_not_sent_and_no_counter_falls(
-    job: Job, way: Way, storm: bool, rate: float
+    job: Job, mode: SimulationMode, storm: bool, rate: float
 ) -> None:
-    engine = engine_with(job, way, rate, storm=storm)
-    before = {table: getattr(engine.world, table).copy() for table in tables.COUNTED}
+    engine = engine_with(job, mode, rate, storm=storm)
+    before = {table: getattr(engine.world, table).copy() for table in world_tables.COUNTED}
     for _ in range(4):
         engine.advance(1.0)
         world = engine.world
-        for table, names in tables.COUNTED.items():
+        for table, names in world_tables.COUNTED.items():
             for name in names:
                 now, then = getattr(world, table)[name], before[table][name]
                 assert (now - then >= -1e-9 * (1 + then)).all(), (table, name)
@@ -63,10 +63,10 @@ def test_nothing_is_taken_that_was_not_sent_and_no_counter_falls(
 @given(jobs(), st.booleans())
 def test_every_record_is_somewhere(job: Job, storm: bool) -> None:
     """Single records: what was taken is what was sent, but for those in flight."""
-    engine = engine_with(job, Way.EVENTS, 50.0, storm=storm)
+    engine = engine_with(job, SimulationMode.EVENTS, 50.0, storm=storm)
     engine.advance(5.0)
     world = engine.world
-    operators = world.nodes["kind"][world.actors["node"]] == tables.OPERATOR
+    operators = world.nodes["kind"][world.actors["node"]] == world_tables.OPERATOR
     pulled = world.nodes["pulled"][world.actors["node"]] == 1
     left = (world.actors["sent"] - world.actors["taken"])[operators & ~pulled]
     assert left.tolist() == world.actors["in_flight"][operators & ~pulled].tolist()
@@ -74,10 +74,10 @@ def test_every_record_is_somewhere(job: Job, storm: bool) -> None:
     assert (world.actors["in_flight"] <= limit).all()
 
 
-@pytest.mark.parametrize("way", list(Way))
-def test_an_action_on_an_unknown_job_changes_nothing(way: Way) -> None:
+@pytest.mark.parametrize("mode", list(SimulationMode))
+def test_an_action_on_an_unknown_job_changes_nothing(mode: SimulationMode) -> None:
     job = line(operator("a", 2))
-    engines = [engine_with(job, way, 100.0, storm=False) for _ in range(2)]
+    engines = [engine_with(job, mode, 100.0, storm=False) for _ in range(2)]
     for engine in engines:
         engine.advance(3.0)
     touched, untouched = engines
@@ -132,7 +132,7 @@ def test_computing_is_never_faster_on_a_crowded_machine(
 def test_events_come_by_time_then_priority_then_in_the_order_they_were_planned(
     planned: list[tuple[float, int]],
 ) -> None:
-    world = moving.with_more_events(tables.empty())
+    world = moving.with_more_events(world_tables.empty())
     for number, (time_s, priority) in enumerate(planned):
         heap.plan(world, time_s, priority, number, 0)
     found = []

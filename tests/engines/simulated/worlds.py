@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from trilithon.engines.simulated import tables
+from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.character import Character, storm
-from trilithon.engines.simulated.cost import Assumed
-from trilithon.engines.simulated.exact import Exact
-from trilithon.engines.simulated.rows import JobRows, add_job, route
+from trilithon.engines.simulated.event_run import EventRun
+from trilithon.engines.simulated.job_rows import JobRows, add_job, route
+from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.model.allocation import initial
 from trilithon.model.job import Edge, Grouping, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.profile import Distribution, Profile
@@ -50,16 +50,16 @@ def line(*operators: Operator, name: str = "line") -> Job:
 
 def world_of(
     job: Job, character: Character = TEXTBOOK, cores: Sequence[float] = (64.0,)
-) -> tuple[tables.World, JobRows]:
-    machines = tables.rows(tables.MACHINE, len(cores), cores=cores)
+) -> tuple[world_tables.World, JobRows]:
+    machines = world_tables.rows(world_tables.MACHINE, len(cores), cores=cores)
     world, rows = add_job(
-        tables.appended(tables.empty(), machines=machines), job, character, ASSUMED
+        world_tables.appended(world_tables.empty(), machines=machines), job, character, ASSUMED
     )
     route(world, job, rows, initial(job), ASSUMED.keys, {})
     return world, rows
 
 
-def rates_of(world: tables.World, rows: JobRows, **rates: float) -> tables.Floats:
+def rates_of(world: world_tables.World, rows: JobRows, **rates: float) -> world_tables.Floats:
     found = np.zeros(len(world.nodes))
     for name, rate in rates.items():
         found[rows.nodes[name]] = rate
@@ -69,7 +69,7 @@ def rates_of(world: tables.World, rows: JobRows, **rates: float) -> tables.Float
 def mean_latency_s(job: Job, rate: float, records: int, seed: int) -> float:
     """Mean time in the system of about so many records, after a tenth of them to warm up."""
     world, rows = world_of(job)
-    run = Exact(world, seed)
+    run = EventRun(world, seed)
     rates = rates_of(world, rows, **{"in": rate})
     warm_s = 0.1 * records / rate
     run.advance(warm_s, rates)

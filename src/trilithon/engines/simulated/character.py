@@ -21,7 +21,7 @@ _WITH_OUTAGE: Final = {
 }
 
 
-class Waiting(StrEnum):
+class QueuedRecords(StrEnum):
     """What becomes of records in queues when the instances of a job are changed."""
 
     KEPT = "kept"  # each where it is
@@ -52,7 +52,7 @@ class Character:
     # How much longer it stands if it has state to read back.
     state_s: float = 0.0
     # What becomes of the records that wait for a job's instances when it is changed.
-    waiting: Waiting = Waiting.KEPT
+    waiting: QueuedRecords = QueuedRecords.KEPT
     # Whether operators that keep state can have more or fewer instances.
     state_moves: bool = False
     # At the end of each batch, after it was drained: a constant and a part per task. 0: no batches.
@@ -63,7 +63,7 @@ class Character:
     # Runnable threads that are always there: driver and broker, on the first machine.
     constant_load: float = 0.0
     # Whether machines tell their memory, which Spark's probes do not.
-    tells_memory: bool = False
+    reports_memory: bool = False
     how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
 
     @property
@@ -99,7 +99,7 @@ def storm(
     outage_s: float,
     restart_s: float,
     state_s: float = 0.0,
-    waiting: Waiting = Waiting.LOST,
+    waiting: QueuedRecords = QueuedRecords.LOST,
     act_s: float = 0.0,
 ) -> Character:
     """The engine of the papers: unbounded queues, sources that scale, an outage per change."""
@@ -117,6 +117,6 @@ def storm(
         state_s=state_s,
         waiting=waiting,
         state_moves=True,
-        tells_memory=True,
+        reports_memory=True,
         how=_WITH_OUTAGE,
     )

@@ -21,7 +21,10 @@ def _sources() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         content = path.read_bytes()
-        if path.name in {"compiled.py", "tables.py"} or b"simulated.compiled import" in content:
+        if (
+            path.name in {"compiled.py", "world_tables.py"}
+            or b"simulated.compiled import" in content
+        ):
             digest.update(content)
     return digest.hexdigest()[:16]
 

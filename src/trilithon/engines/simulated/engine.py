@@ -27,18 +27,18 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.engines.abilities import fixed_operators
-from trilithon.engines.simulated import tables
-from trilithon.engines.simulated.character import Character, Waiting
-from trilithon.engines.simulated.cost import Assumed
-from trilithon.engines.simulated.exact import Exact
+from trilithon.engines.simulated import world_tables
+from trilithon.engines.simulated.character import Character, QueuedRecords
+from trilithon.engines.simulated.event_run import EventRun
 from trilithon.engines.simulated.faults import AnyFault
-from trilithon.engines.simulated.flow import Flow
+from trilithon.engines.simulated.fluid_run import FluidRun
 from trilithon.engines.simulated.injection import inject
-from trilithon.engines.simulated.machines import Machine, Machines
-from trilithon.engines.simulated.memory import memory_used
-from trilithon.engines.simulated.reporting import Reporter, Standing
-from trilithon.engines.simulated.rows import JobRows, add_job, route
-from trilithon.engines.simulated.tables import DRAINS, RUNS, STANDS, Floats, World
+from trilithon.engines.simulated.job_rows import JobRows, add_job, route
+from trilithon.engines.simulated.machines import MachineRegistry, MachineSpec
+from trilithon.engines.simulated.memory_use import memory_used
+from trilithon.engines.simulated.operator_cost import Assumed
+from trilithon.engines.simulated.reporting import ReportedJob, Reporter
+from trilithon.engines.simulated.world_tables import DRAINING, PAUSED, RUNNING, Floats, World
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.errors import BatchingUnsupported, InvalidAllocation, NotFound, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
@@ -55,35 +55,35 @@ EXCHANGE_S: Final = 0.1
 UNBOUNDED: Final = 1_000_000
 
 
-class Way(StrEnum):
+class SimulationMode(StrEnum):
     """How a run is calculated: as flows in steps, or record by record."""
 
     FLUID = "fluid"
     EVENTS = "events"
 
 
-class Load(Protocol):
+class SourceLoad(Protocol):
     """What comes to a source: the records from the start up to a moment."""
 
     def total(self, at_s: float) -> float: ...
 
 
 @dataclass
-class Held:
+class SimulatedJob:
     """A job that was accepted: what is wanted of it, and how it fares."""
 
     job: Job
     allocation: Allocation
     rows: JobRows
     born_s: float
-    loads: dict[str, Load] = field(default_factory=dict)
+    loads: dict[str, SourceLoad] = field(default_factory=dict)
     # What each load had sent by now.
-    fed: dict[str, float] = field(default_factory=dict)
+    load_totals: dict[str, float] = field(default_factory=dict)
     life: int = 1
     boundary_s: float = 0.0
     read_by_boundary: dict[str, float] = field(default_factory=dict)
     stall_left_s: float = 0.0
-    stands_until_s: float = 0.0
+    paused_until_s: float = 0.0
     reason: str = ""
     # Which instance has which key groups now, per operator that gets its records by key.
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -91,13 +91,13 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Left:
+class StoppedJob:
     """What a job left when it ended for a while: records in its logs, and what was coming."""
 
     life: int
     records: dict[str, int]
-    loads: dict[str, Load]
-    fed: dict[str, float]
+    loads: dict[str, SourceLoad]
+    load_totals: dict[str, float]
 
 
 class SimulatedEngine:
@@ -105,11 +105,11 @@ class SimulatedEngine:
 
     def __init__(
         self,
-        machines: Sequence[Machine],
+        machines: Sequence[MachineSpec],
         character: Character,
         assumed: Assumed,
         *,
-        way: Way = Way.FLUID,
+        mode: SimulationMode = SimulationMode.FLUID,
         seed: int = 0,
         tasks: int | None = None,
         slots: int | None = None,
@@ -117,21 +117,23 @@ class SimulatedEngine:
         even: bool = False,
         step_s: float = 1.0,
     ) -> None:
-        self.character, self.assumed, self.way, self.step_s = character, assumed, way, step_s
-        self.machines = Machines(machines)
-        world = tables.appended(tables.empty(), machines=self.machines.rows())
+        self.character, self.assumed, self.mode, self.step_s = character, assumed, mode, step_s
+        self.machines = MachineRegistry(machines)
+        world = world_tables.appended(world_tables.empty(), machines=self.machines.rows())
         world.machines["other"][:1] = character.constant_load
-        self.run: Flow | Exact = (
-            Flow(world, even=even) if way is Way.FLUID else Exact(world, seed, even=even)
+        self.run: FluidRun | EventRun = (
+            FluidRun(world, even=even)
+            if mode is SimulationMode.FLUID
+            else EventRun(world, seed, even=even)
         )
         self.ledger = Ledger(tasks or UNBOUNDED, slots or UNBOUNDED, quotas or {})
-        self.held: dict[str, Held] = {}
+        self.running: dict[str, SimulatedJob] = {}
         self.now_s = 0.0
         self.closed = False
         self._ids: set[str] = set()
-        self._checkpoints: dict[str, dict[str, Left]] = {}
+        self._checkpoints: dict[str, dict[str, StoppedJob]] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._planned = 0
+        self._timer_count = 0
         self._sequences: dict[str, int] = {}
         self._reporter: Reporter | None = None
         self._lost: list[str] = []
@@ -144,7 +146,7 @@ class SimulatedEngine:
     # --- the contract
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
-        if job.id in self.held:
+        if job.id in self.running:
             return UNCHANGED
         try:
             self._check(job, allocation)
@@ -153,50 +155,52 @@ class SimulatedEngine:
             return _refused(error)
         world, rows = add_job(self.world, job, self.character, self.assumed)
         self.run.changed(world)
-        held = Held(job, allocation, rows, self.now_s, boundary_s=self.now_s + job.batch_s)
-        held.checkpoint = checkpoint
-        self.held[job.id] = held
-        self._bring_about(held)
-        if (left := self._checkpoints.get(job.id, {}).get(checkpoint)) is not None:
-            self._go_on(held, left)
-        if self.character.has_batches and self.way is Way.EVENTS:
-            self.at(held.boundary_s, lambda: self._boundary(held))
+        running = SimulatedJob(
+            job, allocation, rows, self.now_s, boundary_s=self.now_s + job.batch_s
+        )
+        running.checkpoint = checkpoint
+        self.running[job.id] = running
+        self._apply_allocation(running)
+        if (stopped := self._checkpoints.get(job.id, {}).get(checkpoint)) is not None:
+            self._resume(running, stopped)
+        if self.character.has_batches and self.mode is SimulationMode.EVENTS:
+            self.at(running.boundary_s, lambda: self._boundary(running))
         return Outcome(Status.DONE, took_s=0.0)
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:
         if not keep:
             self._checkpoints.pop(job, None)
-        if (held := self.held.pop(job, None)) is None:
+        if (running := self.running.pop(job, None)) is None:
             return UNCHANGED
         if keep:
-            self._checkpoints.setdefault(job, {})[held.checkpoint] = self._left(held)
-        self.world.jobs["alive"][held.rows.row] = 0
-        self.world.jobs["mode"][held.rows.row] = STANDS
-        self.run.clear(held.rows.row)
+            self._checkpoints.setdefault(job, {})[running.checkpoint] = self._stopped(running)
+        self.world.jobs["alive"][running.rows.row] = 0
+        self.world.jobs["mode"][running.rows.row] = PAUSED
+        self.run.clear(running.rows.row)
         self.ledger.release(job)
         self._reporter = None
         return Outcome(Status.DONE)
 
-    def _left(self, held: Held) -> Left:
+    def _stopped(self, running: SimulatedJob) -> StoppedJob:
         """What a job leaves behind: everything that is not through will be read again."""
         nodes = self.world.nodes
-        under_way = self.run.in_system(held.rows.row)
+        under_way = self.run.in_system(running.rows.row)
         records = {}
-        for i, source in enumerate(held.job.sources):
-            row = held.rows.nodes[source.name]
+        for i, source in enumerate(running.job.sources):
+            row = running.rows.nodes[source.name]
             again = under_way if i == 0 else 0
             records[source.name] = int(nodes["arrived"][row] - nodes["read"][row]) + again
-        return Left(held.life, records, dict(held.loads), dict(held.fed))
+        return StoppedJob(running.life, records, dict(running.loads), dict(running.load_totals))
 
-    def _go_on(self, held: Held, left: Left) -> None:
+    def _resume(self, running: SimulatedJob, stopped: StoppedJob) -> None:
         """From where an earlier life ended: its log, and what came into it in the meantime."""
-        held.life = left.life + 1
-        for source in held.job.sources:
-            if (load := left.loads.get(source.name)) is not None:
-                self.feed(held.job.id, source.name, load)
-                since = held.fed[source.name] - left.fed[source.name]
-                count = left.records[source.name] + int(since)
-                self.run.put_back(held.rows.nodes[source.name], max(0, count), 0.0)
+        running.life = stopped.life + 1
+        for source in running.job.sources:
+            if (load := stopped.loads.get(source.name)) is not None:
+                self.feed(running.job.id, source.name, load)
+                since = running.load_totals[source.name] - stopped.load_totals[source.name]
+                count = stopped.records[source.name] + int(since)
+                self.run.replay(running.rows.nodes[source.name], max(0, count), 0.0)
 
     def apply(self, action: Action) -> Outcome:
         try:
@@ -209,36 +213,36 @@ class SimulatedEngine:
     def jobs(self) -> Mapping[str, Accepted]:
         return {
             name: Accepted(
-                held.job,
-                held.allocation,
-                "degraded" if held.reason else "running",
-                held.reason,
-                held.checkpoint,
+                running.job,
+                running.allocation,
+                "degraded" if running.reason else "running",
+                running.reason,
+                running.checkpoint,
             )
-            for name, held in self.held.items()
+            for name, running in self.running.items()
         }
 
     def reports(self) -> Sequence[Report]:
         """The state of now, from every machine that is heard, and from the host."""
         standing = {
-            name: Standing(held.job, held.allocation, held.rows, held.life)
-            for name, held in self.held.items()
+            name: ReportedJob(running.job, running.allocation, running.rows, running.life)
+            for name, running in self.running.items()
         }
         if self._reporter is None:
             self._reporter = Reporter(
-                self.world, standing, tells_memory=self.character.tells_memory
+                self.world, standing, reports_memory=self.character.reports_memory
             )
         # What ran on a machine that is gone counts on elsewhere: its own last word is empty.
         lost = tuple(self._lost)
-        found = [Report(name, self._next(name), self.now_s) for name in lost]
-        found.append(self._reporter.host(self.world, self._next("host"), self.now_s, lost))
+        found = [Report(name, self._next_sequence(name), self.now_s) for name in lost]
+        found.append(self._reporter.host(self.world, self._next_sequence("host"), self.now_s, lost))
         self._lost.clear()
-        used = memory_used(self.world, self.held.values(), self.run.held(), self.assumed)
+        used = memory_used(self.world, self.running.values(), self.run.records_held(), self.assumed)
         for row in self.machines.usable():
-            if self.machines.heard[row]:
+            if self.machines.reporting[row]:
                 machine, sender = self.machines.all[row], self.machines.sender(row)
                 memory = (machine.memory_bytes, float(used[row]))
-                number = self._next(sender)
+                number = self._next_sequence(sender)
                 found.append(
                     self._reporter.machine(
                         self.world, row, machine.name, sender, number, self.now_s, memory
@@ -247,7 +251,7 @@ class SimulatedEngine:
         return found
 
     def capabilities(self) -> Capabilities:
-        jobs = [held.job for held in self.held.values()]
+        jobs = [running.job for running in self.running.values()]
         fixed = fixed_operators(jobs, state_moves=self.character.state_moves)
         return Capabilities(
             dict(self.character.how), slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
@@ -258,20 +262,20 @@ class SimulatedEngine:
 
     # --- time, load, faults
 
-    def feed(self, job: str, source: str, load: Load) -> None:
+    def feed(self, job: str, source: str, load: SourceLoad) -> None:
         """From now on this comes to a source; the load's own time begins at the engine's."""
-        if (held := self.held.get(job)) is None or source not in held.rows.nodes:
+        if (running := self.running.get(job)) is None or source not in running.rows.nodes:
             raise NotFound(f"There is no source {source!r} of a job {job!r}.", "")
-        held.loads[source] = load
-        held.fed[source] = load.total(self.now_s)
+        running.loads[source] = load
+        running.load_totals[source] = load.total(self.now_s)
 
     def inject(self, fault: AnyFault) -> None:
         inject(self, fault)
 
     def at(self, time_s: float, do: Callable[[], None]) -> None:
         """Something is done when its time has come."""
-        self._planned += 1
-        heapq.heappush(self._timers, (time_s, self._planned, do))
+        self._timer_count += 1
+        heapq.heappush(self._timers, (time_s, self._timer_count, do))
 
     def advance(self, span_s: float) -> None:
         """Time goes on."""
@@ -283,7 +287,7 @@ class SimulatedEngine:
             if self._timers:
                 stop_s = min(stop_s, max(self._timers[0][0], self.now_s))
             if stop_s > self.now_s:
-                if self.way is Way.FLUID and self.character.has_batches:
+                if self.mode is SimulationMode.FLUID and self.character.has_batches:
                     self._stall(stop_s)
                 self.run.advance(stop_s, self._rates(stop_s))
                 self.now_s = stop_s
@@ -294,7 +298,7 @@ class SimulatedEngine:
         """As often as the executors exchange their counts, or with each step if that is longer."""
         character, since_s = self.character, self.now_s - self._renewed_s
         if character.credits is not None and since_s >= EXCHANGE_S:
-            tables.renew_limits(self.world, character.credits, character.credit_s, since_s)
+            world_tables.renew_limits(self.world, character.credits, character.credit_s, since_s)
             self._renewed_s = self.now_s
 
     def _fire(self) -> None:
@@ -304,11 +308,13 @@ class SimulatedEngine:
     def _rates(self, until_s: float) -> Floats:
         rates = np.zeros(len(self.world.nodes))
         span_s = until_s - self.now_s
-        for held in self.held.values():
-            for source, load in held.loads.items():
+        for running in self.running.values():
+            for source, load in running.loads.items():
                 total = load.total(until_s)
-                rates[held.rows.nodes[source]] = max(0.0, total - held.fed[source]) / span_s
-                held.fed[source] = total
+                rates[running.rows.nodes[source]] = (
+                    max(0.0, total - running.load_totals[source]) / span_s
+                )
+                running.load_totals[source] = total
         return rates
 
     # --- wanted state
@@ -334,54 +340,63 @@ class SimulatedEngine:
                     self.machines.row(name)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:
-        held = self._of(wanted.job)
-        if wanted.generation <= held.allocation.generation:
+        running = self._running(wanted.job)
+        if wanted.generation <= running.allocation.generation:
             return UNCHANGED
-        self._check(held.job, wanted)
-        self.ledger.reserve(wanted.job, Entry(held.job.tenant, held.job.tasks, wanted.instances))
-        held.allocation = wanted
+        self._check(running.job, wanted)
+        self.ledger.reserve(
+            wanted.job, Entry(running.job.tenant, running.job.tasks, wanted.instances)
+        )
+        running.allocation = wanted
         generation = wanted.generation
 
         def take_effect() -> None:
-            alive = self.held.get(wanted.job) is held
-            if alive and held.allocation.generation == generation:
-                self._bring_about(held)
-                if self.character.waiting is Waiting.DEALT:
-                    self.run.deal_anew(held.rows.row)
-                elif self.character.waiting is Waiting.LOST:
-                    self.run.lose_waiting(held.rows.row)
+            alive = self.running.get(wanted.job) is running
+            if alive and running.allocation.generation == generation:
+                self._apply_allocation(running)
+                if self.character.waiting is QueuedRecords.DEALT:
+                    self.run.redistribute(running.rows.row)
+                elif self.character.waiting is QueuedRecords.LOST:
+                    self.run.drop_queued(running.rows.row)
 
-        outage_s = self._outage_s(held)
+        outage_s = self._outage_s(running)
         if outage_s > 0:
-            self.stand(held, outage_s, "it is being reconfigured")
+            self.pause(running, outage_s, "it is being reconfigured")
         if self.character.act_s > 0:
             self.at(self.now_s + self.character.act_s, take_effect)
         else:
             take_effect()
         return Outcome(Status.DONE, took_s=self.character.act_s + outage_s)
 
-    def _bring_about(self, held: Held) -> None:
+    def _apply_allocation(self, running: SimulatedJob) -> None:
         """Routes and places of what is wanted, from now on."""
-        self._place(held)
-        route(self.world, held.job, held.rows, held.allocation, self.assumed.keys, held.groups)
-        self.run.wake(held.rows.row)
+        self._place(running)
+        route(
+            self.world,
+            running.job,
+            running.rows,
+            running.allocation,
+            self.assumed.keys,
+            running.groups,
+        )
+        self.run.wake(running.rows.row)
         self._reporter = None
 
-    def _place(self, held: Held) -> None:
+    def _place(self, running: SimulatedJob) -> None:
         """Every instance in use has a machine that is up: the wanted one, the one it has, or the one
         with the fewest instances.
         """
         world = self.world
         used = self.instances_by_machine()
         usable = set(self.machines.usable())
-        for source in held.job.sources:
-            reader = int(world.nodes["first"][held.rows.nodes[source.name]])
+        for source in running.job.sources:
+            reader = int(world.nodes["first"][running.rows.nodes[source.name]])
             if int(world.actors["machine"][reader]) not in usable:
                 self.run.move(reader, min(usable, default=0))
-        for operator, count in held.allocation.parallelism.items():
-            node = held.rows.nodes[operator]
+        for operator, count in running.allocation.parallelism.items():
+            node = running.rows.nodes[operator]
             before = int(world.nodes["active"][node])
-            wanted = held.allocation.placement.get(operator, (None,) * count)
+            wanted = running.allocation.placement.get(operator, (None,) * count)
             for index, name in enumerate(wanted):
                 actor = int(world.nodes["first"][node]) + index
                 now = int(world.actors["machine"][actor])
@@ -400,7 +415,7 @@ class SimulatedEngine:
         """Instances in use on each machine."""
         nodes, actors = self.world.nodes, self.world.actors
         alive = self.world.jobs["alive"][nodes["job"]] == 1
-        operator = (nodes["kind"] == tables.OPERATOR) & alive
+        operator = (nodes["kind"] == world_tables.OPERATOR) & alive
         index = np.arange(len(actors)) - nodes["first"][actors["node"]]
         active = operator[actors["node"]] & (index < nodes["active"][actors["node"]])
         return np.bincount(actors["machine"][active], minlength=len(self.machines.all))
@@ -416,7 +431,9 @@ class SimulatedEngine:
             AddMachines: Ability.ADD_MACHINES,
             RemoveMachines: Ability.REMOVE_MACHINES,
         }[type(action)]
-        held = self._of(action.job) if isinstance(action, RestartInstance | RestartJob) else None
+        running = (
+            self._running(action.job) if isinstance(action, RestartInstance | RestartJob) else None
+        )
         if self.character.how[ability] is How.NOT_AT_ALL:
             name = type(action).__name__
             return Outcome(Status.REFUSED, "NOT_AT_ALL", f"This engine cannot do a {name}.")
@@ -426,49 +443,53 @@ class SimulatedEngine:
             self._add_machines(action.count)
         elif isinstance(action, RemoveMachines):
             self._remove_machines(action.machines)
-        elif held is not None:
+        elif running is not None:
             if isinstance(action, RestartInstance):
-                self._restart_instance(held, action)
+                self._restart_instance(running, action)
             elif action != RestartJob(action.id, action.job):
-                held = self._replace(held, action)
-            self.stand(held, self.character.restart_s, "it is being restarted")
+                running = self._replace(running, action)
+            self.pause(running, self.character.restart_s, "it is being restarted")
         self._ids.add(action.id)
-        return Outcome(Status.DONE, took_s=self.character.restart_s if held else 0.0)
+        return Outcome(Status.DONE, took_s=self.character.restart_s if running else 0.0)
 
-    def _replace(self, held: Held, action: RestartJob) -> Held:
+    def _replace(self, running: SimulatedJob, action: RestartJob) -> SimulatedJob:
         """Another file, allocation or checkpoint for a job: it goes on with what lies in its logs, or begins
         as one that is new.
         """
-        spec = action.spec or held.job
-        if spec.id != held.job.id:
-            raise InvalidAllocation(f"{spec.id} is another job than {held.job.id}.")
-        wanted = action.allocation or carried_over(held.allocation, spec)
-        checkpoint = held.checkpoint if action.checkpoint is None else action.checkpoint
+        spec = action.spec or running.job
+        if spec.id != running.job.id:
+            raise InvalidAllocation(f"{spec.id} is another job than {running.job.id}.")
+        wanted = action.allocation or carried_over(running.allocation, spec)
+        checkpoint = running.checkpoint if action.checkpoint is None else action.checkpoint
         self._check(spec, wanted)
         self.ledger.reserve(spec.id, Entry(spec.tenant, spec.tasks, wanted.instances))
-        loads = dict(held.loads)
-        self.cancel(held.job.id, keep=True)
+        loads = dict(running.loads)
+        self.cancel(running.job.id, keep=True)
         self.submit(spec, wanted, checkpoint)
-        found = self.held[spec.id]
+        found = self.running[spec.id]
         for source, load in loads.items():
             # Whoever sends goes on sending, whatever the job's checkpoint.
             if source in found.rows.nodes and source not in found.loads:
                 self.feed(spec.id, source, load)
         return found
 
-    def _restart_instance(self, held: Held, action: RestartInstance) -> None:
+    def _restart_instance(self, running: SimulatedJob, action: RestartInstance) -> None:
         """A new process has no sickness of the old one."""
-        if not 0 <= action.index < held.allocation.parallelism.get(action.operator, 0):
-            raise NotFound(f"{held.job.id} has no instance {action.index} of {action.operator!r}.")
-        self.world.actors["slow"][held.rows.actor(self.world, action.operator, action.index)] = 1.0
+        if not 0 <= action.index < running.allocation.parallelism.get(action.operator, 0):
+            raise NotFound(
+                f"{running.job.id} has no instance {action.index} of {action.operator!r}."
+            )
+        self.world.actors["slow"][running.rows.actor(self.world, action.operator, action.index)] = (
+            1.0
+        )
 
     def _add_machines(self, count: int) -> None:
         if count < 1:
             raise InvalidAllocation(f"{count} machines cannot be added: at least 1.")
         like = self.machines.all[-1]
         for name in self.machines.next_names(count):
-            row = self.machines.add(Machine(name, like.cores, like.memory_bytes))
-            self.run.changed(tables.appended(self.world, machines=row))
+            row = self.machines.add(MachineSpec(name, like.cores, like.memory_bytes))
+            self.run.changed(world_tables.appended(self.world, machines=row))
         self._reporter = None
 
     def _remove_machines(self, names: tuple[str, ...]) -> None:
@@ -476,92 +497,92 @@ class SimulatedEngine:
         if not set(self.machines.usable()) - set(rows):
             raise InvalidAllocation("These are all machines that are up: one must stay.")
         for row in rows:
-            self.lost(row)
+            self.report_lost(row)
             self.machines.gone.add(row)
         self.evacuate(rows)
 
-    def evacuate(self, rows: Sequence[int]) -> list[Held]:
+    def evacuate(self, rows: Sequence[int]) -> list[SimulatedJob]:
         """Whatever has an instance on these machines is placed anew; the jobs that had."""
         actors, nodes = self.world.actors, self.world.nodes
         index = np.arange(len(actors)) - nodes["first"][actors["node"]]
         active = index < nodes["active"][actors["node"]]
         hit = set(nodes["job"][actors["node"][active & np.isin(actors["machine"], rows)]].tolist())
-        found = [held for held in self.held.values() if held.rows.row in hit]
-        for held in found:
-            self._bring_about(held)
-            if (outage_s := self._outage_s(held)) > 0:
-                self.stand(held, outage_s, "its instances are being moved")
+        found = [running for running in self.running.values() if running.rows.row in hit]
+        for running in found:
+            self._apply_allocation(running)
+            if (outage_s := self._outage_s(running)) > 0:
+                self.pause(running, outage_s, "its instances are being moved")
         self._reporter = None
         return found
 
     # --- standing, boundaries
 
-    def stand(self, held: Held, for_s: float, reason: str) -> None:
+    def pause(self, running: SimulatedJob, for_s: float, reason: str) -> None:
         """A job does nothing for a while."""
-        until_s = max(held.stands_until_s, self.now_s + for_s)
-        held.stands_until_s, held.reason = until_s, reason
-        self.world.jobs["mode"][held.rows.row] = STANDS
+        until_s = max(running.paused_until_s, self.now_s + for_s)
+        running.paused_until_s, running.reason = until_s, reason
+        self.world.jobs["mode"][running.rows.row] = PAUSED
 
-        def go_on() -> None:
-            if held.stands_until_s <= self.now_s + 1e-9:
-                held.reason = ""
-                self.mode(held, RUNS)
+        def resume() -> None:
+            if running.paused_until_s <= self.now_s + 1e-9:
+                running.reason = ""
+                self.set_mode(running, RUNNING)
 
-        self.at(until_s, go_on)
+        self.at(until_s, resume)
 
-    def _outage_s(self, held: Held) -> float:
+    def _outage_s(self, running: SimulatedJob) -> float:
         """How long a job stands when it is changed; longer if it has state."""
-        stateful = any(operator.work.stateful for operator in held.job.operators)
+        stateful = any(operator.work.stateful for operator in running.job.operators)
         return self.character.outage_s + (self.character.state_s if stateful else 0.0)
 
-    def mode(self, held: Held, mode: int) -> None:
-        if self.held.get(held.job.id) is held and not held.reason:
-            self.world.jobs["mode"][held.rows.row] = mode
-            self.run.wake(held.rows.row)
+    def set_mode(self, running: SimulatedJob, mode: int) -> None:
+        if self.running.get(running.job.id) is running and not running.reason:
+            self.world.jobs["mode"][running.rows.row] = mode
+            self.run.wake(running.rows.row)
 
-    def remember_boundary(self, held: Held) -> None:
+    def remember_boundary(self, running: SimulatedJob) -> None:
         """What was read by now is not read again after a crash."""
-        held.boundary_s += held.job.batch_s
-        held.read_by_boundary = {
-            source.name: float(self.world.nodes["read"][held.rows.nodes[source.name]])
-            for source in held.job.sources
+        running.boundary_s += running.job.batch_s
+        running.read_by_boundary = {
+            source.name: float(self.world.nodes["read"][running.rows.nodes[source.name]])
+            for source in running.job.sources
         }
 
-    def _stall_s(self, held: Held) -> float:
-        return self.character.stall_s + self.character.stall_per_task_s * held.job.tasks
+    def _stall_s(self, running: SimulatedJob) -> float:
+        return self.character.stall_s + self.character.stall_per_task_s * running.job.tasks
 
-    def _boundary(self, held: Held, since_s: float | None = None) -> None:
+    def _boundary(self, running: SimulatedJob, since_s: float | None = None) -> None:
         """A batch ends, single records: nothing is read until all is through, then for the stall."""
-        if self.held.get(held.job.id) is not held:
+        if self.running.get(running.job.id) is not running:
             return
         began_s = self.now_s if since_s is None else since_s
         if since_s is None:
-            self.remember_boundary(held)
-            self.at(held.boundary_s, lambda: self._boundary(held))
-            self.mode(held, DRAINS)
-        empty = self.run.in_system(held.rows.row) == 0
+            self.remember_boundary(running)
+            self.at(running.boundary_s, lambda: self._boundary(running))
+            self.set_mode(running, DRAINING)
+        empty = self.run.in_system(running.rows.row) == 0
         if empty or self.now_s - began_s > LONGEST_DRAIN_S:
-            self.at(self.now_s + self._stall_s(held), lambda: self.mode(held, RUNS))
+            self.at(self.now_s + self._stall_s(running), lambda: self.set_mode(running, RUNNING))
         else:
-            self.at(self.now_s + LOOK_S, lambda: self._boundary(held, began_s))
+            self.at(self.now_s + LOOK_S, lambda: self._boundary(running, began_s))
 
     def _stall(self, until_s: float) -> None:
         """A batch ends, flows: for how much of the next step sources are not read."""
         nodes, span_s = self.world.nodes, until_s - self.now_s
-        for held in self.held.values():
-            if held.boundary_s <= until_s:
-                self.remember_boundary(held)
-                sinks = [held.rows.nodes[sink.name] for sink in held.job.sinks]
+        for running in self.running.values():
+            if running.boundary_s <= until_s:
+                self.remember_boundary(running)
+                sinks = [running.rows.nodes[sink.name] for sink in running.job.sinks]
                 fresh = nodes["delay_s"][sinks] - nodes["fixed_s"][sinks]
-                held.stall_left_s += self._stall_s(held) + float(np.max(fresh, initial=0.0))
-            elif held.stall_left_s <= 0:
+                running.stall_left_s += self._stall_s(running) + float(np.max(fresh, initial=0.0))
+            elif running.stall_left_s <= 0:
                 continue
-            stalled_s = min(held.stall_left_s, span_s)
-            held.stall_left_s -= stalled_s
-            sources = [held.rows.nodes[source.name] for source in held.job.sources]
+            stalled_s = min(running.stall_left_s, span_s)
+            running.stall_left_s -= stalled_s
+            sources = [running.rows.nodes[source.name] for source in running.job.sources]
             nodes["open"][sources] = 1 - stalled_s / span_s
             nodes["stalled_s"][sources] = stalled_s
-            if held.stall_left_s <= 0:
+            if running.stall_left_s <= 0:
                 self.at(until_s, lambda sources=sources: self._open(sources))  # type: ignore[misc]
 
     def _open(self, sources: list[int]) -> None:
@@ -570,16 +591,16 @@ class SimulatedEngine:
 
     # --- help
 
-    def _of(self, job: str) -> Held:
-        if (held := self.held.get(job)) is None:
+    def _running(self, job: str) -> SimulatedJob:
+        if (running := self.running.get(job)) is None:
             raise NotFound(f"There is no job {job}.")
-        return held
+        return running
 
-    def _next(self, sender: str) -> int:
+    def _next_sequence(self, sender: str) -> int:
         self._sequences[sender] = self._sequences.get(sender, 0) + 1
         return self._sequences[sender]
 
-    def lost(self, row: int) -> None:
+    def report_lost(self, row: int) -> None:
         """A machine will not report again under its name."""
         self._lost.append(self.machines.sender(row))
 

@@ -19,24 +19,24 @@ from trilithon.engines.simulated.moving import (
     unpark_first,
 )
 from trilithon.engines.simulated.sharing import count_load, start_computing, stop_computing
-from trilithon.engines.simulated.tables import (
+from trilithon.engines.simulated.world_tables import (
     BROADCAST,
     BUCKETS,
     BY_KEY,
     COMPUTING,
     DETERMINISTIC,
-    DRAINS,
+    DRAINING,
     EXPONENTIAL,
     GAMMA,
     IDLE,
     LOWEST,
     NOBODY,
     PARKED,
+    PAUSED,
     SENDING,
     SHUFFLE,
     SINK,
     SOURCE,
-    STANDS,
     WAITING,
     Floats,
     Rows,
@@ -86,7 +86,7 @@ def _begin(world: World, rng: Random, number: int) -> bool:
     node = world.nodes[actor.node]
     reads = node.pulled == 1 or node.kind == SOURCE
     mode = world.jobs[node.job].mode
-    if mode == STANDS or (mode == DRAINS and reads):
+    if mode == PAUSED or (mode == DRAINING and reads):
         return False
     queue = node.first if node.pulled == 1 else number
     retired = number - node.first >= node.active
@@ -357,7 +357,7 @@ def set_rates(world: World, rng: Random, rates: Floats, even: bool) -> None:
 
 
 @compiled
-def put_back(world: World, source: int, count: int, span_s: float, margin: int) -> int:
+def replay(world: World, source: int, count: int, span_s: float, margin: int) -> int:
     """Records that are read again after a crash, the oldest first; how many there was room for."""
     done = 0
     while done < count and world.single[0].free_count > margin:
@@ -422,7 +422,7 @@ def _all_waiting(world: World, node: Rows) -> int:
 
 
 @compiled
-def deal_anew(world: World, rng: Random, job: int) -> None:
+def redistribute(world: World, rng: Random, job: int) -> None:
     """What waits for the instances of a job's operators is dealt among them anew. A record that moves
     counts as taken where it was and as sent where it goes. What is broadcast stays: each has its own.
     """
@@ -455,7 +455,7 @@ def deal_anew(world: World, rng: Random, job: int) -> None:
 
 
 @compiled
-def lose_waiting(world: World, job: int) -> None:
+def drop_queued(world: World, job: int) -> None:
     """What waits for the instances of a job's operators is gone: taken from them, by nobody."""
     for number in range(len(world.actors)):
         actor = world.actors[number]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TimedFault:
     """From `at_s` on, for so long; None is to the end."""
 
     at_s: float
@@ -12,21 +12,21 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineCrash(Fault):
+class MachineCrash(TimedFault):
     """A machine is gone, and what ran on it; it comes back empty."""
 
     machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsStop(Fault):
+class MetricsStop(TimedFault):
     """Nothing is heard of some machines (none named: of all); what runs there runs on."""
 
     machines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SlowMachine(Fault):
+class SlowMachine(TimedFault):
     """Everything that computes on a machine does so at a part of its speed."""
 
     machine: str = ""
@@ -34,7 +34,7 @@ class SlowMachine(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignLoad(Fault):
+class ForeignLoad(TimedFault):
     """Threads of somebody else run on a machine."""
 
     machine: str = ""
@@ -42,7 +42,7 @@ class ForeignLoad(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowInstance(Fault):
+class SlowInstance(TimedFault):
     """One instance takes longer than its peers for each record."""
 
     job: str = ""

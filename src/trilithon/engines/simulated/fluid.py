@@ -8,27 +8,27 @@ one edge sends on none). Forwards: what does flow, how many records stay behind,
 import numpy as np
 
 from trilithon.engines.simulated.compiled import compiled, part
-from trilithon.engines.simulated.tables import (
-    BUCKETS,
-    BY_KEY,
-    DRAINS,
-    LOWEST,
-    OPERATOR,
-    RUNS,
-    SHUFFLE,
-    SINK,
-    SOURCE,
-    STANDS,
-    UNLIMITED,
-    Floats,
-    Rows,
-    World,
-)
 from trilithon.engines.simulated.waiting import (
     departure_cv2,
     stretch,
     together_cv2,
     utilisation,
+)
+from trilithon.engines.simulated.world_tables import (
+    BUCKETS,
+    BY_KEY,
+    DRAINING,
+    LOWEST,
+    OPERATOR,
+    PAUSED,
+    RUNNING,
+    SHUFFLE,
+    SINK,
+    SOURCE,
+    UNLIMITED,
+    Floats,
+    Rows,
+    World,
 )
 from trilithon.model.sketches import LOG_GAMMA
 
@@ -81,10 +81,10 @@ def _spread(world: World, number: int) -> None:
 
 
 @part
-def _stands(world: World, number: int) -> bool:
+def _is_paused(world: World, number: int) -> bool:
     node = world.nodes[number]
     mode = world.jobs[node.job].mode
-    return bool(mode == STANDS or (mode == DRAINS and node.pulled == 1))
+    return bool(mode == PAUSED or (mode == DRAINING and node.pulled == 1))
 
 
 @part
@@ -93,7 +93,7 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
     if node.kind == SOURCE:
         node.potential = node.backlog + arrivals[number]
         if world.nodes[world.edges[node.out_first].target].pulled == 0:
-            reads = world.jobs[node.job].mode == RUNS
+            reads = world.jobs[node.job].mode == RUNNING
             open_s = span_s * node.open if reads else 0.0
             reader_s = world.actors[node.first].service_s
             most = open_s / reader_s if reader_s > 0.0 else (ANY_NUMBER if open_s > 0.0 else 0.0)
@@ -101,7 +101,7 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
         node.pushed = node.potential
     elif node.kind == OPERATOR:
         coming = _flow_in(world, number)
-        stands = _stands(world, number)
+        stands = _is_paused(world, number)
         total = 0.0
         if node.pulled == 1:
             for a in range(node.first, node.first + node.active):
@@ -282,7 +282,7 @@ def _chance_var(wait_s: float, service_s: float, cv2: float, rho: float) -> floa
 def _serve(world: World, number: int, span_s: float) -> None:
     """An operator: what its actors finish, what they keep, how long it took."""
     node = world.nodes[number]
-    stands = _stands(world, number)
+    stands = _is_paused(world, number)
     done, waited, variance, served, cv2 = 0.0, 0.0, 0.0, 0.0, 0.0
     node.busy = 0.0
     for task in range(node.tasks):
@@ -332,7 +332,7 @@ def _serve_pool(world: World, number: int, span_s: float) -> None:
         most += _most(world, world.actors[a], span_s)
         service_cv2 += world.actors[a].cv ** 2 / servers
     records = node.held + node.inflow
-    possible = 0.0 if _stands(world, number) else most
+    possible = 0.0 if _is_paused(world, number) else most
     arrival_cv2 = 1.0
     for k in range(node.in_first, node.in_first + node.in_count):
         parent = world.nodes[world.edges[world.into[k]].source]

@@ -5,7 +5,7 @@ was planned first comes first, whatever the heap did in between.
 """
 
 from trilithon.engines.simulated.compiled import part
-from trilithon.engines.simulated.tables import Rows, World
+from trilithon.engines.simulated.world_tables import Rows, World
 
 
 @part

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trilithon.engines.simulated import tables
+from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.faults import (
     AnyFault,
     ForeignLoad,
@@ -17,58 +17,60 @@ from trilithon.engines.simulated.faults import (
 from trilithon.errors import NotFound
 
 if TYPE_CHECKING:
-    from trilithon.engines.simulated.engine import Held, SimulatedEngine
+    from trilithon.engines.simulated.engine import SimulatedEngine, SimulatedJob
 
 
 def inject(engine: "SimulatedEngine", fault: AnyFault) -> None:
     """Plans a fault and its end. A machine that it names must be there now. Faults that overlap add up."""
-    begin, end = _of(engine, fault)
+    begin, end = _steps_of(engine, fault)
     engine.at(fault.at_s, begin)
     if fault.for_s is not None:
         engine.at(fault.at_s + fault.for_s, end)
 
 
-def _of(
+def _steps_of(
     engine: "SimulatedEngine", fault: AnyFault
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     machines = engine.machines
     if isinstance(fault, SlowInstance):
-        return partial(_slow, engine, fault), partial(_quick, engine, fault)
+        return partial(_slow_down, engine, fault), partial(_restore_speed, engine, fault)
     if isinstance(fault, MachineCrash):
         row = machines.row(fault.machine)
         return partial(_crash, engine, fault, row), partial(_recover, engine, fault, row)
     named = fault.machines if isinstance(fault, MetricsStop) else (fault.machine,)
     rows = [machines.row(name) for name in named or machines.names()]
-    return partial(_befall, engine, fault, rows), partial(_pass, engine, fault, rows)
+    return partial(_begin, engine, fault, rows), partial(_end, engine, fault, rows)
 
 
-def _befall(engine: "SimulatedEngine", fault: AnyFault, rows: list[int]) -> None:
+def _begin(engine: "SimulatedEngine", fault: AnyFault, rows: list[int]) -> None:
     for row in rows:
         engine.machines.faults[row].append(fault)
-        _renew(engine, row)
+        _recompute(engine, row)
     engine.run.refresh()
 
 
-def _pass(engine: "SimulatedEngine", fault: AnyFault, rows: list[int]) -> None:
+def _end(engine: "SimulatedEngine", fault: AnyFault, rows: list[int]) -> None:
     for row in rows:
         engine.machines.faults[row].remove(fault)
-        _renew(engine, row)
+        _recompute(engine, row)
     engine.run.refresh()
 
 
-def _renew(engine: "SimulatedEngine", row: int) -> None:
+def _recompute(engine: "SimulatedEngine", row: int) -> None:
     """What all faults of now together make of a machine."""
     machines, table = engine.machines, engine.world.machines
     faults = machines.faults[row]
-    machines.up[row] = not any(isinstance(one, MachineCrash) for one in faults)
-    machines.heard[row] = not any(isinstance(one, MetricsStop) for one in faults)
-    speed = math.prod(one.speed for one in faults if isinstance(one, SlowMachine))
+    machines.up[row] = not any(isinstance(active, MachineCrash) for active in faults)
+    machines.reporting[row] = not any(isinstance(active, MetricsStop) for active in faults)
+    speed = math.prod(active.speed for active in faults if isinstance(active, SlowMachine))
     table["speed"][row] = speed if machines.up[row] else 0.0
     own = engine.character.constant_load if row == 0 else 0.0
-    table["other"][row] = own + sum(one.threads for one in faults if isinstance(one, ForeignLoad))
+    table["other"][row] = own + sum(
+        active.threads for active in faults if isinstance(active, ForeignLoad)
+    )
 
 
-def _slow(engine: "SimulatedEngine", fault: SlowInstance) -> None:
+def _slow_down(engine: "SimulatedEngine", fault: SlowInstance) -> None:
     actor = _actor(engine, fault)
     if actor is None:
         raise NotFound(
@@ -77,53 +79,53 @@ def _slow(engine: "SimulatedEngine", fault: SlowInstance) -> None:
     engine.world.actors["slow"][actor] = fault.factor
 
 
-def _quick(engine: "SimulatedEngine", fault: SlowInstance) -> None:
+def _restore_speed(engine: "SimulatedEngine", fault: SlowInstance) -> None:
     """Whatever is gone by now has nothing to get well from."""
     if (actor := _actor(engine, fault)) is not None:
         engine.world.actors["slow"][actor] = 1.0
 
 
 def _actor(engine: "SimulatedEngine", fault: SlowInstance) -> int | None:
-    held = engine.held.get(fault.job)
-    if held is None or fault.operator not in held.rows.costs:
+    running = engine.running.get(fault.job)
+    if running is None or fault.operator not in running.rows.costs:
         return None
-    if fault.index >= held.job.operator(fault.operator).parallelism.max:
+    if fault.index >= running.job.operator(fault.operator).parallelism.max:
         return None
-    return held.rows.actor(engine.world, fault.operator, fault.index)
+    return running.rows.actor(engine.world, fault.operator, fault.index)
 
 
 def _crash(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
     """A machine is gone: its jobs start again elsewhere, from their last boundary."""
     was_up = engine.machines.up[row]
-    _befall(engine, fault, [row])
+    _begin(engine, fault, [row])
     if was_up:
-        engine.lost(row)
-        for held in engine.evacuate([row]):
-            _restart(engine, held)
+        engine.report_lost(row)
+        for running in engine.evacuate([row]):
+            _restart(engine, running)
 
 
 def _recover(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
-    _pass(engine, fault, [row])
+    _end(engine, fault, [row])
     if engine.machines.up[row]:
         engine.machines.lives[row] += 1
 
 
-def _restart(engine: "SimulatedEngine", held: "Held") -> None:
+def _restart(engine: "SimulatedEngine", running: "SimulatedJob") -> None:
     """A new life: counters from 0, what is under way is lost, what was not committed is read again."""
     nodes = engine.world.nodes
-    sources = [held.rows.nodes[source.name] for source in held.job.sources]
+    sources = [running.rows.nodes[source.name] for source in running.job.sources]
     read = {row: float(nodes["read"][row]) for row in sources}
     backlog = {row: float(nodes["arrived"][row]) - read[row] for row in sources}
-    engine.run.clear(held.rows.row)
-    tables.forget(engine.world, held.rows.row)
-    held.life += 1
-    since_s = engine.now_s - (held.boundary_s - held.job.batch_s)
-    for source in held.job.sources:
-        row = held.rows.nodes[source.name]
+    engine.run.clear(running.rows.row)
+    world_tables.forget(engine.world, running.rows.row)
+    running.life += 1
+    since_s = engine.now_s - (running.boundary_s - running.job.batch_s)
+    for source in running.job.sources:
+        row = running.rows.nodes[source.name]
         # What still lies in the log arrived before: the new life finds it there.
         engine.world.nodes["arrived"][row] = backlog[row]
         if engine.character.replays:
-            again = int(read[row] - held.read_by_boundary.get(source.name, 0.0))
-            engine.run.put_back(row, max(0, again), max(0.0, since_s))
-    held.read_by_boundary = {}
-    engine.stand(held, engine.character.restart_s, "a machine is gone")
+            again = int(read[row] - running.read_by_boundary.get(source.name, 0.0))
+            engine.run.replay(row, max(0, again), max(0.0, since_s))
+    running.read_by_boundary = {}
+    engine.pause(running, engine.character.restart_s, "a machine is gone")

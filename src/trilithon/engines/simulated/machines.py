@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trilithon.engines.simulated import tables
+from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.faults import AnyFault
-from trilithon.engines.simulated.tables import Rows
+from trilithon.engines.simulated.world_tables import Rows
 from trilithon.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineSpec:
     """A machine in numbers."""
 
     name: str
@@ -20,13 +20,13 @@ class Machine:
     memory_bytes: float
 
 
-class Machines:
+class MachineRegistry:
     """Names to rows. A machine that left or crashed keeps its row."""
 
-    def __init__(self, machines: Iterable[Machine]) -> None:
-        self.all: list[Machine] = []
+    def __init__(self, machines: Iterable[MachineSpec]) -> None:
+        self.all: list[MachineSpec] = []
         self.up: list[bool] = []
-        self.heard: list[bool] = []
+        self.reporting: list[bool] = []
         # How often each came up: a sender that was lost does not come back under its name.
         self.lives: list[int] = []
         self.gone: set[int] = set()
@@ -35,17 +35,19 @@ class Machines:
         for machine in machines:
             self.add(machine)
 
-    def add(self, machine: Machine) -> Rows:
+    def add(self, machine: MachineSpec) -> Rows:
         """The row of a new machine."""
         self.all.append(machine)
         self.up.append(True)
-        self.heard.append(True)
+        self.reporting.append(True)
         self.lives.append(1)
         self.faults.append([])
-        return tables.rows(tables.MACHINE, 1, cores=machine.cores)
+        return world_tables.rows(world_tables.MACHINE, 1, cores=machine.cores)
 
     def rows(self) -> Rows:
-        return tables.rows(tables.MACHINE, len(self.all), cores=[m.cores for m in self.all])
+        return world_tables.rows(
+            world_tables.MACHINE, len(self.all), cores=[m.cores for m in self.all]
+        )
 
     def row(self, name: str) -> int:
         for row, machine in enumerate(self.all):

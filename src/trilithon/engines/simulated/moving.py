@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from trilithon.engines.simulated import tables
+from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.compiled import part
-from trilithon.engines.simulated.tables import BROADCAST, LANE, NOBODY, RECORD, World
+from trilithon.engines.simulated.world_tables import BROADCAST, LANE, NOBODY, RECORD, World
 
 FIRST_ROOM: Final = 1 << 12
 
@@ -21,14 +21,14 @@ def prepared(world: World) -> World:
     within = np.arange(len(node)) - np.repeat(np.cumsum(ways) - ways, ways)
     width = nodes["tasks"][edges["target"][nodes["out_first"][node] + within]]
     index = np.arange(known, len(actors)) - nodes["first"][actors["node"][known:]]
-    lanes = tables.rows(
+    lanes = world_tables.rows(
         LANE,
         len(node),
         # Senders begin at different receivers, so that they do not march in step.
         turn=np.repeat(index, ways),
         smooth=len(world.smooth) + np.cumsum(width) - width,
     )
-    world = tables.appended(
+    world = world_tables.appended(
         world,
         lanes=lanes,
         smooth=np.zeros(int(width.sum())),
@@ -41,21 +41,21 @@ def prepared(world: World) -> World:
 
 def with_more_events(world: World) -> World:
     """The same with twice the room for events."""
-    return tables.appended(
-        world, agenda=tables.rows(tables.EVENT, max(FIRST_ROOM, len(world.agenda)))
+    return world_tables.appended(
+        world, agenda=world_tables.rows(world_tables.EVENT, max(FIRST_ROOM, len(world.agenda)))
     )
 
 
 def with_more_records(world: World) -> World:
     """The same with twice the room for records."""
     room = len(world.records)
-    more = tables.rows(RECORD, max(FIRST_ROOM, room))
+    more = world_tables.rows(RECORD, max(FIRST_ROOM, room))
     more["next"] = room + 1 + np.arange(len(more))
     single = world.single
     more["next"][-1] = single["free_first"][0] if single["free_count"][0] else NOBODY
     single["free_first"] = room
     single["free_count"] += len(more)
-    return tables.appended(world, records=more)
+    return world_tables.appended(world, records=more)
 
 
 def margin(world: World) -> int:

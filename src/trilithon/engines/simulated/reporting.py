@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from trilithon.engines.simulated.rows import JobRows
-from trilithon.engines.simulated.tables import LOWEST, OPERATOR, SINK, SOURCE, Floats, Ints, World
+from trilithon.engines.simulated.job_rows import JobRows
+from trilithon.engines.simulated.world_tables import (
+    LOWEST,
+    OPERATOR,
+    SINK,
+    SOURCE,
+    Floats,
+    Ints,
+    World,
+)
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
@@ -25,7 +33,7 @@ _WHOLE = frozenset({"sent", "taken", "emitted", "gaps", "written", "arrived", "r
 
 
 @dataclass(frozen=True)
-class Standing:
+class ReportedJob:
     """A job that runs, for its reports."""
 
     job: Job
@@ -41,7 +49,7 @@ def _count(table: Any, name: str, rows: Ints) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Of:
+class _TableRows:
     """Rows of one table under their keys, with where each is counted and in which life."""
 
     keys: tuple[Any, ...]
@@ -50,11 +58,11 @@ class _Of:
     sender: Ints
     receiver: Ints
 
-    def at(self, machine: int) -> "tuple[tuple[Any, ...], _Of]":
+    def at(self, machine: int) -> "tuple[tuple[Any, ...], _TableRows]":
         """What one machine tells of it."""
         mine = np.flatnonzero((self.sender == machine) | (self.receiver == machine))
         keys = tuple(self.keys[i] for i in mine)
-        return keys, _Of(
+        return keys, _TableRows(
             keys, self.rows[mine], self.life[mine], self.sender[mine], self.receiver[mine]
         )
 
@@ -63,9 +71,9 @@ class Reporter:
     """Makes reports. Which rows there are is worked out once per change, not once per report."""
 
     def __init__(
-        self, world: World, standing: Mapping[str, Standing], *, tells_memory: bool
+        self, world: World, standing: Mapping[str, ReportedJob], *, reports_memory: bool
     ) -> None:
-        self.tells_memory = tells_memory
+        self.reports_memory = reports_memory
         self.tables = _tables(world, standing)
         self.partitions = np.array(
             [
@@ -123,11 +131,11 @@ class Reporter:
             machines=Machines.of(
                 1, cores=[row["cores"]], load=[row["load"]],
                 cores_busy=[min(row["load"], row["cores"])],
-                **(known if self.tells_memory else {}),
+                **(known if self.reports_memory else {}),
             ),
         )  # fmt: skip
 
-    def _edges(self, world: World, machine: int, edge: _Of) -> Edges:
+    def _edges(self, world: World, machine: int, edge: _TableRows) -> Edges:
         nan = np.nan
         sends = np.where(edge.sender == machine, 1.0, nan)
         takes = np.where(edge.receiver == machine, 1.0, nan)
@@ -196,7 +204,7 @@ class Reporter:
 _NO_SOURCES, _NO_SINKS = Sources.missing(0), Sinks.missing(0)
 
 
-def _read(world: World, source: _Of) -> Sources:
+def _read(world: World, source: _TableRows) -> Sources:
     if not source.keys:
         return _NO_SOURCES
     return Sources.trusted(
@@ -207,7 +215,7 @@ def _read(world: World, source: _Of) -> Sources:
     )
 
 
-def _written(world: World, sink: _Of) -> Sinks:
+def _written(world: World, sink: _TableRows) -> Sinks:
     if not sink.keys:
         return _NO_SINKS
     written = _count(world.nodes, "written", sink.rows)
@@ -220,7 +228,7 @@ def _written(world: World, sink: _Of) -> Sinks:
     )
 
 
-def _tables(world: World, standing: Mapping[str, Standing]) -> dict[str, _Of]:
+def _tables(world: World, standing: Mapping[str, ReportedJob]) -> dict[str, _TableRows]:
     """The rows of all jobs, table by table."""
     found: dict[str, list[tuple[Any, int, int, int, int]]] = {
         name: [] for name in ("instance", "edge", "source", "sink")
@@ -252,7 +260,7 @@ def _tables(world: World, standing: Mapping[str, Standing]) -> dict[str, _Of]:
             sends, takes = first_of(rows.nodes[source]), first_of(rows.nodes[target])
             found["edge"].append(((job.id, source, target), edge, life, sends, takes))
     return {
-        name: _Of(
+        name: _TableRows(
             tuple(entry[0] for entry in entries),
             np.array([entry[1] for entry in entries], dtype=np.int64),
             np.array([entry[2] for entry in entries], dtype=float),

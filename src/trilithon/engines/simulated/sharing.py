@@ -2,7 +2,7 @@
 
 from trilithon.engines.simulated.compiled import compiled, part
 from trilithon.engines.simulated.heap import plan
-from trilithon.engines.simulated.tables import NOBODY, World
+from trilithon.engines.simulated.world_tables import NOBODY, World
 
 FINISH = 0
 

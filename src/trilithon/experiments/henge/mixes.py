@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from trilithon.engines.simulated.machines import Machine
+from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.experiments.build import Builder
 from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, juice, latency
 from trilithon.experiments.flows import flows
@@ -50,7 +50,9 @@ def mix(seed: int, builder: Builder) -> Scenario:
     tightness = random.uniform(0.3, 1.2)
     cores = found.machines[0].cores
     count = max(1, round(sum(map(peak_cores, fed)) / tightness / cores))
-    machines = tuple(Machine(f"m{i}", cores, found.machines[0].memory_bytes) for i in range(count))
+    machines = tuple(
+        MachineSpec(f"m{i}", cores, found.machines[0].memory_bytes) for i in range(count)
+    )
     return replace(found, name=f"mix-{seed}", jobs=fed, machines=machines)
 
 

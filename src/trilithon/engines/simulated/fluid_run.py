@@ -8,7 +8,7 @@ from scipy import special
 
 from trilithon.engines.simulated import fluid
 from trilithon.engines.simulated.fluid import LEAST
-from trilithon.engines.simulated.tables import BROADCAST, OPERATOR, SOURCE, Floats, World
+from trilithon.engines.simulated.world_tables import BROADCAST, OPERATOR, SOURCE, Floats, World
 
 # Steps that a source's log remembers; a record that is older counts as that old.
 REMEMBERED: Final = 1 << 14
@@ -30,7 +30,7 @@ def latency_table() -> tuple[Floats, Floats]:
     return table / (table * weights).sum(axis=1, keepdims=True), weights
 
 
-class Flow:
+class FluidRun:
     """Advances a world in steps. Nothing in it is drawn: the same load gives the same run."""
 
     def __init__(self, world: World, *, even: bool = False) -> None:
@@ -55,7 +55,7 @@ class Flow:
             fluid.step(self.world, span_s, rates * span_s, self.log, *latency_table())
             self.now_s = until_s
 
-    def held(self) -> Floats:
+    def records_held(self) -> Floats:
         """Records in the queue, on the way to and in the hands of each actor; logs do not count."""
         actors: Floats = self.world.actors["level"] + self.world.actors["busy"]
         return actors
@@ -73,7 +73,7 @@ class Flow:
     def move(self, actor: int, machine: int) -> None:
         self.world.actors["machine"][actor] = machine
 
-    def deal_anew(self, job: int) -> None:
+    def redistribute(self, job: int) -> None:
         """What waits for the instances of a job's operators is dealt among them by what each gets now. What
         moves counts as taken where it was and as sent where it goes.
         """
@@ -102,7 +102,7 @@ class Flow:
             actors["held"][mine] = after
             actors["level"][mine] = actors["level"][mine].sum() * part
 
-    def lose_waiting(self, job: int) -> None:
+    def drop_queued(self, job: int) -> None:
         """What waits for the instances of a job's operators is gone: taken from them, by nobody."""
         world = self.world
         of = world.actors["node"]
@@ -123,7 +123,7 @@ class Flow:
         for name in ("held", "busy", "level"):
             self.world.actors[name][of_job] = 0.0
 
-    def put_back(self, source: int, count: int, span_s: float) -> None:
+    def replay(self, source: int, count: int, span_s: float) -> None:
         """Records of the last so many seconds will be read again."""
         nodes = self.world.nodes
         nodes["arrived"][source] += count

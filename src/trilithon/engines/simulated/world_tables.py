@@ -24,7 +24,7 @@ SOURCE, OPERATOR, SINK = 0, 1, 2
 SHUFFLE, BY_KEY, BROADCAST = 0, 1, 2
 DETERMINISTIC, EXPONENTIAL, GAMMA, LOGNORMAL = 0, 1, 2, 3
 # How a job goes on: all of it, without reading (a boundary drains it), or not at all (an outage).
-RUNS, DRAINS, STANDS = 0, 1, 2
+RUNNING, DRAINING, PAUSED = 0, 1, 2
 # What an actor does.
 IDLE, COMPUTING, WAITING, SENDING, PARKED = 0, 1, 2, 3, 4
 NOBODY: Final = -1

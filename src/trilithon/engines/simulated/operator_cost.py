@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from trilithon.engines.simulated.tables import (
+from trilithon.engines.simulated.world_tables import (
     DETERMINISTIC,
     EXPONENTIAL,
     GAMMA,
@@ -61,15 +61,19 @@ class Cost:
 
 def cost_of(operator: Operator, assumed: Assumed) -> Cost:
     profile = operator.profile or Profile()
-    spelled = _spelled(operator)
+    declared = _declared_work(operator)
     service_ms, cpu = profile.service_ms, profile.cpu_share
-    if spelled:
-        told = sum(ms for _, ms in spelled)
-        service_ms = told + assumed.service_ms if service_ms is None else service_ms
-        computed = sum(ms for kind, ms in spelled if kind == "work")
-        cpu = (computed / told if told > 0 else assumed.cpu_share) if cpu is None else cpu
+    if declared:
+        declared_ms = sum(ms for _, ms in declared)
+        service_ms = declared_ms + assumed.service_ms if service_ms is None else service_ms
+        computed = sum(ms for kind, ms in declared if kind == "work")
+        cpu = (
+            (computed / declared_ms if declared_ms > 0 else assumed.cpu_share)
+            if cpu is None
+            else cpu
+        )
     distribution = profile.distribution
-    if distribution is None and spelled and profile.service_cv is None:
+    if distribution is None and declared and profile.service_cv is None:
         distribution = Distribution.DETERMINISTIC
     distribution = distribution or assumed.distribution
     cv = _or(profile.service_cv, assumed.service_cv)
@@ -95,7 +99,7 @@ def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def _spelled(operator: Operator) -> list[tuple[str, float]]:
+def _declared_work(operator: Operator) -> list[tuple[str, float]]:
     texts = [*operator.work.select, operator.work.where or ""]
     return [(kind, float(ms)) for text in texts for kind, ms in _SPELLED.findall(text)]
 

@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trilithon.engines.simulated.cost import Assumed
-from trilithon.engines.simulated.tables import Floats, World
+from trilithon.engines.simulated.operator_cost import Assumed
+from trilithon.engines.simulated.world_tables import Floats, World
 from trilithon.model.job import Operator
 
 if TYPE_CHECKING:
-    from trilithon.engines.simulated.engine import Held
+    from trilithon.engines.simulated.engine import SimulatedJob
 
 
-def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Assumed) -> Floats:
+def memory_used(
+    world: World, jobs: "Iterable[SimulatedJob]", held: Floats, assumed: Assumed
+) -> Floats:
     """Bytes in use on each machine.
 
     An instance of an operator with state holds its part of that of all keys; each holds the records that wait
@@ -30,7 +32,7 @@ def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Ass
             first = int(nodes["first"][node])
             mine = slice(first, first + count)
             each = np.zeros(count)
-            if operator.work.stateful or _says_so(operator):
+            if operator.work.stateful or _declares_state(operator):
                 each += cost.state_bytes_per_key * assumed.keys / max(1, count)
             window = operator.work.window
             if window is not None:
@@ -41,6 +43,6 @@ def memory_used(world: World, jobs: "Iterable[Held]", held: Floats, assumed: Ass
     return used
 
 
-def _says_so(operator: Operator) -> bool:
+def _declares_state(operator: Operator) -> bool:
     """Whether a profile gives an operator state, whatever its expressions do."""
     return operator.profile is not None and operator.profile.state_bytes_per_key is not None

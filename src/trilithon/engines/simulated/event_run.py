@@ -3,10 +3,10 @@
 import numpy as np
 
 from trilithon.engines.simulated import events, moving, sharing
-from trilithon.engines.simulated.tables import IDLE, SOURCE, Floats, World
+from trilithon.engines.simulated.world_tables import IDLE, SOURCE, Floats, World
 
 
-class Exact:
+class EventRun:
     """Advances a world record by record. The same seed gives the same run."""
 
     def __init__(self, world: World, seed: int, *, even: bool = False) -> None:
@@ -48,10 +48,10 @@ class Exact:
 
     def in_system(self, job: int) -> int:
         """Records of a job that were read and are not through."""
-        held = self.held()
+        held = self.records_held()
         return int(held[self.world.nodes["job"][self.world.actors["node"]] == job].sum())
 
-    def held(self) -> Floats:
+    def records_held(self) -> Floats:
         """Records in the queue, on the way to and in the hands of each actor; logs do not count."""
         actors, nodes = self.world.actors, self.world.nodes
         reader = nodes["kind"][actors["node"]] == SOURCE
@@ -70,22 +70,22 @@ class Exact:
     def move(self, actor: int, machine: int) -> None:
         events.move(self.world, actor, machine)
 
-    def deal_anew(self, job: int) -> None:
+    def redistribute(self, job: int) -> None:
         """What waits in the queues of a job goes to its instances as the routing is now."""
-        events.deal_anew(self.world, self.rng, job)
+        events.redistribute(self.world, self.rng, job)
 
-    def lose_waiting(self, job: int) -> None:
+    def drop_queued(self, job: int) -> None:
         """What waits in the queues of a job is gone; its logs stay, and what is being worked on."""
-        events.lose_waiting(self.world, job)
+        events.drop_queued(self.world, job)
 
     def clear(self, job: int) -> None:
         """Whatever a job has under way is gone; its logs stay."""
         events.clear(self.world, job)
 
-    def put_back(self, source: int, count: int, span_s: float) -> None:
+    def replay(self, source: int, count: int, span_s: float) -> None:
         """Records of the last so many seconds will be read again."""
         left = count
         while left > 0:
-            left -= events.put_back(self.world, source, left, span_s, self.margin)
+            left -= events.replay(self.world, source, left, span_s, self.margin)
             if left:
                 self.world = moving.with_more_records(self.world)

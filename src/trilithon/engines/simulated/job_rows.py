@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trilithon.engines.simulated import tables
+from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.character import Character
-from trilithon.engines.simulated.cost import Assumed, Cost, cost_of, key_shares
-from trilithon.engines.simulated.tables import (
+from trilithon.engines.simulated.operator_cost import Assumed, Cost, cost_of, key_shares
+from trilithon.engines.simulated.world_tables import (
     BROADCAST,
     BUCKETS,
     BY_KEY,
@@ -24,9 +24,9 @@ from trilithon.model.groups import assign_key_groups
 from trilithon.model.job import Edge, Grouping, Job, NodeKind
 
 _KINDS = {
-    NodeKind.SOURCE: tables.SOURCE,
-    NodeKind.OPERATOR: tables.OPERATOR,
-    NodeKind.SINK: tables.SINK,
+    NodeKind.SOURCE: world_tables.SOURCE,
+    NodeKind.OPERATOR: world_tables.OPERATOR,
+    NodeKind.SINK: world_tables.SINK,
 }
 _GROUPINGS = {Grouping.SHUFFLE: SHUFFLE, Grouping.BY_KEY: BY_KEY, Grouping.BROADCAST: BROADCAST}
 
@@ -60,9 +60,9 @@ def add_job(
     tasks = {o.name: o.parallelism.max for o in job.operators} | {s.name: 1 for s in job.sources}
     width = [tasks.get(edge.target, 0) for edge in edges]
     into = [i for name in job.order for i, edge in enumerate(edges) if edge.target == name]
-    world = tables.appended(
+    world = world_tables.appended(
         world,
-        jobs=tables.rows(tables.JOB, 1),
+        jobs=world_tables.rows(world_tables.JOB, 1),
         nodes=_nodes(job, rows, edges, tasks, base, character),
         edges=_edges(job, rows, edges, character, len(world.share) + _starts(width)),
         actors=_actors(job, rows, tasks, character),
@@ -92,8 +92,8 @@ def _nodes(
     into = [sum(edge.target == name for edge in edges) for name in job.order]
     costs = rows.costs
     partitions = {source.name: source.partitions or 1 for source in job.sources}
-    return tables.rows(
-        tables.NODE,
+    return world_tables.rows(
+        world_tables.NODE,
         len(job.order),
         job=rows.row,
         kind=[_KINDS[kinds[name]] for name in job.order],
@@ -118,8 +118,8 @@ def _edges(
     job: Job, rows: JobRows, edges: Sequence[Edge], character: Character, share: Ints
 ) -> Rows:
     kinds = dict(job.nodes())
-    return tables.rows(
-        tables.EDGE,
+    return world_tables.rows(
+        world_tables.EDGE,
         len(edges),
         source=[rows.nodes[edge.source] for edge in edges],
         target=[rows.nodes[edge.target] for edge in edges],
@@ -134,8 +134,8 @@ def _actors(job: Job, rows: JobRows, tasks: Mapping[str, int], character: Charac
     reader = Cost(character.reader_s, 0.0, DETERMINISTIC, 0.0, 1.0, 0.0, 0.0)
     costs = [rows.costs.get(name, reader) for name in names]
     limit = UNLIMITED if character.credits is None else character.credits
-    return tables.rows(
-        tables.ACTOR,
+    return world_tables.rows(
+        world_tables.ACTOR,
         len(names),
         node=[rows.nodes[name] for name in names],
         shape=[cost.shape for cost in costs],

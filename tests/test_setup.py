@@ -1,4 +1,6 @@
-"""The repository sets itself up: what the lock file must be, and what set-up says when it cannot."""
+"""The repository sets itself up: what the lock file must be, and
+what set-up says when it cannot.
+"""
 
 import re
 import tomllib
@@ -6,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tools import bootstrap, lock
 
@@ -80,3 +83,15 @@ def test_on_debian_as_root_what_is_missing_is_installed(
     ensure()
     assert ("apt-get", "update", "-qq") in commands
     assert any(command[:2] == ("apt-get", "install") and package in command for command in commands)
+
+
+def test_the_hooks_run_what_make_check_runs() -> None:
+    """Formatting is checked by the one and done by the other."""
+    hooks = YAML(typ="safe").load(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]
+    programs = [hook["entry"].removesuffix(" --force-exclude") for hook in hooks]
+    rule = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert rule is not None
+    checks = re.findall(r"\$\(BIN\)/(.*)", rule.group(1))
+    assert [
+        f".venv/bin/{check.replace(' --check', '').removesuffix(' .')}" for check in checks
+    ] == programs

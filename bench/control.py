@@ -1,10 +1,12 @@
-"""Measures the controller: a round with many jobs, memory over many rounds, and how the journal grows.
+"""Measures the controller: a round with many jobs, memory over many
+rounds, and how the journal grows.
 
-    python -m bench.control              a round with 100, 1,000 and 10,000 jobs; the journal; memory
+    python -m bench.control             a round with 100, 1,000 and 10,000 jobs; the journal; memory
     python -m bench.control --quick      the same with fewer rounds; --only names a part
 
-The engine costs nothing here: its reports are made before the clock is started. Every fiftieth job misses its
-latency threshold for a while in each hundred rounds, so that there are decisions and actions to write.
+The engine costs nothing here: its reports are made before the clock is started. Every fiftieth
+job misses its latency threshold for a while in each hundred rounds, so that there are
+decisions and actions to write.
 """
 
 import argparse
@@ -122,7 +124,9 @@ class Ready:
         n = self._records
         busy = np.full(rows, n * 0.008)
         return Report(
-            f"executor{sender}", self._sequence, self.now_s,
+            f"executor{sender}",
+            self._sequence,
+            self.now_s,
             instance_keys=tuple(layout.instance_row),
             instances=_counted(Instances, rows, n, busy_s=busy),
             edge_keys=tuple(layout.edge_row),
@@ -132,7 +136,7 @@ class Ready:
             sink_keys=tuple(layout.sink_row),
             sinks=_counted(Sinks, sinks, n, latency_s=np.full(sinks, n * 0.07)),
             latencies=self._latencies(layout, number) if whole else Sketches.missing(sinks),
-        )  # fmt: skip
+        )
 
     def _latencies(self, layout: Layout, number: int) -> Sketches:
         found = []

@@ -1,4 +1,5 @@
-"""One round of Henge, and its crunch indicator: 10, 100 and 1,000 jobs of 10 operators × 4 instances.
+"""One round of Henge, and its crunch indicator: 10, 100 and 1,000 jobs
+of 10 operators × 4 instances.
 
     python -m bench.henge
 

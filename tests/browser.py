@@ -10,9 +10,13 @@ from playwright.sync_api import Page, sync_playwright
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # A browser in a sandbox of its own has nothing to ask of the world.
 ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-    "--disable-component-update", "--no-first-run",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-sync",
+    "--disable-component-update",
+    "--no-first-run",
+]
 
 
 def program() -> str:

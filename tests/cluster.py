@@ -1,7 +1,9 @@
-"""A cluster under load that costs nothing: a fake engine whose queues fill and whose latencies rise.
+"""A cluster under load that costs nothing: a fake engine whose queues
+fill and whose latencies rise.
 
-Every operator of a job takes what the slowest of them can take. Latency is the service times, each over its
-free share (as of an M/M/1 queue), and the time that the backlog takes. Time passes when it is told to.
+Every operator of a job takes what the slowest of them can take. Latency is the service
+times, each over its free share (as of an M/M/1 queue), and the time that the backlog takes.
+Time passes when it is told to.
 """
 
 import itertools
@@ -39,14 +41,12 @@ def chain(
         tenant=tenant,
         name=name,
         sources=(Source("in", (Field("v", "BIGINT"),), (("subscribe", f"{name}-in"),), 1),),
-        operators=tuple(
-            Operator(o, Work(where="v >= 0"), Parallelism(1, 1, most)) for o in names
-        ),
+        operators=tuple(Operator(o, Work(where="v >= 0"), Parallelism(1, 1, most)) for o in names),
         edges=tuple(Edge(a, b) for a, b in itertools.pairwise(nodes)),
         sinks=(Sink("out", (("topic", f"{name}-out"),)),),
         intent=Intent(wanted),
         bounds=bounds or Bounds(),
-    )  # fmt: skip
+    )
 
 
 class FakeCluster(FakeEngine):

@@ -30,8 +30,8 @@ def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The first to be set up and so the last to look: after the run no process of it is there, neither a broker
-    nor a JVM, a host, a daemon, a load generator or a browser.
+    """The first to be set up and so the last to look: after the run no process of it is there,
+    neither a broker nor a JVM, a host, a daemon, a load generator or a browser.
     """
     base = tmp_path_factory.getbasetemp()
     os.environ[RUN] = str(base)
@@ -44,8 +44,8 @@ def _nothing_is_left_running(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def processes_of(run: str) -> dict[int, str]:
-    """The processes that a run of the tests has started and that are still there: whoever is started has its
-    mark, as children have it from their parents.
+    """The processes that a run of the tests has started and that are still there: whoever is
+    started has its mark, as children have it from their parents.
     """
     mark = f"{RUN}={run}".encode()
     found = {}

@@ -143,9 +143,16 @@ class FakeEngine:
         ]
         counted = Instances.of(len(keys), taken=[float(self._sequence)] * len(keys))
         return [
-            Report("fake", self._sequence, float(self._sequence), instance_keys=tuple(keys), instances=counted,
-                   machine_keys=tuple(self.machines), machines=Machines.missing(len(self.machines)))
-        ]  # fmt: skip
+            Report(
+                "fake",
+                self._sequence,
+                float(self._sequence),
+                instance_keys=tuple(keys),
+                instances=counted,
+                machine_keys=tuple(self.machines),
+                machines=Machines.missing(len(self.machines)),
+            )
+        ]
 
     def capabilities(self) -> Capabilities:
         live = dict.fromkeys(Ability, How.LIVE)

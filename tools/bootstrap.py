@@ -1,4 +1,5 @@
-"""Makes the environment in `.venv` from the lock file and finds a JDK: all that a fresh machine lacks.
+"""Makes the environment in `.venv` from the lock file and finds a JDK: all that a fresh machine
+lacks.
 
 Needs Python 3.11 or newer and nothing else. Packages come from whatever index pip is set up for;
 `uv.lock` names versions and hashes, and no registry.
@@ -45,8 +46,8 @@ def ensure_jdk() -> None:
 
 
 def ensure_browser() -> None:
-    """A Chromium for the tests that look at pages, where it can be installed. Without one they are
-    skipped, and say so.
+    """A Chromium for the tests that look at pages, where it can be installed. Without
+    one they are skipped, and say so.
     """
     there = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     if not there and os.geteuid() == 0 and shutil.which("apt-get") is not None:

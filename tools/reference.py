@@ -28,17 +28,22 @@ def problems() -> str:
     engine = sorted(compiler.CODES.items())
     return (
         f"# Problems and errors\n{NOTE}\n"
-        "## In a job file\n\nWhat `trilithon validate` can say of a job file. Each problem comes with its code, the path in "
+        "## In a job file\n\nWhat `trilithon validate` can say of a job file. Each problem comes "
+        "with its code, the path in "
         "the file, the line, and how to mend it; codes do not change between versions.\n\n"
         "| code | what is wrong |\n| --- | --- |\n"
         + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in rows)
-        + "\n## On Spark\n\nWhat the Spark engine can say of a good job that it cannot run. It uses the "
+        + "\n## On Spark\n\nWhat the Spark engine can say of a good job that it "
+        "cannot run. It uses the "
         "codes above, too, for what Spark's own parser finds.\n\n"
         "| code | what is wrong |\n| --- | --- |\n"
         + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in engine)
-        + "\n## Errors\n\nHow a command ends, and what the API answers as `error.code`. A request that "
-        "another process refused has the code of that refusal; the exit code and the status are those "
-        "of the code.\n\n| code | exit code | HTTP status | what it is |\n| --- | --- | --- | --- |\n"
+        + "\n## Errors\n\nHow a command ends, and what the API answers as "
+        "`error.code`. A request that "
+        "another process refused has the code of that refusal; the exit code "
+        "and the status are those "
+        "of the code.\n\n| code | exit code | HTTP status | what it is |\n| "
+        "--- | --- | --- | --- |\n"
         + "".join(
             f"| `{kind.code}` | {kind.exit_code} | {kind.http_status} | "
             f"{' '.join((kind.__doc__ or '').split())} |\n"
@@ -53,7 +58,8 @@ def allowed() -> str:
 
     return (
         f"# Functions and options\n{NOTE}\n"
-        "An expression may call these functions and no others: none of them calls Java, reads files or "
+        "An expression may call these functions and no others: none of them "
+        "calls Java, reads files or "
         "settings, or makes rows. They are Spark's; its documentation tells what each does.\n\n"
         f"## On single rows\n\n{listed(functions.SCALAR - functions.OWN)}\n"
         f"## On groups, in `aggregate`\n\n{listed(functions.AGGREGATE)}\n"
@@ -69,8 +75,10 @@ def allowed() -> str:
 def columns() -> str:
     text = (
         f"# Columns of a snapshot\n{NOTE}\n"
-        "A counter only grows while its incarnation stays the same; a gauge is what holds at the moment. "
-        "What nobody measured is missing, which is not 0. Records that are broadcast count once per copy, "
+        "A counter only grows while its incarnation stays the same; a gauge is "
+        "what holds at the moment. "
+        "What nobody measured is missing, which is not 0. Records that are "
+        "broadcast count once per copy, "
         "for the sender and for the receivers alike.\n"
     )
     for table in TABLES:
@@ -138,7 +146,8 @@ def _command(name: str, command: Any) -> str:
 def commands() -> str:
     text = (
         f"# Command line\n{NOTE}\n"
-        "Answers go to stdout, messages and progress to stderr. `-o table|json|yaml` says how an answer "
+        "Answers go to stdout, messages and progress to stderr. `-o "
+        "table|json|yaml` says how an answer "
         "is printed; scripts should use `json`.\n\n"
     )
     text += "".join(

@@ -1,6 +1,7 @@
 """What every engine must do, whatever it runs on: one suite, inherited by a test class per engine.
 
-A class gives the fixture `engine`; jobs come from `job`, and `patience_s` is how long a report may take.
+A class gives the fixture `engine`; jobs come from `job`, and `patience_s`
+is how long a report may take.
 """
 
 import time

@@ -34,8 +34,16 @@ def report(
         busy_s=[0.1] * len(keys),
         incarnation=[1.0] * len(keys),
     )
-    return Report(sender, sequence, time_s, instance_keys=keys, instances=columns,
-                  machine_keys=(f"m-{sender}",), machines=Machines.of(1, cores=[8]), **more)  # fmt: skip
+    return Report(
+        sender,
+        sequence,
+        time_s,
+        instance_keys=keys,
+        instances=columns,
+        machine_keys=(f"m-{sender}",),
+        machines=Machines.of(1, cores=[8]),
+        **more,
+    )
 
 
 def assembler(parallelism: int = 2) -> Assembler:
@@ -74,8 +82,17 @@ def test_histograms_add_up() -> None:
     found = assembler()
     sink = ("ads/good", "k")
     for sender, histogram in (("x", {10: 2.0}), ("y", {10: 1.0, 20: 4.0})):
-        found.take(report(sender, 1, 10, {}, sink_keys=(sink,), sinks=Sinks.of(1, written=[3]),
-                          latencies=Sketches.of([histogram])))  # fmt: skip
+        found.take(
+            report(
+                sender,
+                1,
+                10,
+                {},
+                sink_keys=(sink,),
+                sinks=Sinks.of(1, written=[3]),
+                latencies=Sketches.of([histogram]),
+            )
+        )
     snapshot = found.snapshot(10)
     assert snapshot.latencies.row(0) == {10: 3.0, 20: 4.0}
     assert snapshot.sinks.written.tolist() == [6]
@@ -99,13 +116,17 @@ def test_a_sender_that_was_lost_stays_in_the_sums() -> None:
 
 
 def test_a_silent_sender_that_still_runs_something_is_not_forgotten() -> None:
-    """Metrics that stopped for a minute read 0 once, since the host counts zeros for all that there is."""
+    """Metrics that stopped for a minute read 0 once, since the host
+    counts zeros for all that there is.
+    """
     found = assembler()
     host = Report(
-        "host", 1, 80,
+        "host",
+        1,
+        80,
         instance_keys=tuple(("ads/good", "a", i) for i in (0, 1)),
         instances=Instances.of(2, taken=[0, 0], busy_s=[0, 0], incarnation=[1, 1]),
-    )  # fmt: skip
+    )
     found.take(report("x", 1, 10, {0: 5}))
     found.take(report("y", 1, 10, {1: 8}))
     found.take(host)
@@ -146,7 +167,9 @@ def test_an_old_report_changes_nothing_and_a_gap_is_counted() -> None:
 
 
 def test_an_instance_that_comes_back_begins_at_zero_in_a_new_incarnation() -> None:
-    """Its tasks never went: the probe counts on, and without this all of its past would be growth."""
+    """Its tasks never went: the probe counts on, and without this
+    all of its past would be growth.
+    """
     found = assembler(2)
     found.take(report("x", 1, 10, {0: 10, 1: 1000}))
     first = found.snapshot(10)
@@ -195,8 +218,12 @@ def test_a_snapshot_cut_into_reports_is_put_together_again(snapshot: Snapshot, p
 
     for part in range(parts):
         tables: dict[str, Any] = {}
-        for name, keys in (("instance", layout.instance_row), ("edge", layout.edge_row),
-                           ("source", layout.source_row), ("sink", layout.sink_row)):  # fmt: skip
+        for name, keys in (
+            ("instance", layout.instance_row),
+            ("edge", layout.edge_row),
+            ("source", layout.source_row),
+            ("sink", layout.sink_row),
+        ):
             mine, index = rows(list(keys), part)
             tables[f"{name}_keys"] = mine
             tables[f"{name}s"] = getattr(snapshot, f"{name}s").take(index)

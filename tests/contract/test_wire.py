@@ -88,9 +88,15 @@ def test_capabilities_survive_and_what_is_not_named_cannot_be_done() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [{}, {"do": "fly"}, {"do": "restart_job"}, {"do": "restart_job", "id": "1", "job": "j", "x": 1},
-     {"do": "reallocate"}, {"do": "reallocate", "allocation": {"job": "j", "parallelism": 5}}],
-)  # fmt: skip
+    [
+        {},
+        {"do": "fly"},
+        {"do": "restart_job"},
+        {"do": "restart_job", "id": "1", "job": "j", "x": 1},
+        {"do": "reallocate"},
+        {"do": "reallocate", "allocation": {"job": "j", "parallelism": 5}},
+    ],
+)
 def test_what_is_no_action_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(NotUnderstood):
         action_from_json(data)

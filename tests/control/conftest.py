@@ -1,5 +1,5 @@
-"""Journals of tests lie in memory where the system has a place for that: they sync after every write, and a
-test that kills a process does not need a disk.
+"""Journals of tests lie in memory where the system has a place for that: they sync after every
+write, and a test that kills a process does not need a disk.
 """
 
 import shutil

@@ -1,5 +1,5 @@
-"""A daemon that can be killed: the real loop and the real journal, in a process of its own, over the socket
-of a host that goes on.
+"""A daemon that can be killed: the real loop and the real journal, in a process of its own, over
+the socket of a host that goes on.
 """
 
 import os
@@ -25,7 +25,8 @@ from trilithon.policies.scene import Mode, Scene
 LIMITS = Limits(
     cool_down_s=10.0, down_delay_s=20.0, fresh_s=10.0, watch_s=30.0, series_every_s=20.0
 )
-# Everything that an owner is told was accepted, one line each, on the disk before the next is asked.
+# Everything that an owner is told was accepted, one line each, on the
+# disk before the next is asked.
 ACCEPTED = "accepted.txt"
 
 
@@ -40,8 +41,8 @@ class Ticking:
 
 
 class Busy:
-    """The threshold policy, and a restart of an instance now and then: wanted state and one-shot
-    actions side by side.
+    """The threshold policy, and a restart of an instance now and then: wanted state and
+    one-shot actions side by side.
     """
 
     name = "busy"

@@ -1,4 +1,6 @@
-"""What the controller's tests share: a controller over a fake cluster, and a clock that goes with it."""
+"""What the controller's tests share: a controller over a fake cluster,
+and a clock that goes with it.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path

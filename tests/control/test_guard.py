@@ -1,4 +1,6 @@
-"""The guard: whatever a policy asks for, what is granted keeps every bound, and asked and granted are told."""
+"""The guard: whatever a policy asks for, what is granted keeps every bound,
+and asked and granted are told.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -98,9 +100,27 @@ def test_what_keeps_every_bound_is_granted_as_asked_in_the_next_generation() -> 
 @pytest.mark.parametrize(
     ("asked", "change", "signs", "expected", "code"),
     [
-        (wants(9), {"spans": {"o0": Span(1, 6), "o1": Span(1, 8)}}, CALM, {"o0": 6, "o1": 4}, "MAXIMUM"),
-        (wants(1), {"spans": {"o0": Span(3, 8), "o1": Span(1, 8)}}, CALM, {"o0": 3, "o1": 4}, "MINIMUM"),
-        (wants(20), {"spans": {"o0": Span(1, 30), "o1": Span(1, 8)}}, CALM, {"o0": 8, "o1": 4}, "STEP"),
+        (
+            wants(9),
+            {"spans": {"o0": Span(1, 6), "o1": Span(1, 8)}},
+            CALM,
+            {"o0": 6, "o1": 4},
+            "MAXIMUM",
+        ),
+        (
+            wants(1),
+            {"spans": {"o0": Span(3, 8), "o1": Span(1, 8)}},
+            CALM,
+            {"o0": 3, "o1": 4},
+            "MINIMUM",
+        ),
+        (
+            wants(20),
+            {"spans": {"o0": Span(1, 30), "o1": Span(1, 8)}},
+            CALM,
+            {"o0": 8, "o1": 4},
+            "STEP",
+        ),
         (wants(1), {}, CALM, {"o0": 2, "o1": 4}, "STEP"),
         (wants(5), {"fixed": frozenset({"o0"})}, CALM, None, "FIXED"),
         (wants(5), {"mode": Mode.OFF}, CALM, None, "MODE_OFF"),
@@ -112,7 +132,7 @@ def test_what_keeps_every_bound_is_granted_as_asked_in_the_next_generation() -> 
         (wants(3), {}, LoadSigns({"o0": 0.1}, 6.0), None, "BACKLOG"),
         (wants(3), {}, LoadSigns({"o0": 0.1}, None), None, "BACKLOG"),
     ],
-)  # fmt: skip
+)
 def test_what_is_asked_is_clipped_and_the_reason_told(
     asked: Reallocate,
     change: dict[str, object],
@@ -228,11 +248,18 @@ def test_hours_hold_what_lies_between_their_ends_over_midnight_too(a: int, b: in
 @pytest.mark.parametrize(
     "data",
     [
-        {"limit": {}}, {"limits": 3}, {"limits": {"cool_down": 3}}, {"limits": {"cool_down_s": -1}},
-        {"quotas": {"ads": -1}}, {"quotas": {"ads": True}}, {"mode": "on"}, {"quiet_hours": "22:00"},
-        {"seed": 1.5}, {"quiet_hours": ["25:00-26:00"]},
+        {"limit": {}},
+        {"limits": 3},
+        {"limits": {"cool_down": 3}},
+        {"limits": {"cool_down_s": -1}},
+        {"quotas": {"ads": -1}},
+        {"quotas": {"ads": True}},
+        {"mode": "on"},
+        {"quiet_hours": "22:00"},
+        {"seed": 1.5},
+        {"quiet_hours": ["25:00-26:00"]},
     ],
-)  # fmt: skip
+)
 def test_rules_that_cannot_be_meant_are_refused(data: dict[str, object]) -> None:
     with pytest.raises(InvalidPolicy):
         Rules.of(data)

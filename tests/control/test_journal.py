@@ -1,4 +1,6 @@
-"""The journal: on the disk when it is committed, migrated by number, and never longer than its age limit."""
+"""The journal: on the disk when it is committed, migrated by number, and
+never longer than its age limit.
+"""
 
 import sqlite3
 import tempfile
@@ -101,9 +103,11 @@ def test_what_is_older_than_its_age_limit_is_forgotten_and_what_is_in_force_is_n
     world.rounds(160)
     now_s = world.cluster.now_s
     for table, column, limit_s in (
-        ("series", "time_s", 300), ("decision", "last_s", 600), ("event", "time_s", 600),
+        ("series", "time_s", 300),
+        ("decision", "last_s", 600),
+        ("event", "time_s", 600),
         ("action", "ended_s", 600),
-    ):  # fmt: skip
+    ):
         [(oldest,)] = world.rows(f"SELECT min({column}) FROM {table}")  # noqa: S608
         # What is due is forgotten every ten minutes.
         assert oldest is None or oldest >= now_s - limit_s - 600
@@ -143,7 +147,9 @@ def test_the_shape_of_the_series_is_written_only_when_it_changes(tmp_path: Path)
 
 @given(jobs())
 def test_a_job_comes_back_from_the_journal_as_it_was(job: Job) -> None:
-    """To the order of its columns: a daemon that took over found another one and restarted the job."""
+    """To the order of its columns: a daemon that took over found
+    another one and restarted the job.
+    """
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal.sqlite")
         journal.adopt(job, 1, initial(job), Mode.AUTO, 1.0)

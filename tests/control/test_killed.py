@@ -1,4 +1,5 @@
-"""The daemon is killed with `kill -9` at every failpoint, and nothing is lost and nothing done twice.
+"""The daemon is killed with `kill -9` at every failpoint, and nothing
+is lost and nothing done twice.
 
 The host, with the jobs, goes on in the process of the test, as it does in reality.
 """
@@ -36,7 +37,9 @@ TIMES = {
 
 @pytest.fixture(scope="module")
 def processes() -> multiprocessing.context.ForkServerContext:
-    """Processes that are forked from one which has everything imported: a start costs milliseconds."""
+    """Processes that are forked from one which has everything
+    imported: a start costs milliseconds.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.control.daemon"])
     return context

@@ -1,5 +1,5 @@
-"""Whatever happens, in whatever order, the promises of the controller hold: a state machine over it, with a
-fake engine.
+"""Whatever happens, in whatever order, the promises of the controller hold: a state
+machine over it, with a fake engine.
 """
 
 import shutil
@@ -163,7 +163,8 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def no_action_is_in_flight_twice(self) -> None:
         found = self.world.rows(
-            "SELECT job, count(*) FROM action WHERE ended_s IS NULL GROUP BY job HAVING count(*) > 1"
+            "SELECT job, count(*) FROM action WHERE ended_s IS NULL GROUP "
+            "BY job HAVING count(*) > 1"
         )
         assert found == []
 

@@ -85,7 +85,9 @@ def test_a_recording_is_a_series_to_whoever_does_not_care_for_rounds(tmp_path: P
 
 
 def test_the_golden_recording_gives_the_golden_decisions() -> None:
-    """If this fails after a change that is meant, `python -m tests.control.test_replay` writes both anew."""
+    """If this fails after a change that is meant, `python -m
+    tests.control.test_replay` writes both anew.
+    """
     assert lines(RECORDING) == DECISIONS.read_text(encoding="utf-8").splitlines()
     assert all(one.same for one in replay(RECORDING, policy("threshold")))
 

@@ -90,8 +90,9 @@ class TestNewVersions:
         world.commands.apply(JOB)
         world.rounds(5)
         huge = replace(
-            JOB, operators=tuple(replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators)
-        )  # fmt: skip
+            JOB,
+            operators=tuple(replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators),
+        )
         world.commands.apply(huge)
         world.rounds(2)
         assert world.cluster.jobs()[JOB.id].job.operators == JOB.operators
@@ -106,8 +107,13 @@ class TestNewVersions:
         world.rounds(5)
         lives = dict(world.cluster.checkpoints[JOB.id])
         world.commands.apply(
-            replace(JOB, operators=tuple(replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators))
-        )  # fmt: skip
+            replace(
+                JOB,
+                operators=tuple(
+                    replace(o, parallelism=Parallelism(1, 1, 5000)) for o in JOB.operators
+                ),
+            )
+        )
         for _ in range(3):
             world.round()
             assert JOB.id in world.cluster.jobs()

@@ -1,4 +1,6 @@
-"""The threshold policy: more where latency is missed, fewer where there is room, and rest in between."""
+"""The threshold policy: more where latency is missed, fewer where
+there is room, and rest in between.
+"""
 
 import json
 from dataclasses import replace

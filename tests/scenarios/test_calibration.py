@@ -1,4 +1,6 @@
-"""Learning from a recording, and the comparison with it: tried on recordings whose truth is known."""
+"""Learning from a recording, and the comparison with it: tried on
+recordings whose truth is known.
+"""
 
 import json
 from dataclasses import replace
@@ -30,11 +32,17 @@ from trilithon.workloads.shapes import Step
 TRUTH = replace(
     line(
         operator("first", 1, service_ms=0.5, cpu_share=1.0, selectivity=0.5),
-        operator("second", 1, service_ms=6.0, service_cv=0.7, distribution=Distribution.GAMMA,
-                 cpu_share=0.25),
+        operator(
+            "second",
+            1,
+            service_ms=6.0,
+            service_cv=0.7,
+            distribution=Distribution.GAMMA,
+            cpu_share=0.25,
+        ),
     ),
     batch_s=30.0,
-)  # fmt: skip
+)
 
 
 def recorded(character: Character, *, rescale: bool) -> Series:
@@ -94,8 +102,11 @@ def test_a_calibration_is_kept_and_read_again(series: Series, tmp_path: Path) ->
 def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> None:
     rows = compare(series, ASSUMED, seed=5)
     assert [row.metric for row in rows] == [
-        "throughput (records/s)", "mean latency (ms)", "busiest operator", "recovery 1 (s)",
-    ]  # fmt: skip
+        "throughput (records/s)",
+        "mean latency (ms)",
+        "busiest operator",
+        "recovery 1 (s)",
+    ]
     assert all(row.holds for row in rows), [(r.metric, r.real, r.simulated) for r in rows]
 
 
@@ -202,7 +213,9 @@ def told(cpu_s: float, busy: tuple[float, ...], at_s: float, instances: int) -> 
 
 
 def test_constant_load_is_what_computes_beside_the_instances_once_per_host() -> None:
-    """Two executors on a host each tell of all of it. Instances that go take their counts with them."""
+    """Two executors on a host each tell of all of it. Instances that
+    go take their counts with them.
+    """
     snapshots = [told(0.8 * second, (1.5, 1.5), float(second), 4) for second in range(11)]
     snapshots += [told(0.2 * second, (0.9, 0.9), float(second), 1) for second in range(11, 22)]
     found = calibration.calibrate(Series(tuple(snapshots)), "a run")

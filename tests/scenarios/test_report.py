@@ -1,4 +1,6 @@
-"""The page of a run, in a real browser: everything is drawn, nothing is fetched, nothing overlaps."""
+"""The page of a run, in a real browser: everything is drawn,
+nothing is fetched, nothing overlaps.
+"""
 
 from itertools import combinations
 from pathlib import Path

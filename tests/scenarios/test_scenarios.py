@@ -59,8 +59,17 @@ def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Pa
 
 def test_every_job_of_the_papers_has_a_scenario() -> None:
     names = {path.stem for path in SHIPPED}
-    assert names >= {"linear", "diamond", "star", "network", "pageload", "processing", "wordcount",
-                     "primetester", "twittersentiment"}  # fmt: skip
+    assert names >= {
+        "linear",
+        "diamond",
+        "star",
+        "network",
+        "pageload",
+        "processing",
+        "wordcount",
+        "primetester",
+        "twittersentiment",
+    }
 
 
 def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path) -> None:
@@ -77,8 +86,10 @@ def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path)
     assert any(one["outcomes"] for one in decisions)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert [job["job"] for job in summary["jobs"]] == [
-        "papers/pageload", "papers/linear-0", "papers/linear-1",
-    ]  # fmt: skip
+        "papers/pageload",
+        "papers/linear-0",
+        "papers/linear-1",
+    ]
     assert summary["jobs"] == result.figures.summary()
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "uPlot" in page
@@ -119,8 +130,11 @@ def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:
     assert found.policy is not None
     linear = found.jobs[1].job
     assert {o.name: o.parallelism.initial for o in linear.operators} == {
-        "first": 1, "second": 1, "third": 3, "fourth": 1,
-    }  # fmt: skip
+        "first": 1,
+        "second": 1,
+        "third": 3,
+        "fourth": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -150,11 +164,13 @@ def test_what_is_wrong_is_told_with_its_line(
 
 @pytest.mark.parametrize(
     ("named", "said"),
-    [("job: papers/nobody, operator: join", "no job 'papers/nobody'"),
-     ("operator: join", "no job None"),
-     ("job: papers/pageload, operator: joyn", "no operator 'joyn'"),
-     ("job: papers/pageload, operator: join, index: 99", "no instance 99")],
-)  # fmt: skip
+    [
+        ("job: papers/nobody, operator: join", "no job 'papers/nobody'"),
+        ("operator: join", "no job None"),
+        ("job: papers/pageload, operator: joyn", "no operator 'joyn'"),
+        ("job: papers/pageload, operator: join, index: 99", "no instance 99"),
+    ],
+)
 def test_a_slow_instance_that_there_is_not_is_refused_before_anything_runs(
     tmp_path: Path, named: str, said: str
 ) -> None:
@@ -174,8 +190,9 @@ def test_a_load_file_that_is_wrong_is_refused_with_its_line(
     tmp_path: Path, rows: str, line: int
 ) -> None:
     (tmp_path / "load.csv").write_text(f"hour,requests\n{rows}", encoding="utf-8")
-    text = SMALL.replace("{shape: step, rate: 200, peak: 600, period: 60 s}",
-                         "{shape: trace, trace: load.csv}")  # fmt: skip
+    text = SMALL.replace(
+        "{shape: step, rate: 200, peak: 600, period: 60 s}", "{shape: trace, trace: load.csv}"
+    )
     with pytest.raises(InvalidLoad, match=rf"load.csv:{line}: "):
         load_scenario(written(tmp_path, text))
 

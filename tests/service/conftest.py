@@ -1,4 +1,6 @@
-"""A daemon over a fake cluster: its rounds go on by themselves, ten of the cluster's seconds each."""
+"""A daemon over a fake cluster: its rounds go on by themselves, ten
+of the cluster's seconds each.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The API: jobs, decisions, explanations, the cluster, health and events; one shape for every error."""
+"""The API: jobs, decisions, explanations, the cluster, health and
+events; one shape for every error.
+"""
 
 import json
 import time

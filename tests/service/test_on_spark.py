@@ -1,4 +1,6 @@
-"""The whole way on real Spark: from a record to a decision and back, and what a dead controller changes."""
+"""The whole way on real Spark: from a record to a decision and back, and
+what a dead controller changes.
+"""
 
 import json
 import os

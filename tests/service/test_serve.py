@@ -1,4 +1,6 @@
-"""`trilithon serve` as users have it: a process of its own, over the socket of a host that goes on."""
+"""`trilithon serve` as users have it: a process of its own, over the
+socket of a host that goes on.
+"""
 
 import json
 import os
@@ -25,7 +27,8 @@ from trilithon.spec.dump import dump_job
 
 JOB = chain()
 RULES = """
-limits: {round_s: 0.2, cool_down_s: 0.5, fresh_s: 0.5, stale_s: 30, series_every_s: 1, down_delay_s: 3600}
+limits:
+  {round_s: 0.2, cool_down_s: 0.5, fresh_s: 0.5, stale_s: 30, series_every_s: 1, down_delay_s: 3600}
 policy: threshold
 parameters: {window_s: 1}
 """

@@ -1,5 +1,6 @@
-"""A small cluster that follows laws: what a job's latency is, and how busy its operators are, is a function
-of its instances. It knows nothing of queues; it is there to put Henge before scenes that are known exactly.
+"""A small cluster that follows laws: what a job's latency is, and how busy its operators are,
+is a function of its instances. It knows nothing of queues; it is there to put Henge before
+scenes that are known exactly.
 """
 
 import json

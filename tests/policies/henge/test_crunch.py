@@ -107,7 +107,9 @@ def test_bounds_that_are_too_tight_are_told() -> None:
 
 
 class Waiting:
-    """What a way is measured by: what a record takes, and what it waits, shared by the instances."""
+    """What a way is measured by: what a record takes, and what it
+    waits, shared by the instances.
+    """
 
     service_s = np.array([0.0, 0.1, 0.1, 0.0, 0.0])
     alone_s = np.array([0.0, 0.05, 0.05, 0.12, 0.0])

@@ -37,7 +37,9 @@ def harmful(name: str, **settings: object) -> Law:
 
 
 def rivals(capacity: float) -> tuple[Law, Law]:
-    """A job that nothing helps, and one that matters more and meets its intent with all that it has and no less."""
+    """A job that nothing helps, and one that matters more and meets its intent
+    with all that it has and no less.
+    """
     poor = constant(line("poor", initial=2), 1000, work=capacity)
     rich = constant(line("rich", priority=50, initial=20), 20)
     rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
@@ -282,9 +284,13 @@ def test_slots_that_are_used_up_are_congestion_and_lead_to_a_reduction() -> None
 def test_when_no_action_is_left_the_best_of_the_history_comes_back() -> None:
     """Each step costs a little, too little to be a fall; what is best was the beginning."""
     laws = [
-        Law(line(f"j{i}", priority=30), lambda p: 80 + 0.1 * (p["work"] - 10), lambda _: {"work": 0.4})
+        Law(
+            line(f"j{i}", priority=30),
+            lambda p: 80 + 0.1 * (p["work"] - 10),
+            lambda _: {"work": 0.4},
+        )
         for i in range(3)
-    ]  # fmt: skip
+    ]
     henge = run(*laws, given=HengeParameters(noise=0.002))
     converged = henge.until(messages.CONVERGED_STUCK)
     assert "blacklisted" in converged.sentence
@@ -336,7 +342,9 @@ def test_what_a_reversion_could_not_bring_back_is_told_once() -> None:
 
 
 def test_configurations_are_compared_by_the_jobs_that_count_in_both() -> None:
-    """While a job that nothing helps is not heard of, what is left of the cluster looks better than it is."""
+    """While a job that nothing helps is not heard of, what is left of the
+    cluster looks better than it is.
+    """
     a, b = shared(line("a"), 8), constant(line("b"), 20)
     hopeless = constant(line("hopeless", ms=1), 1000)
     henge = run(a, b, hopeless, given=HengeParameters(recover_s=60))

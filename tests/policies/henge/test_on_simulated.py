@@ -1,5 +1,5 @@
-"""Henge on the simulated cluster: the bound on its convergence over random clusters, and its steps through the
-guard as everybody has it.
+"""Henge on the simulated cluster: the bound on its convergence over random clusters, and its steps
+through the guard as everybody has it.
 """
 
 import math
@@ -25,7 +25,8 @@ CONVERGED = {messages.CONVERGED_MET, messages.CONVERGED_STUCK}
 BUILDER = Builder(chosen())
 FROM_S = 300.0
 DEFAULT = HengeParameters().improvement
-# Clusters of few jobs, drawn from seeds of their own: a run has to have room for more steps than the bound allows.
+# Clusters of few jobs, drawn from seeds of their own: a run has to have room for
+# more steps than the bound allows.
 SMALL = [seed for seed in range(100, 140) if len(mix(seed, BUILDER).jobs) <= 5][:6]
 # Less cannot be told from nothing.
 LEAST = 1e-6
@@ -35,9 +36,11 @@ def steady(seed: int) -> Scenario:
     """The jobs, intents and machines of a random mix, under loads that stay."""
     found = mix(seed, BUILDER)
     jobs = tuple(
-        replace(fed, loads={name: Constant(shape.rate_per_s(0.0)) for name, shape in fed.loads.items()})
+        replace(
+            fed, loads={name: Constant(shape.rate_per_s(0.0)) for name, shape in fed.loads.items()}
+        )
         for fed in found.jobs
-    )  # fmt: skip
+    )
     return replace(found, jobs=jobs, warm_up_s=FROM_S, length_s=7500.0)
 
 
@@ -53,8 +56,9 @@ def searched(run: Run) -> tuple[int, float]:
     [(seed, DEFAULT) for seed in SMALL[:2]] + [(seed, 1.0) for seed in SMALL],
 )
 def test_a_cluster_converges_within_the_bound(seed: int, delta: float) -> None:
-    """SoCC'18, theorem 1, with rounding: N · (⌊log₁₊Δ F⌋ + 1) + 2 steps, F = max(max / initial). With a Δ of 5 % and
-    jobs that begin with next to nothing a run has no room for as many steps; with one of 100 % it has.
+    """SoCC'18, theorem 1, with rounding: N · (⌊log₁₊Δ F⌋ + 1) + 2 steps, F = max(max /
+    initial). With a Δ of 5 % and jobs that begin with next to nothing a run has no room for as
+    many steps; with one of 100 % it has.
     """
     runner = Runner(BUILDER)
     scenario = runner.steered(steady(seed), Steering.HENGE, {"improvement": delta})
@@ -73,14 +77,18 @@ def test_a_cluster_converges_within_the_bound(seed: int, delta: float) -> None:
 
 
 def two_on_few_slots() -> Scenario:
-    """One job that meets its intent with instances to spare, one that matters more and has too few; and every
-    slot in use.
+    """One job that meets its intent with instances to spare, one that matters more and has
+    too few; and every slot in use.
     """
     poor = Jobs("poor", 1, Shape.PAGELOAD, latency(80), (35,))
     rich = Jobs(
-        "rich", 1, Shape.PAGELOAD, latency(200), (10,),
+        "rich",
+        1,
+        Shape.PAGELOAD,
+        latency(200),
+        (10,),
         instances=(("transform", 5), ("filter", 5), ("join", 8), ("project", 5)),
-    )  # fmt: skip
+    )
     experiment = Experiment("few", "few slots", "", 3600.0, (), (), (), FROM_S)
     found = BUILDER.scenario(experiment, Variant("few", (poor, rich), machines=4))
     slots = sum(sum(o.parallelism.initial for o in fed.job.operators) for fed in found.jobs)
@@ -91,7 +99,9 @@ def two_on_few_slots() -> Scenario:
 def test_a_reduction_gets_through_the_guard_and_who_matters_more_gets_the_slots(
     down_delay_s: float,
 ) -> None:
-    """The guard lets a job have fewer instances only after that was wished for as long as it says."""
+    """The guard lets a job have fewer instances only after that was
+    wished for as long as it says.
+    """
     scenario = two_on_few_slots()
     limits = Limits(round_s=scenario.round_s, down_delay_s=down_delay_s)
     result = simulate(scenario, limits=limits)

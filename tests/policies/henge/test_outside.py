@@ -119,7 +119,9 @@ def test_machines_that_come_clear_the_blacklist() -> None:
 
 
 def test_nothing_is_done_while_numbers_are_missing_nor_for_five_minutes_after() -> None:
-    """SoCC'18, section 8.4.2: lost in the midst of its work, from 1,020 to 1,380 s; on at 1,680 s."""
+    """SoCC'18, section 8.4.2: lost in the midst of its work, from
+    1,020 to 1,380 s; on at 1,680 s.
+    """
     laws = [shared(line(f"j{i}", ms=70), 12) for i in range(9)]
     henge = run(*laws)
     henge.rounds(102)

@@ -1,4 +1,6 @@
-"""What holds for every cluster: Henge converges within the paper's bound, keeps bounds, and is repeatable."""
+"""What holds for every cluster: Henge converges within the paper's bound,
+keeps bounds, and is repeatable.
+"""
 
 import json
 import math

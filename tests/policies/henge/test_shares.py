@@ -1,4 +1,6 @@
-"""How many instances are given and taken: equation 4 with its bounds, and what makes a place congested."""
+"""How many instances are given and taken: equation 4 with its bounds,
+and what makes a place congested.
+"""
 
 from dataclasses import replace
 
@@ -28,8 +30,9 @@ def operator(instances: int, capacity: float, most: int = 1000) -> OperatorLoad:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "extra"), [(0.3, 0), (0.301, 1), (0.33, 1), (0.54, 8), (0.6, 10), (0.63, 11), (1.0, 24)]
-)  # fmt: skip
+    ("capacity", "extra"),
+    [(0.3, 0), (0.301, 1), (0.33, 1), (0.54, 8), (0.6, 10), (0.63, 11), (1.0, 24)],
+)
 def test_a_congested_operator_gets_ten_times_its_excess_rounded_up(
     capacity: float, extra: int
 ) -> None:

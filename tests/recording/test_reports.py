@@ -49,10 +49,22 @@ def test_a_report_survives_the_wire(snapshot: Snapshot) -> None:
         {},
         {"format": FORMAT},
         {"format": FORMAT, "sender": "x", "sequence": 1, "time_s": "soon"},
-        {"format": FORMAT, "sender": "x", "sequence": 1, "time_s": 1, "edges": {"keys": [["j", "a", "b"]], "speed": [1]}},
-        {"format": FORMAT, "sender": "x", "sequence": 1, "time_s": 1, "edges": {"keys": [], "taken": [1]}},
+        {
+            "format": FORMAT,
+            "sender": "x",
+            "sequence": 1,
+            "time_s": 1,
+            "edges": {"keys": [["j", "a", "b"]], "speed": [1]},
+        },
+        {
+            "format": FORMAT,
+            "sender": "x",
+            "sequence": 1,
+            "time_s": 1,
+            "edges": {"keys": [], "taken": [1]},
+        },
     ],
-)  # fmt: skip
+)
 def test_what_is_no_report_is_refused(data: Any) -> None:
     with pytest.raises(InvalidRecording):
         report_from_json(data)

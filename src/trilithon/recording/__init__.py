@@ -1,1 +1,1 @@
-"""Snapshots and series on disk: JSON for people, Parquet for everything else."""
+"""Recordings of snapshots: Parquet files for programs, JSON for people and for the wire."""

@@ -1,6 +1,6 @@
-"""Owns the fields of the JSON form of a snapshot.
+"""Defines the fields of a snapshot in JSON.
 
-Counters are cumulative. Every number may be left out or null: then it is missing, which is not 0.
+Counters are cumulative. A number that is left out or null is missing, which differs from 0.
 """
 
 import math
@@ -25,7 +25,7 @@ class RecordingModel(BaseModel):
 
 
 class MeasuredRow(RecordingModel):
-    """A form with a number for any column of its table, beside its own fields."""
+    """A row of a measured table: its key fields, and a number for any column of the table."""
 
     model_config = ConfigDict(extra="allow")
     table: ClassVar[type[Columns]]
@@ -35,14 +35,14 @@ class MeasuredRow(RecordingModel):
         for name, value in (self.model_extra or {}).items():
             if name not in self.table.names() or name == "machine":
                 columns = [column for column in self.table.names() if column != "machine"]
-                raise ValueError(f"there is no {name!r} here; there are: {', '.join(columns)}")
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and abs(value) < LARGEST_NUMBER):
+                raise ValueError(f"there is no column {name!r}; use: {', '.join(columns)}")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_number and abs(value) < LARGEST_NUMBER):
                 raise ValueError(f"{name} must be a number or null")
         return self
 
     def number(self, name: str) -> float:
-        """The number in a column; NaN where it is missing."""
+        """The number in a column; NaN if it is missing."""
         value = (self.model_extra or {}).get(name)
         return math.nan if value is None else float(value)
 
@@ -70,7 +70,7 @@ class RecordedSink(MeasuredRow):
     name: str
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     latencies_ms: list[Finite] | None = Field(
-        None, description="Latencies one by one, in place of the histogram."
+        None, description="Single latencies, in place of the histogram."
     )
     latency_buckets: dict[str, Count] | None = Field(
         None, description="A histogram: bucket k counts latencies in (γᵏ⁻¹, γᵏ] ms, γ = 1.01/0.99."
@@ -88,8 +88,8 @@ class RecordedOperator(RecordingModel):
 
 
 class RecordedJob(RecordingModel):
-    """What was measured of one job. Its file may come along as `spec`; if it does not, the edges
-    and the intent given here make the job.
+    """The measurements of one job. `spec` may hold its job file; without it, the edges and the
+    intent given here describe the job.
     """
 
     tenant: str = "default"
@@ -103,10 +103,10 @@ class RecordedJob(RecordingModel):
 
 
 class RecordedSnapshot(RecordingModel):
-    """Everything known at one moment."""
+    """The measurements of all jobs and machines at one time."""
 
     format: Literal["trilithon-snapshot/1"] = "trilithon-snapshot/1"
     time_s: Finite
-    since_s: Finite | None = Field(None, description="When the counters were 0.")
+    since_s: Finite | None = Field(None, description="The time at which all counters were 0.")
     machines: list[RecordedMachine] = []
     jobs: list[RecordedJob]

@@ -1,4 +1,4 @@
-"""Owns opening a recording, whatever form it has."""
+"""Loads a recording from a file, in Parquet or in JSON."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ from trilithon.recording.snapshots import snapshot_from_json, snapshot_to_json
 
 
 def load_recording(path: Path) -> Series:
-    """A recording: Parquet, or the JSON of a snapshot or of a series of them."""
+    """Load a Parquet recording, or the JSON of a snapshot or of a series."""
     try:
         with path.open("rb") as stream:
             magic = stream.read(4)
@@ -29,25 +29,29 @@ def load_recording(path: Path) -> Series:
 
 
 def parse_recording(text: str | bytes, name: str = "the recording") -> Series:
-    """A series from JSON text."""
+    """Parse the JSON of a snapshot or of a series."""
     try:
-        data = json.loads(text, parse_constant=_no_constants, object_pairs_hook=_no_key_twice)
+        data = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        )
     except (ValueError, RecursionError) as error:
         raise InvalidRecording(
-            f"{name} is neither Parquet nor JSON: {error}.", "Give a recording or a snapshot."
+            f"{name} is neither Parquet nor JSON: {error}.",
+            "Pass a recording in Parquet, or a snapshot in JSON.",
         ) from error
     if isinstance(data, dict) and data.get("format") == SERIES_FORMAT:
         snapshots = data.get("snapshots")
         if not isinstance(snapshots, list) or not snapshots or len(data) > 2:
             raise InvalidRecording(
-                f"{name}: a series has `format` and `snapshots`, one or more.", ""
+                f"{name}: a series has two fields, `format` and `snapshots`.",
+                "List at least one snapshot, and remove other fields.",
             )
-        return Series(tuple(snapshot_from_json(one) for one in snapshots))
+        return Series(tuple(snapshot_from_json(snapshot) for snapshot in snapshots))
     return Series((snapshot_from_json(data),))
 
 
 def recording_to_json(series: Series) -> str:
-    """The JSON of a series; of the snapshot itself if there is only one."""
+    """The JSON of a series; of the snapshot itself if it has only one."""
     snapshots = [snapshot_to_json(snapshot) for snapshot in series.snapshots]
     data: dict[str, Any] = (
         snapshots[0] if len(snapshots) == 1 else {"format": SERIES_FORMAT, "snapshots": snapshots}
@@ -55,13 +59,14 @@ def recording_to_json(series: Series) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _no_constants(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
-    return found
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        duplicate = next(key for key, count in counts.items() if count > 1)
+        raise ValueError(f"the key {duplicate!r} occurs twice")
+    return mapping

@@ -1,4 +1,4 @@
-"""Owns the JSON form of a report: what a probe sends over the wire, in columns."""
+"""Converts reports to and from JSON: what a probe sends, as columns, over the host's socket."""
 
 import math
 from typing import Any
@@ -19,8 +19,8 @@ TABLES: dict[str, type[Columns]] = {
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """Per table its keys and its columns; a number that is missing is null, a column that nobody
-    knows is left out.
+    """The keys and columns of each table. A missing number is null; a column without any number
+    is left out.
     """
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -47,20 +47,22 @@ def report_to_json(report: Report) -> dict[str, Any]:
 
 
 def report_from_json(data: Any) -> Report:
-    """The report that some JSON describes. Raises `InvalidRecording` for anything else."""
+    """Build a report from its JSON. Raises `InvalidRecording` if the data is not a report."""
     try:
         if data.get("format") != FORMAT:
-            raise InvalidRecording(f"A report has the format {FORMAT!r}.")
-        parts: dict[str, Any] = {}
-        for name, table in TABLES.items():
-            given = dict(data.get(name, {}))
-            keys = [k if isinstance(k, str) else tuple(k) for k in given.pop("keys", [])]
-            parts[_keys(name)] = tuple(keys)
-            parts[name] = table.of(
-                len(keys),
-                **{k: [math.nan if x is None else x for x in v] for k, v in given.items()},
+            raise InvalidRecording(
+                f"The format of a report is {FORMAT!r}, not {data.get('format')!r}."
             )
-        rows = data.get("latencies", [None] * len(parts["sink_keys"]))
+        fields: dict[str, Any] = {}
+        for name, table in TABLES.items():
+            columns = dict(data.get(name, {}))
+            keys = [k if isinstance(k, str) else tuple(k) for k in columns.pop("keys", [])]
+            fields[_keys(name)] = tuple(keys)
+            fields[name] = table.of(
+                len(keys),
+                **{k: [math.nan if x is None else x for x in v] for k, v in columns.items()},
+            )
+        rows = data.get("latencies", [None] * len(fields["sink_keys"]))
         latencies = Sketches.of(
             None if row is None else {int(k): float(n) for k, n in row.items()} for row in rows
         )
@@ -74,7 +76,7 @@ def report_from_json(data: Any) -> Report:
             placed=None
             if (placed := data.get("placed")) is None
             else {(job, node): tuple(map(int, indices)) for job, node, indices in placed},
-            **parts,
+            **fields,
         )
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidRecording(f"This is not a report: {error}.", "") from error

@@ -1,4 +1,4 @@
-"""Owns the two ways between a snapshot and its JSON form."""
+"""Converts snapshots and jobs to and from JSON."""
 
 import re
 from collections import Counter
@@ -27,87 +27,86 @@ from trilithon.spec.fields import IntentSpec
 from trilithon.spec.job_builder import build_job, intent_of, path_of
 
 T = TypeVar("T", bound=Columns)
-HINT = "docs/concepts/snapshots.md describes the form."
+HINT = "docs/concepts/snapshots.md describes the format."
 
 
 def snapshot_from_json(data: Any) -> Snapshot:
-    """The snapshot that some JSON describes. Raises `InvalidRecording` with the place."""
+    """Build a snapshot from its JSON. Raises `InvalidRecording` with the path of the problem."""
     try:
-        form = RecordedSnapshot.model_validate(data)
+        recorded = RecordedSnapshot.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = path_of(list(first["loc"])) or "the snapshot"
-        said = (
-            first["msg"]
-            .removeprefix("Value error, ")
-            .replace(" or instance of RecordedSnapshot", "")
-        )
-        raise InvalidRecording(f"{place}: {said}.", HINT) from error
-    jobs = [_job(job) for job in form.jobs]
-    machines = _unique([machine.name for machine in form.machines], "machines")
+        path = path_of(list(first["loc"])) or "the snapshot"
+        message = first["msg"].removeprefix("Value error, ")
+        message = message.replace(" or instance of RecordedSnapshot", "")
+        raise InvalidRecording(f"{path}: {message}.", HINT) from error
+    jobs = [_job(job) for job in recorded.jobs]
+    machines = _unique([machine.name for machine in recorded.machines], "machines")
     instances = {
         job.id: {
-            operator.name: _unique([one.index for one in operator.instances], operator.name)
-            for operator in measured.operators
+            operator.name: _unique([i.index for i in operator.instances], operator.name)
+            for operator in recorded_job.operators
         }
-        for job, measured in zip(jobs, form.jobs, strict=True)
+        for job, recorded_job in zip(jobs, recorded.jobs, strict=True)
     }
     layout = Layout.build(jobs, instances, machines)
-    return _filled(form, layout, jobs)
+    return _filled(recorded, layout, jobs)
 
 
-def _filled(form: RecordedSnapshot, layout: Layout, jobs: Sequence[Job]) -> Snapshot:
+def _filled(recorded: RecordedSnapshot, layout: Layout, jobs: Sequence[Job]) -> Snapshot:
+    """The snapshot with the recorded numbers in the rows of the layout."""
     instances: dict[tuple[str, str, int], Any] = {}
     edges: dict[tuple[str, str, str], Any] = {}
     sources: dict[tuple[str, str], Any] = {}
     sinks: dict[tuple[str, str], RecordedSink] = {}
-    for job, part in zip(jobs, form.jobs, strict=True):
-        for operator in part.operators:
-            instances |= {(job.id, operator.name, one.index): one for one in operator.instances}
-        edges |= {(job.id, edge.from_, edge.to): edge for edge in part.edges}
-        sources |= {(job.id, source.name): source for source in part.sources}
-        sinks |= {(job.id, sink.name): sink for sink in part.sinks}
+    for job, recorded_job in zip(jobs, recorded.jobs, strict=True):
+        for operator in recorded_job.operators:
+            instances |= {(job.id, operator.name, i.index): i for i in operator.instances}
+        edges |= {(job.id, edge.from_, edge.to): edge for edge in recorded_job.edges}
+        sources |= {(job.id, source.name): source for source in recorded_job.sources}
+        sinks |= {(job.id, sink.name): sink for sink in recorded_job.sinks}
     machine = np.full(len(layout.instance_row), np.nan)
     for row, key in enumerate(layout.instance_row):
-        on = instances[key].on if key in instances else None
-        if on is not None and on not in layout.machine_row:
+        name = instances[key].on if key in instances else None
+        if name is not None and name not in layout.machine_row:
             raise InvalidRecording(
-                f"An instance of {key[1]!r} is on the machine {on!r}, which is not listed.",
+                f"An instance of {key[1]!r} runs on the machine {name!r}, which is not listed.",
                 "List it under `machines`.",
             )
-        if on is not None:
-            machine[row] = layout.machine_row[on]
+        if name is not None:
+            machine[row] = layout.machine_row[name]
     return Snapshot(
-        time_s=form.time_s,
-        since_s=form.since_s,
+        time_s=recorded.time_s,
+        since_s=recorded.since_s,
         layout=layout,
         instances=_columns(Instances, instances, layout.instance_row, {"machine": machine}),
         edges=_columns(Edges, edges, layout.edge_row),
         sources=_columns(Sources, sources, layout.source_row),
         sinks=_columns(Sinks, sinks, layout.sink_row),
         latencies=Sketches.of(_histogram(sinks.get(key)) for key in layout.sink_row),
-        machines=_columns(Machines, {m.name: m for m in form.machines}, layout.machine_row),
+        machines=_columns(Machines, {m.name: m for m in recorded.machines}, layout.machine_row),
         jobs={job.id: job for job in jobs},
     )
 
 
 def _columns(
     table: type[T],
-    given: Mapping[Any, MeasuredRow],
+    measured: Mapping[Any, MeasuredRow],
     rows: Mapping[Any, int],
     known: Mapping[str, Any] | None = None,
 ) -> T:
-    if unknown := [key for key in given if key not in rows]:
+    """A table with a row for each key of the layout; NaN for rows without measurements."""
+    if unknown := [key for key in measured if key not in rows]:
         key = unknown[0] if isinstance(unknown[0], str) else " ".join(map(str, unknown[0]))
         raise InvalidRecording(
-            f"{key}: measured under {table.__name__.lower()}, but no part of its job.",
-            "Measure what the job's edges, or its spec, name.",
+            f"{key} has measurements under {table.__name__.lower()}, but its job has no such part.",
+            "Record only what the edges of the job, or its spec, name.",
         )
-    filled = {
-        name: [given[key].number(name) if key in given else np.nan for key in rows]
+    columns = {
+        name: [measured[key].number(name) if key in measured else np.nan for key in rows]
         for name in table.names()
     }
-    return table(**{**filled, **(known or {})})
+    return table(**{**columns, **(known or {})})
 
 
 def _histogram(sink: RecordedSink | None) -> dict[int, float] | None:
@@ -124,7 +123,7 @@ def _histogram(sink: RecordedSink | None) -> dict[int, float] | None:
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
-    """A job as data: its file where that is known, its shape and its intent where it is not."""
+    """A job as data: its job file if it is known, otherwise its graph and its intent."""
     if all(source.schema for source in job.sources):
         return {"tenant": job.tenant, "name": job.name, "spec": dump_job(job)}
     data: dict[str, Any] = {
@@ -153,48 +152,51 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
     return _job(RecordedJob.model_validate({**empty, **data}))
 
 
-def _job(form: RecordedJob) -> Job:
-    if form.spec is None:
-        return _measured_job(form)
+def _job(recorded: RecordedJob) -> Job:
+    if recorded.spec is None:
+        return _job_without_spec(recorded)
     try:
-        job = build_job(form.spec)
+        job = build_job(recorded.spec)
     except InvalidJob as error:
         raise InvalidRecording(
-            f"The spec of {form.name!r}: {error.problems[0]}", "Mend it."
+            f"The spec of {recorded.name!r} is invalid: {error.problems[0]}", "Fix the spec."
         ) from error
-    if (job.tenant, job.name) != (form.tenant, form.name):
-        raise InvalidRecording(f"{form.tenant}/{form.name} carries the spec of {job.id}.", "")
+    if (job.tenant, job.name) != (recorded.tenant, recorded.name):
+        raise InvalidRecording(
+            f"The spec of {recorded.tenant}/{recorded.name} is that of another job, {job.id}.",
+            "Use the same tenant and name in both.",
+        )
     return job
 
 
-def _measured_job(form: RecordedJob) -> Job:
-    """A job of which only the shape and the intent are known, not what its operators do."""
-    names = [node.name for node in form.sources]
-    names += [node.name for node in form.operators]
-    names += [node.name for node in form.sinks]
-    _unique(names, form.name)
-    _unique([f"{edge.from_}->{edge.to}" for edge in form.edges], form.name)
-    for edge in form.edges:
+def _job_without_spec(recorded: RecordedJob) -> Job:
+    """A job of which only the graph and the intent are known, not what its operators compute."""
+    names = [node.name for node in recorded.sources]
+    names += [node.name for node in recorded.operators]
+    names += [node.name for node in recorded.sinks]
+    _unique(names, recorded.name)
+    _unique([f"{edge.from_}->{edge.to}" for edge in recorded.edges], recorded.name)
+    for edge in recorded.edges:
         for end in (edge.from_, edge.to):
             if end not in names:
                 raise InvalidRecording(
-                    f"An edge of {form.name!r} names {end!r}, which is no part of the job.",
-                    f"The parts are: {', '.join(names)}.",
+                    f"An edge of {recorded.name!r} names {end!r}, which the job does not have.",
+                    f"The nodes are: {', '.join(names)}.",
                 )
     job = Job(
-        tenant=form.tenant,
-        name=form.name,
-        sources=tuple(Source(source.name, (), ()) for source in form.sources),
+        tenant=recorded.tenant,
+        name=recorded.name,
+        sources=tuple(Source(source.name, (), ()) for source in recorded.sources),
         operators=tuple(
             Operator(operator.name, parallelism=_parallelism(len(operator.instances)))
-            for operator in form.operators
+            for operator in recorded.operators
         ),
-        edges=tuple(Edge(e.from_, e.to, Grouping(e.grouping)) for e in form.edges),
-        sinks=tuple(Sink(sink.name, (), sink.weight) for sink in form.sinks),
-        intent=intent_of(form.intent or IntentSpec()),
+        edges=tuple(Edge(e.from_, e.to, Grouping(e.grouping)) for e in recorded.edges),
+        sinks=tuple(Sink(sink.name, (), sink.weight) for sink in recorded.sinks),
+        intent=intent_of(recorded.intent or IntentSpec()),
     )
     if problems := validate_shape(job):
-        raise InvalidRecording(f"The job {form.name!r}: {problems[0]}", HINT)
+        raise InvalidRecording(f"The job {recorded.name!r} is invalid: {problems[0]}", HINT)
     return job
 
 
@@ -203,13 +205,13 @@ def _parallelism(instances: int) -> Parallelism:
 
 
 def _unique(names: list[Any], where: str) -> list[Any]:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise InvalidRecording(f"{where}: {twice[0]!r} is there twice.", "Name each once.")
+    if duplicates := [name for name, count in Counter(names).items() if count > 1]:
+        raise InvalidRecording(f"{where}: {duplicates[0]!r} occurs twice.", "List each once.")
     return names
 
 
 def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
-    """The JSON form. What is missing is left out."""
+    """The JSON of a snapshot. Missing numbers are left out."""
     layout = snapshot.layout
     data: dict[str, Any] = {"format": SNAPSHOT_FORMAT, "time_s": snapshot.time_s}
     if snapshot.since_s is not None:
@@ -260,14 +262,14 @@ def _job_to_json(snapshot: Snapshot, name: str) -> dict[str, Any]:
 def _instances(snapshot: Snapshot, node: int) -> list[dict[str, Any]]:
     layout = snapshot.layout
     first = int(layout.first_instance[node])
-    found = []
+    instances = []
     for row in range(first, first + int(layout.parallelism[node])):
-        one: dict[str, Any] = {"index": int(layout.instance_index[row])}
+        instance: dict[str, Any] = {"index": int(layout.instance_index[row])}
         numbers = _numbers(snapshot.instances, row)
         if (machine := numbers.pop("machine", None)) is not None:
-            one["on"] = layout.machines[int(machine)]
-        found.append({**one, **numbers})
-    return found
+            instance["on"] = layout.machines[int(machine)]
+        instances.append({**instance, **numbers})
+    return instances
 
 
 def _sink(snapshot: Snapshot, job: str, name: str, weights: Mapping[str, float]) -> dict[str, Any]:
@@ -281,5 +283,5 @@ def _sink(snapshot: Snapshot, job: str, name: str, weights: Mapping[str, float])
 
 
 def _numbers(table: Columns, row: int) -> dict[str, float]:
-    found = {name: present(table.column(name)[row]) for name in table.names()}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: present(table.column(name)[row]) for name in table.names()}
+    return {name: value for name, value in values.items() if value is not None}

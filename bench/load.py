@@ -1,9 +1,9 @@
-"""How many records per second the load generator makes, beside plain confluent-kafka with the same bytes.
+"""Measures how many records per second the load generator sends, beside plain confluent-kafka.
 
     python -m bench.load
 
-Starts a broker of its own in a temporary folder. Each line is one run up to the last delivery; the two
-take turns, so that whatever else the machine does meets both.
+Starts a broker of its own in a temporary folder. Each line is one run up to the last delivery; the
+two take turns, so that whatever else the machine does meets both.
 """
 
 import tempfile
@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from trilithon.engines.spark.broker import EmbeddedBroker
-from trilithon.workloads.load import PRODUCER, generate
+from trilithon.workloads.load_generator import PRODUCER, generate
 from trilithon.workloads.records import Records
 from trilithon.workloads.shapes import Constant
 

@@ -27,7 +27,7 @@ from trilithon.recording import parquet
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import RunPhase, compare
 from trilithon.scenarios.rounds import Looking
-from trilithon.workloads.shapes import Step
+from trilithon.workloads.shapes import StepChange
 
 TRUTH = replace(
     line(
@@ -57,7 +57,7 @@ def recorded(character: Character, *, rescale: bool) -> Series:
     )
     bare = replace(TRUTH, operators=tuple(replace(o, profile=None) for o in TRUTH.operators))
     assert engine.submit(TRUTH, initial(TRUTH)).changed
-    engine.feed(TRUTH.id, "in", Step(150.0, 480.0, 40.0))
+    engine.feed(TRUTH.id, "in", StepChange(150.0, 480.0, 40.0))
     looking = Looking(engine)
     looking.series = Series(())
     for second in range(1, 161):
@@ -182,7 +182,7 @@ def test_how_keys_are_spread_is_found_again(zipf: float) -> None:
         [MachineSpec("m0", 8.0, 8e9)], SPARK_RTM, assumed, mode=SimulationMode.FLUID
     )
     assert engine.submit(job, initial(job)).changed
-    engine.feed(job.id, "in", Step(400.0, 400.0, 1.0))
+    engine.feed(job.id, "in", StepChange(400.0, 400.0, 1.0))
     looking = Looking(engine)
     looking.series = Series(())
     for _ in range(60):

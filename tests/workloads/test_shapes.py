@@ -15,7 +15,7 @@ from trilithon.workloads.shapes import (
     Shape,
     Sine,
     Spike,
-    Step,
+    StepChange,
     Trace,
 )
 
@@ -29,7 +29,7 @@ pieces = st.lists(st.tuples(rates, st.floats(0.1, 50)), min_size=1, max_size=9).
 SHAPES = st.one_of(
     pieces,
     st.builds(Constant, rates),
-    *(st.builds(kind, rates, rates, periods) for kind in (Step, Spike, Ramp, Sine)),
+    *(st.builds(kind, rates, rates, periods) for kind in (StepChange, Spike, Ramp, Sine)),
     st.builds(Trace, rates, st.lists(st.floats(1, 1e4), min_size=1, max_size=24), periods),
     st.builds(Phases, st.lists(rates, min_size=1, max_size=24), periods),
 )
@@ -62,7 +62,7 @@ def test_a_schedule_starts_at_nothing_and_never_runs_back(
     ("shape", "expected"),
     [
         (Constant(5), [5, 5, 5, 5]),
-        (Step(1, 9, 10), [1, 1, 9, 9]),
+        (StepChange(1, 9, 10), [1, 1, 9, 9]),
         (Spike(1, 9, 10), [1, 9, 1, 1]),
         (Ramp(1, 9, 10), [1, 8.6, 9, 9]),
         (Sine(1, 9, 20), [1, 8.951, 9, 5]),

@@ -14,7 +14,7 @@ from trilithon.cli.settings import read_settings, span
 from trilithon.engines.spark import broker
 from trilithon.errors import BrokerUnavailable, InvalidLoad
 from trilithon.workloads import shapes, trace
-from trilithon.workloads.load import Summary, generate
+from trilithon.workloads.load_generator import LoadSummary, generate
 from trilithon.workloads.records import LEAST_BYTES, SCHEMA, Records
 
 PEAK = 3.0
@@ -108,7 +108,7 @@ def load_command(
     with progress() as tell:
         summary = generate(
             address, topic, wanted, length_s, records, partitions=partitions, settings=settings,
-            tell=lambda at_s, sent: tell(f"{at_s:.0f} of {length_s:g} s, {sent:,} records"),
+            on_progress=lambda at_s, sent: tell(f"{at_s:.0f} of {length_s:g} s, {sent:,} records"),
         )  # fmt: skip
     data = {"kafka": address, "shape": shape.value, **asdict(summary)}
     answer(output, data, lambda console: _draw(summary, console))
@@ -149,7 +149,7 @@ def _shape(
     if name is ShapeName.CONSTANT:
         return shapes.Constant(rate)
     kind: Callable[[float, float, float], shapes.Shape] = {
-        ShapeName.STEP: shapes.Step,
+        ShapeName.STEP: shapes.StepChange,
         ShapeName.SPIKE: shapes.Spike,
         ShapeName.RAMP: shapes.Ramp,
         ShapeName.SINE: shapes.Sine,
@@ -169,7 +169,7 @@ def _address(kafka: str | None) -> str:
     return found.address
 
 
-def _draw(summary: Summary, console: Console) -> None:
+def _draw(summary: LoadSummary, console: Console) -> None:
     shown = {
         "topic": summary.topic,
         "seconds": summary.seconds,

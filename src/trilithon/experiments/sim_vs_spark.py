@@ -31,7 +31,7 @@ from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import RunPhase
 from trilithon.spec.job_file import parse_job
-from trilithon.workloads.load import generate
+from trilithon.workloads.load_generator import generate
 from trilithon.workloads.records import Records
 from trilithon.workloads.shapes import Constant, Phases, Shape
 
@@ -180,7 +180,7 @@ class _Run:
 
         def send() -> None:
             try:
-                generate(self.kafka, topic, shape, for_s, Records(USERS, 0.0), tell=heard)
+                generate(self.kafka, topic, shape, for_s, Records(USERS, 0.0), on_progress=heard)
             except _Over:
                 pass
             except TrilithonError as error:

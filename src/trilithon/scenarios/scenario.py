@@ -283,7 +283,7 @@ class _ScenarioReader:
         if form.shape == "constant":
             return shapes.Constant(low)
         kind: Callable[[float, float, float], shapes.Shape] = {
-            "step": shapes.Step,
+            "step": shapes.StepChange,
             "spike": shapes.Spike,
             "ramp": shapes.Ramp,
             "sine": shapes.Sine,

@@ -1,1 +1,1 @@
-"""What jobs are given to do: load to try them with."""
+"""Load for jobs: shapes, traces, records, and a generator that writes to Kafka."""

@@ -1,4 +1,4 @@
-"""Owns the records of a load: users by Zipf's law, and a JSON value for each."""
+"""Makes the records of a load: users by Zipf's law, and a JSON value for each."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

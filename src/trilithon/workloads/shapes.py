@@ -1,7 +1,8 @@
-"""Owns the shapes of load: how many records per second are wanted at each moment. Pure functions of time.
+"""Defines the shapes of load: records per second as a pure function of time.
 
-A shape also knows its integral, the number of records that should have been sent by a moment: a schedule
-read from it has no rounding that adds up, and after a stall it still says exactly what is owed.
+A shape also knows its integral, the number of records that should have been sent by a moment: a
+schedule read from it has no rounding that adds up, and after a stall it still says exactly what is
+owed.
 """
 
 import math
@@ -61,7 +62,7 @@ class _Between(Shape):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(_Between):
+class StepChange(_Between):
     """Low for one period, high from then on."""
 
     def rate_per_s(self, at_s: float) -> float:
@@ -209,8 +210,9 @@ class Pieces(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Mmpp(Shape):
-    """A Poisson stream whose rate jumps between two values after exponential times (a Markov-modulated
-    Poisson process): bursts that nobody can foresee. The same seed gives the same bursts.
+    """A Poisson stream whose rate jumps between two values after exponential times (a
+    Markov-modulated Poisson process): bursts that nobody can foresee. The same seed gives the same
+    bursts.
     """
 
     low_per_s: float
@@ -243,7 +245,7 @@ class Mmpp(Shape):
         return self.high_per_s if phase % 2 else self.low_per_s
 
     def _phase(self, at_s: float) -> int:
-        """The number of jumps up to a moment; those that nobody asked for yet are drawn, in order."""
+        """The number of jumps up to a moment. Draws those that nobody asked for yet, in order."""
         while self._jumps_s[-1] <= at_s:
             phase = len(self._jumps_s) - 1
             lasts_s = self._random.expovariate(1 / (self.high_s if phase % 2 else self.low_s))

@@ -1,4 +1,4 @@
-"""Owns reading a trace: a CSV file with a row number and a value per line, refused with its line if wrong."""
+"""Reads a trace: a CSV file with a row number and a value per line. Errors name the line."""
 
 import csv
 import math

@@ -39,7 +39,7 @@ from trilithon.model.job import Job, TimeWindow, Work
 from trilithon.model.profile import Distribution
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
-from trilithon.workloads.shapes import Constant, Step
+from trilithon.workloads.shapes import Constant, StepChange
 
 JOB = line(
     operator("first", 1, service_ms=0.5),
@@ -389,7 +389,7 @@ def test_placement_and_weights_are_obeyed(mode: SimulationMode) -> None:
 @both
 def test_a_step_of_load_goes_through(mode: SimulationMode) -> None:
     found = watched(mode, rate=1.0)
-    found.engine.feed(JOB.id, "in", Step(50.0, 150.0, 30.0))
+    found.engine.feed(JOB.id, "in", StepChange(50.0, 150.0, 30.0))
     found.look(30)
     assert found.assess(20).input_rate[0] == pytest.approx(50, rel=0.2)
     found.look(30)

@@ -16,7 +16,7 @@ from trilithon.experiments.search import (
     look,
 )
 from trilithon.scenarios.scenario import Scenario, chosen
-from trilithon.workloads.shapes import Shape, Step
+from trilithon.workloads.shapes import Shape, StepChange
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def scenario() -> Scenario:
     """Two PageLoads, alike, whose load doubles half way; forty minutes."""
     experiment = EXPERIMENTS["spikes"]
     found = Builder(chosen()).scenario(experiment, experiment.variants[0])
-    loads: dict[str, Shape] = {"loads": Step(170.0, 340.0, 1200.0)}
+    loads: dict[str, Shape] = {"loads": StepChange(170.0, 340.0, 1200.0)}
     jobs = tuple(replace(fed, loads=loads) for fed in found.jobs)
     return replace(found, jobs=jobs, length_s=2400.0, warm_up_s=300.0)
 
@@ -48,7 +48,7 @@ def test_by_hand_all_intents_are_met_at_median_load_and_nothing_is_given_for_mor
     steady = replace(
         scenario,
         jobs=tuple(
-            replace(fed, loads={"loads": Step(255.0, 255.0, 10.0)}) for fed in scenario.jobs
+            replace(fed, loads={"loads": StepChange(255.0, 255.0, 10.0)}) for fed in scenario.jobs
         ),
         length_s=600.0,
     )

@@ -77,7 +77,7 @@ def _loaded(fed: ScheduledJob, random: Random) -> ScheduledJob:
 
     def made(rate: float) -> shapes.Shape:
         if kind == "step":
-            return shapes.Step(rate, rate * high, moment)
+            return shapes.StepChange(rate, rate * high, moment)
         if kind == "sine":
             return shapes.Sine(rate, rate * high, LENGTH_S / 2)
         if kind == "trace":

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.cli.test_commands import Terminal
 from trilithon.engines.spark.broker import EmbeddedBroker
-from trilithon.workloads.load import BURST_S, Pacer
+from trilithon.workloads.load_generator import BURST_S, Pacer
 from trilithon.workloads.records import LEAST_BYTES, Records
 from trilithon.workloads.shapes import Constant, Ramp
 
@@ -144,10 +144,10 @@ def test_no_span_of_time_gets_more_than_the_bound(
 def test_load_arrives_as_told(terminal: Terminal, kafka: EmbeddedBroker) -> None:
     topic = f"load-{uuid4().hex}"
     before = datetime.now(UTC)
+    target = f"--topic {topic} --kafka {kafka.address} --partitions 3"
     told = terminal.json(
-        "load", "--topic", topic, "--rate", "2000", "--for", "2s", "--kafka", kafka.address,
-        "--partitions", "3", "--keys", "20", "--zipf", "1.1", "--value-bytes", "200",
-    )  # fmt: skip
+        *f"load {target} --rate 2000 --for 2s --keys 20 --zipf 1.1 --value-bytes 200".split()
+    )
     assert terminal.code == 0
     assert (told["wanted"], told["failed"]) == (4000, 0)
     # On a busy machine the last moments may be missed; they are owned up to.
@@ -190,10 +190,8 @@ def test_records_that_kafka_refuses_are_not_counted_as_sent(
     small = NewTopic(topic, 1, 1, config={"max.message.bytes": "200"})
     admin.create_topics([small])[topic].result(20)
     Path("late").write_text("linger.ms=900\n")  # so that all of them come in then
-    told = terminal.json(
-        "load", "--topic", topic, "--rate", "200", "--for", "300ms", "--kafka", kafka.address,
-        "--value-bytes", "900", "--kafka-settings", "late",
-    )  # fmt: skip
+    target = f"--topic {topic} --kafka {kafka.address} --kafka-settings late"
+    told = terminal.json(*f"load {target} --rate 200 --for 300ms --value-bytes 900".split())
     assert told["sent"] == 0
     assert told["failed"] + told["behind_at_end"] == told["wanted"] == 60
     assert terminal.code == 9
@@ -203,11 +201,13 @@ def test_records_that_kafka_refuses_are_not_counted_as_sent(
 @pytest.mark.kafka
 def test_ctrl_c_ends_a_load_with_its_summary(kafka: EmbeddedBroker) -> None:
     program = Path(sys.executable).with_name("trilithon")
+    options = f"--topic load-{uuid4().hex} --rate 100 --for 1h --kafka {kafka.address} -o json"
     with subprocess.Popen(  # noqa: S603 - our own program
-        [program, "load", "--topic", f"load-{uuid4().hex}", "--rate", "100", "--for", "1h",
-         "--kafka", kafka.address, "-o", "json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as load:  # fmt: skip
+        [program, "load", *options.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as load:
         try:
             assert load.stderr is not None
             assert load.stdout is not None
@@ -231,7 +231,7 @@ def test_without_a_kafka_one_is_told_how_to_get_one(terminal: Terminal) -> None:
     [
         (("--rate", "0"), 2, "above 0"),
         (("--rate", "nan"), 2, "above 0"),
-        (("--rate", "5", "--for", "soon"), 2, "not a span of time"),
+        (("--rate", "5", "--for", "soon"), 2, "not a duration"),
         (("--rate", "5", "--for", "0s"), 2, "above 0"),
         (("--rate", "5", "--value-bytes", "20"), 2, "160"),
         (("--rate", "5", "--shape", "trace"), 10, "belong together"),

@@ -1,4 +1,4 @@
-"""Owns generating load: records into a Kafka topic, as many per second as a shape wants."""
+"""Generates load: writes records into a Kafka topic at the rate that a shape prescribes."""
 
 import math
 import time
@@ -21,8 +21,9 @@ LONGEST_WAIT_S = 0.05
 CHUNK = 256
 ANSWER_S = 15.0
 FLUSH_S = 35.0
-# Like Java's producer, so that a user is in the same partition whoever writes; what was not delivered
-# within half a minute has failed. Only failures are told, which costs nothing while all is well.
+# The partitioner of Java's producer, so that a key is in the same partition whoever writes it. A
+# record that is not delivered within 30 s has failed. Delivery reports come for failures only:
+# those of successes would cost CPU for every record.
 PRODUCER: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
     "linger.ms": 2,
@@ -34,8 +35,8 @@ PRODUCER: Mapping[str, Any] = {
 
 @dataclass(slots=True)
 class Pacer:
-    """Says how many records are due. What a stall left over is made up for, but in any span of time
-    never more is sent than `most_per_s` over that span and BURST_S.
+    """Computes how many records are due. After a stall it catches up, but in any span of time it
+    never allows more than `most_per_s` over that span plus BURST_S.
     """
 
     shape: Shape
@@ -73,9 +74,9 @@ class Pacer:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What a load did: `wanted` is the schedule's, `sent` was delivered. Behind are the records that
-    the schedule wanted by a moment and that had not been handed to the client by then.
+class LoadSummary:
+    """What a load generator did. `wanted` records were scheduled, `sent` were delivered; a record
+    is behind while it is due by the schedule and not yet handed to the Kafka client.
     """
 
     topic: str
@@ -101,43 +102,48 @@ def generate(
     *,
     partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
-    tell: Callable[[float, int], None] = lambda _at_s, _sent: None,
-) -> Summary:
-    """Sends records until the time is over or Ctrl-C; `tell` hears once per second how far it is."""
-    found = ensure_topic(kafka, topic, partitions, settings)
-    return _Run(kafka, topic, shape, for_s, records, settings or {}, tell).run(found)
+    on_progress: Callable[[float, int], None] = lambda _at_s, _sent: None,
+) -> LoadSummary:
+    """Sends records until the time is over or Ctrl-C. Calls `on_progress` once per second with the
+    seconds since the start and the records sent so far.
+    """
+    count = ensure_topic(kafka, topic, partitions, settings)
+    generator = LoadGenerator(kafka, topic, shape, for_s, records, settings or {}, on_progress)
+    return generator.run(count)
 
 
 def ensure_topic(
     kafka: str, topic: str, partitions: int | None, settings: Mapping[str, str] | None = None
 ) -> int:
-    """The number of the topic's partitions; one that is not there is made, with four or as asked."""
+    """Returns the topic's number of partitions. Creates a missing topic, with 4 by default."""
     try:
         admin = AdminClient({"log_level": 0, **(settings or {}), "bootstrap.servers": kafka})
-        there = admin.list_topics(timeout=ANSWER_S).topics.get(topic)
-        if there is None:
+        existing = admin.list_topics(timeout=ANSWER_S).topics.get(topic)
+        if existing is None:
             wanted = partitions or 4
             admin.create_topics([NewTopic(topic, wanted)])[topic].result(ANSWER_S)
             return wanted
     except KafkaException as error:
         raise unavailable(kafka, error) from error
-    if partitions not in {None, len(there.partitions)}:
+    if partitions not in {None, len(existing.partitions)}:
         raise InvalidLoad(
-            f"The topic {topic!r} has {len(there.partitions)} partitions, not {partitions}.",
+            f"The topic {topic!r} has {len(existing.partitions)} partitions, not {partitions}.",
             "Leave --partitions out, or choose another topic.",
         )
-    return len(there.partitions)
+    return len(existing.partitions)
 
 
 def unavailable(kafka: str, error: KafkaException) -> BrokerUnavailable:
     reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else str(error)
     return BrokerUnavailable(
-        f"Kafka at {kafka} does not do what is asked: {reason.rstrip('.')}.",
+        f"Kafka at {kafka} refused or did not answer: {reason.rstrip('.')}.",
         "Check the address and the settings; `trilithon broker start` starts one on this machine.",
     )
 
 
-class _Run:
+class LoadGenerator:
+    """Sends the records of one load and counts what was delivered."""
+
     def __init__(
         self,
         kafka: str,
@@ -146,22 +152,27 @@ class _Run:
         for_s: float,
         records: Records,
         settings: Mapping[str, str],
-        tell: Callable[[float, int], None],
+        on_progress: Callable[[float, int], None],
     ) -> None:
-        self.topic, self.for_s, self.records, self.tell = topic, for_s, records, tell
+        self.topic, self.for_s, self.records, self.on_progress = topic, for_s, records, on_progress
         self.pacer = Pacer(shape)
         self.failed = self.bytes = 0
         try:
             self.producer = Producer(
-                {**PRODUCER, **settings, "bootstrap.servers": kafka, "on_delivery": self._failed}
+                {
+                    **PRODUCER,
+                    **settings,
+                    "bootstrap.servers": kafka,
+                    "on_delivery": self._count_failure,
+                }
             )
         except KafkaException as error:
             raise unavailable(kafka, error) from error
 
-    def _failed(self, error: object, _message: object) -> None:
+    def _count_failure(self, error: object, _message: object) -> None:
         self.failed += error is not None
 
-    def run(self, partitions: int) -> Summary:
+    def run(self, partitions: int) -> LoadSummary:
         start = time.perf_counter()
         interrupted = False
         try:
@@ -169,18 +180,28 @@ class _Run:
         except KeyboardInterrupt:
             interrupted = True
         due_s = min(time.perf_counter() - start, self.for_s)
-        # Not `self.failed += flush(…)`: failures are counted while it runs.
-        left = self.producer.flush(FLUSH_S)
-        self.failed += left
-        # The time until the last record was delivered: what waits in a buffer is not sent.
+        # Not `self.failed += flush(…)`: flush itself counts failures through the callback.
+        undelivered = self.producer.flush(FLUSH_S)
+        self.failed += undelivered
+        # Up to the delivery of the last record: a record in the client's buffer is not sent.
         spent = time.perf_counter() - start
         pacer = self.pacer
         wanted = math.floor(pacer.shape.total(due_s) + 1e-6)
         sent = pacer.sent - self.failed
-        return Summary(
-            self.topic, partitions, spent, wanted, sent, self.failed, self.bytes,
-            wanted / due_s, sent / spent, pacer.most_behind, pacer.behind(due_s), interrupted,
-        )  # fmt: skip
+        return LoadSummary(
+            topic=self.topic,
+            partitions=partitions,
+            seconds=spent,
+            wanted=wanted,
+            sent=sent,
+            failed=self.failed,
+            bytes=self.bytes,
+            wanted_per_s=wanted / due_s,
+            sent_per_s=sent / spent,
+            most_behind=pacer.most_behind,
+            behind_at_end=pacer.behind(due_s),
+            interrupted=interrupted,
+        )
 
     def _send(self, start: float) -> None:
         def late() -> bool:
@@ -194,7 +215,7 @@ class _Run:
                 self._produce(count, start)
             self.producer.poll(0)
             if now >= second:
-                self.tell(now, pacer.sent)
+                self.on_progress(now, pacer.sent)
                 second = math.floor(now) + 1.0
             if now >= self.for_s and (count < CHUNK or late()):
                 return
@@ -202,7 +223,7 @@ class _Run:
                 time.sleep(min(pacer.wait_s(now), self.for_s - now))
 
     def _produce(self, count: int, start: float) -> None:
-        """Hands records on; if Kafka does not keep up this waits, and the schedule runs ahead."""
+        """Hands records to the client. While its buffer is full this waits and falls behind."""
         topic, produce = self.topic, self.producer.produce
         for key, value in self.records.make(self.pacer.sent, count, time.time()):
             while True:

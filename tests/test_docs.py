@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import trilithon
 from tools import architecture, reference
 from trilithon.recording.files import parse_recording
 from trilithon.spec.job_file import parse_job
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted(page for glob in ("*.md", "docs/**/*.md", "src/**/*.md") for page in ROOT.glob(glob))
+GLOBS = ("*.md", "docs/**/*.md", "examples/**/*.md", "src/**/*.md")
+PAGES = sorted(page for glob in GLOBS for page in ROOT.glob(glob))
 
 
 @pytest.mark.parametrize("path", reference.files(), ids=lambda path: path.name)
@@ -95,3 +97,13 @@ def _run(*arguments: str) -> str:
     return subprocess.run(  # noqa: S603 - our own program
         [program, *arguments], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
+
+
+def test_the_changelog_has_the_version_of_the_package_as_its_latest_release() -> None:
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    releases = [re.fullmatch(r"(\d+\.\d+\.\d+) – (\d{4}-\d\d-\d\d)", one) for one in headings[1:]]
+    assert all(releases)
+    assert releases[0] is not None
+    assert releases[0].group(1) == trilithon.__version__

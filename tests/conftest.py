@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from trilithon.engines.spark.broker import MARK, EmbeddedBroker, command_line
+from trilithon.engines.spark.broker import PROCESS_MARK, EmbeddedBroker, command_line
 
 # Two cores and other work beside the tests: a slow example is no finding.
 settings.register_profile(
@@ -71,6 +71,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
 
 def brokers_under(folder: Path) -> list[int]:
     """The processes that are brokers of this folder or of one inside it."""
-    mark = f"{MARK}{folder.resolve()}"
+    mark = f"{PROCESS_MARK}{folder.resolve()}"
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if any(word.startswith(mark) for word in command_line(pid))]

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from bench.proofs.scene import Scene
 from trilithon.engines.spark.compiler import plan_chain
-from trilithon.engines.spark.expressions import with_own_functions
+from trilithon.engines.spark.expressions import qualify_probe_functions
 from trilithon.engines.spark.session import CATALOG
-from trilithon.engines.spark.start import Running, start_frame
+from trilithon.engines.spark.start import RunningQuery, start_frame
 from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
 
 SOURCE = "src"
@@ -44,7 +44,7 @@ def line(name: str, operators: Mapping[str, str], tasks: int, topics: tuple[str,
     )
 
 
-def run(scene: Scene, job: Job, partitions: int = 1, *, probed: bool = True) -> Running:
+def run(scene: Scene, job: Job, partitions: int = 1, *, probed: bool = True) -> RunningQuery:
     """Starts the job and waits until its first batch runs, with the stages that it should have.
 
     Without probes it is the same query as plain Spark has it: nothing counted, nothing timed, records
@@ -65,7 +65,7 @@ def _plain_frame(scene: Scene, job: Job) -> DataFrame:
         .select(F.col("value").cast("string").alias("v"))
     )
     for operator in job.operators:
-        work = with_own_functions(operator.work.where or "true")
+        work = qualify_probe_functions(operator.work.where or "true")
         frame = (
             frame.repartition(operator.parallelism.max)
             # Spark pushes a filter through a shuffle unless it cannot be moved.
@@ -87,7 +87,7 @@ def _frame(scene: Scene, job: Job) -> DataFrame:
     sender = SOURCE
     for operator in job.operators:
         edge = f"{job.id}/{sender}>{operator.name}"
-        work = with_own_functions(operator.work.where or "true")
+        work = qualify_probe_functions(operator.work.where or "true")
         frame = (
             frame.withColumn("_p", F.expr(f"{CATALOG}.route('{edge}', 1, v)"))
             .withColumn("_t", F.expr(f"{CATALOG}.emit('{edge}', _p)"))

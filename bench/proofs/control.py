@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from trilithon.engines.spark.control import Control
+from trilithon.engines.spark.probe_control import ProbeControl
 
 
 def first(count: int, tasks: int) -> list[float]:
@@ -13,7 +13,7 @@ def first(count: int, tasks: int) -> list[float]:
     return [1.0] * count + [0.0] * (tasks - count)
 
 
-class ProofControl(Control):
+class ProofControl(ProbeControl):
     """The probe's control, which counts generations by itself."""
 
     def __init__(self, spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from bench.proofs.control import ProofControl
 from bench.proofs.processes import Processes
 from trilithon.engines.spark.broker import EmbeddedBroker
-from trilithon.engines.spark.jars import CONNECTOR, jars, java
+from trilithon.engines.spark.jars import CONNECTOR, fetch_jars, java
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import session
 
@@ -53,7 +53,7 @@ def scene(kind: str, cores: int) -> Iterator[Scene]:
             session(
                 master,
                 folder / "spark",
-                jars(CONNECTOR),
+                fetch_jars(CONNECTOR),
                 settings=settings,
                 executors=None if kind == "local" else EXECUTORS,
             )

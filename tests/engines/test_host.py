@@ -107,7 +107,7 @@ def test_a_caller_that_is_killed_leaves_the_host_alone(host: Host) -> None:
 def test_an_error_of_the_engine_reaches_the_caller_with_its_code(host: Host) -> None:
     remote = RemoteEngine(host.path)
     with pytest.raises(Refused, match="There is no action 'fly'"):
-        remote._ask("apply", {"action": {"do": "fly"}})
+        remote._call("apply", {"action": {"do": "fly"}})
     remote.close()
 
 

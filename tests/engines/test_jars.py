@@ -8,7 +8,7 @@ import pytest
 
 from trilithon import folders
 from trilithon.engines.spark import jars as module
-from trilithon.engines.spark.jars import IVY_SETTINGS, Jar, jars, parts, wrong
+from trilithon.engines.spark.jars import IVY_SETTINGS, Jar, fetch_jars, invalid_files, jar_groups
 from trilithon.errors import FileUnwritable, PartsMissing
 
 SETTINGS = """\
@@ -48,7 +48,7 @@ class Registry:
         return Jar("org.example", name, "1.0", hashlib.sha256(content).hexdigest())
 
     def fetch(self, *wanted: Jar) -> list[Path]:
-        return jars("thing", wanted=wanted, folder=self.cache)
+        return fetch_jars("thing", wanted=wanted, folder=self.cache)
 
     def kept(self) -> list[str]:
         return sorted(path.name for path in (self.cache / "jars").glob("[!l]*"))
@@ -62,11 +62,11 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 
 def test_every_part_is_named_exactly_and_has_a_sum() -> None:
-    assert [len(parts()[group]) for group in (module.CONNECTOR, module.BROKER)] == [4, 46]
-    for group in parts().values():
+    assert [len(jar_groups()[group]) for group in (module.CONNECTOR, module.BROKER)] == [4, 46]
+    for group in jar_groups().values():
         assert len({jar.file for jar in group}) == len(group)
         assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in group)
-    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in [jar.file for jar in parts()["connector"]]
+    assert "spark-sql-kafka-0-10_2.13-4.2.0.jar" in [jar.file for jar in jar_groups()["connector"]]
 
 
 def test_jars_come_once_without_what_they_depend_on_and_then_need_no_network(
@@ -74,11 +74,11 @@ def test_jars_come_once_without_what_they_depend_on_and_then_need_no_network(
 ) -> None:
     wanted = (registry.publish("one", b"1"), registry.publish("two", b"22", packaging="bundle"))
     said: list[str] = []
-    found = jars("thing", said.append, wanted=wanted, folder=registry.cache)
+    found = fetch_jars("thing", said.append, wanted=wanted, folder=registry.cache)
     assert [path.read_bytes() for path in found] == [b"1", b"22"]
-    assert said[0] == "thing: fetching 2 jars"
+    assert said[0] == "thing: downloading 2 jars"
     assert "thing: 2/2 two 1.0" in said
-    monkeypatch.setattr(module, "_ivy", lambda *_: pytest.fail("there was no need to fetch"))
+    monkeypatch.setattr(module, "_run_ivy", lambda *_: pytest.fail("there was no need to fetch"))
     assert registry.fetch(*wanted) == found
 
 
@@ -96,7 +96,7 @@ def test_a_jar_that_the_registry_lacks_is_named(registry: Registry) -> None:
     with pytest.raises(PartsMissing) as refused:
         registry.fetch(here, absent)
     assert refused.value.message == (
-        "A jar of the thing cannot be fetched, org.example:two:2.0: the registry does not have it."
+        "A jar of the thing cannot be downloaded, org.example:two:2.0: the registry does not have it."
     )
     assert IVY_SETTINGS in refused.value.hint
     assert registry.kept() == []
@@ -112,7 +112,7 @@ def test_a_registry_that_is_not_reached_is_said(
         "</resolvers></ivysettings>"
     )
     monkeypatch.setenv(IVY_SETTINGS, str(away))
-    with pytest.raises(PartsMissing, match="the registry is not reached"):
+    with pytest.raises(PartsMissing, match="the registry cannot be reached"):
         registry.fetch(Jar("org.example", "one", "1.0", "00"))
 
 
@@ -121,7 +121,7 @@ def test_a_damaged_or_foreign_file_in_the_cache_is_found_and_mended(registry: Re
     (path,) = registry.fetch(*wanted)
     path.write_bytes(b"damaged")
     (path.parent / "extra.jar").touch()
-    assert wrong(path.parent, wanted) == ["extra.jar", "one-1.0.jar"]
+    assert invalid_files(path.parent, wanted) == ["extra.jar", "one-1.0.jar"]
     assert registry.fetch(*wanted) == [path]
     assert path.read_bytes() == b"1"
     assert registry.kept() == [path.parent.name]
@@ -137,13 +137,13 @@ def test_two_processes_that_want_the_same_fetch_it_once(registry: Registry) -> N
     one = registry.publish("one", b"1")
     context = multiprocessing.get_context("spawn")
     with context.Pool(2) as pool:
-        told = pool.starmap(_fetch_and_tell, [(one, registry.cache)] * 2)
-    assert sorted(map(len, told)) == [0, 3]
+        output = pool.starmap(_fetch_and_log, [(one, registry.cache)] * 2)
+    assert sorted(map(len, output)) == [0, 3]
 
 
-def _fetch_and_tell(jar: Jar, cache: Path) -> list[str]:
+def _fetch_and_log(jar: Jar, cache: Path) -> list[str]:
     said: list[str] = []
-    jars("thing", said.append, wanted=(jar,), folder=cache)
+    fetch_jars("thing", said.append, wanted=(jar,), folder=cache)
     return said
 
 

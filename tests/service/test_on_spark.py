@@ -151,11 +151,11 @@ def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
         try:
             until(lambda: standing(job) == (1, "good"))
             assert host.engine.jobs()[job.id].job.operators == job.operators
-            query = host.engine.held[job.id].running  # type: ignore[attr-defined]
+            query = host.engine.managed[job.id].running  # type: ignore[attr-defined]
             assert running.commands.apply(huge).generation == 2
             running.wake()
             until(lambda: standing(job) == (1, "good"))
-            assert host.engine.held[job.id].running is query  # type: ignore[attr-defined]
+            assert host.engine.managed[job.id].running is query  # type: ignore[attr-defined]
             assert running.commands.apply(kept).plan.impact == "restart"
             running.wake()
             until(lambda: other.jobs()[job.id].job.operators[0].work.where == "n >= 0")

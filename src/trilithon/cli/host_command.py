@@ -14,7 +14,7 @@ from trilithon.cli.spark_options import (
 )
 from trilithon.cli.spark_setup import setup_of
 from trilithon.engines.host import Host
-from trilithon.engines.spark.application import TopicsFirst, application
+from trilithon.engines.spark.application import TopicCreatingEngine, application
 
 
 def host_command(
@@ -28,7 +28,7 @@ def host_command(
     """Run the engine host: Spark and its jobs. Daemons may come and go; it ends on SIGTERM or Ctrl-C."""
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
     with progress() as tell, application(setup, (), tell) as engine:
-        host = Host(engine if kafka is not None else TopicsFirst(engine), socket_path())
+        host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path())
         on_signals(host.close)
         tell(f"answers at {host.path}")
         host.serve()

@@ -10,7 +10,7 @@ from rich.text import Text
 from trilithon.cli.draw import draw_graph
 from trilithon.cli.job_files import jobs_in
 from trilithon.cli.output import Format, Output, answer
-from trilithon.engines.spark.stall import below_floor, floor_ms, stall_s
+from trilithon.engines.spark.stall import floor_ms, stall_s, unreachable_thresholds
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
 from trilithon.spec.durations import format_duration
 
@@ -108,7 +108,7 @@ def notes(job: Job) -> list[str]:
         for operator in job.operators
         if operator.work.stateful
     ]
-    found += below_floor(job)
+    found += unreachable_thresholds(job)
     if not job.intent.thresholds and not job.intent.constraints:
         found.append("The job has no intent: nothing will be done for it.")
     return found

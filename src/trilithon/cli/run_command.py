@@ -85,7 +85,7 @@ def running(setup: Setup, jobs: list[Job], tell: Callable[[str], None]) -> Itera
     with application(setup, jobs, tell) as engine, contextlib.ExitStack() as ending:
         host = Host(engine, socket_path())
         ending.enter_context(host.in_background())
-        remote = RemoteEngine(host.path, patience_s=300)
+        remote = RemoteEngine(host.path, timeout_s=300)
         ending.callback(remote.close)
         ending.callback(tell, "stopping")
         for job in jobs:

@@ -1,8 +1,9 @@
-"""Owns the host: an engine behind a socket of its owner, which goes on when whoever called it dies.
+"""Serves an engine on a Unix socket; goes on running when its clients die.
 
-One request per line, one answer per line, JSON. Jobs are changed by one caller at a time, and reports are
-taken meanwhile: they are kept for a while, and every caller reads them from where it was. When nobody asks,
-the host asks by itself, since that is when an engine looks after its jobs.
+One request and one response per line, as JSON. Requests that change a job are serialized per job;
+reports are read in parallel to them. The host keeps the latest reports, and each client reads on
+from the number it has. Without clients the host polls the engine itself, because an engine
+supervises its jobs when it is asked for reports.
 """
 
 import contextlib
@@ -27,12 +28,12 @@ from trilithon.recording.snapshots import job_from_json
 
 # Ten minutes of reports of a few executors.
 KEPT_REPORTS: Final = 2000
-# A job file has at most 256 KiB; what is larger is no request.
-LONGEST_REQUEST: Final = 4 * 2**20
-LOOK_S: Final = 1.0
-_CHANGING: Final = ("submit", "cancel", "apply")
-ENDING_S: Final = 10.0
-END_AFTER_S: Final = 0.2
+# A job file has at most 256 KiB: a longer line is not a valid request.
+MAX_REQUEST_BYTES: Final = 4 * 2**20
+IDLE_POLL_S: Final = 1.0
+_CHANGING_CALLS: Final = ("submit", "cancel", "apply")
+SHUTDOWN_TIMEOUT_S: Final = 10.0
+END_DELAY_S: Final = 0.2
 
 
 class Host:
@@ -40,37 +41,37 @@ class Host:
 
     def __init__(self, engine: Engine, path: Path) -> None:
         self.engine, self.path = engine, path
-        self._changing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._reading = threading.Lock()
-        self._looked_s = 0.0
+        self._job_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._reports_lock = threading.Lock()
+        self._polled_s = 0.0
         self._reports: deque[tuple[int, Report]] = deque(maxlen=KEPT_REPORTS)
-        self._number = 0
+        self._last_number = 0
         self._stopped = threading.Event()
         self._socket = _listen(path)
 
     def serve(self) -> None:
-        """Answers callers, each in a thread of its own, until `close`."""
-        threading.Thread(target=self._look_after, daemon=True).start()
+        """Serves clients, each in its own thread, until `close`."""
+        threading.Thread(target=self._poll_when_idle, daemon=True).start()
         while not self._stopped.is_set():
             try:
                 connection, _ = self._socket.accept()
             except OSError:
                 break
-            threading.Thread(target=self._answer_all, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._serve_connection, args=(connection,), daemon=True).start()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """Answers callers from a thread of this process, and ends with whoever asked for it."""
+        """Serves clients from a thread of this process until the context ends."""
         serving = threading.Thread(target=self.serve, daemon=True)
         serving.start()
         try:
             yield
         finally:
             self.close()
-            serving.join(timeout=ENDING_S)
+            serving.join(timeout=SHUTDOWN_TIMEOUT_S)
 
     def close(self) -> None:
-        """Ends the host and its engine. A second call does nothing."""
+        """Stops the host and closes its engine. A second call does nothing."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -78,46 +79,50 @@ class Host:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self.path.unlink(missing_ok=True)
-        with self._reading:
+        with self._reports_lock:
             self.engine.close()
 
-    def _look_after(self) -> None:
-        """Jobs are looked after also while nobody asks how they are."""
-        while not self._stopped.wait(LOOK_S / 2):
-            if time.monotonic() - self._looked_s > LOOK_S:
-                with self._reading, contextlib.suppress(Exception):
+    def _poll_when_idle(self) -> None:
+        """Polls the engine while no client does, so that it supervises its jobs."""
+        while not self._stopped.wait(IDLE_POLL_S / 2):
+            if time.monotonic() - self._polled_s > IDLE_POLL_S:
+                with self._reports_lock, contextlib.suppress(Exception):
                     self._take_reports()
 
-    def _answer_all(self, connection: socket.socket) -> None:
-        """Answers one caller until it is gone, however it goes."""
+    def _serve_connection(self, connection: socket.socket) -> None:
+        """Serves one client until it disconnects."""
         with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
-            if _peer(connection) != os.getuid():
+            if _peer_uid(connection) != os.getuid():
                 return
             while not self._stopped.is_set():
-                line = stream.readline(LONGEST_REQUEST)
+                line = stream.readline(MAX_REQUEST_BYTES)
                 if not line.endswith(b"\n"):
-                    return  # the caller is gone, or its request has no end
-                connection.sendall(json.dumps(self._answer(line)).encode() + b"\n")
+                    return  # the client disconnected, or its request is too long
+                connection.sendall(json.dumps(self._handle(line)).encode() + b"\n")
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    def _handle(self, line: bytes) -> dict[str, Any]:
         try:
             request = json.loads(line)
             call: Callable[[dict[str, Any]], Any] = self._calls()[request["call"]]
-            with self._lock_of(request):
+            with self._lock_for(request):
                 return {"ok": call(request)}
         except TrilithonError as error:
             return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
         except (KeyError, TypeError, ValueError) as error:
-            message = f"This is not a request: {type(error).__name__} {error}."
+            message = f"The host cannot read this request: {type(error).__name__} {error}."
             return {"error": {"code": NotUnderstood.code, "message": message, "hint": ""}}
-        except Exception as error:  # noqa: BLE001 - whatever an engine throws, the host goes on
+        except Exception as error:  # noqa: BLE001 - the host survives any engine error
             lines = str(error).strip().splitlines() or [""]
             message = f"The engine failed: {type(error).__name__} {lines[0]}"
             return {"error": {"code": EngineFailed.code, "message": message, "hint": ""}}
 
-    def _lock_of(self, request: dict[str, Any]) -> threading.Lock:
-        """A job is changed by one caller at a time, and none waits for another job's start."""
-        return self._changing[_job_of(request)] if request["call"] in _CHANGING else self._reading
+    def _lock_for(self, request: dict[str, Any]) -> threading.Lock:
+        """One lock per job for changes, so that no job waits for another's start; one for reads."""
+        return (
+            self._job_locks[_job_of(request)]
+            if request["call"] in _CHANGING_CALLS
+            else self._reports_lock
+        )
 
     def _calls(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         engine = self.engine
@@ -137,36 +142,36 @@ class Host:
             ),
             "capabilities": lambda _: wire.capabilities_to_json(engine.capabilities()),
             "jobs": lambda _: {
-                name: wire.accepted_to_json(found) for name, found in engine.jobs().items()
+                name: wire.accepted_to_json(accepted) for name, accepted in engine.jobs().items()
             },
             "reports": lambda r: self._reports_since(int(r["since"])),
             "end": lambda _: self._end(),
         }
 
     def _end(self) -> None:
-        """Ends the host, once whoever asked for it has the answer."""
-        threading.Timer(END_AFTER_S, self.close).start()
+        """Stops the host after the client has got the response."""
+        threading.Timer(END_DELAY_S, self.close).start()
 
     def _reports_since(self, since: int) -> dict[str, Any]:
         self._take_reports()
-        found = [
+        newer = [
             report_forms.report_to_json(report)
             for number, report in self._reports
             if number > since
         ]
-        return {"upto": self._number, "reports": found}
+        return {"upto": self._last_number, "reports": newer}
 
     def _take_reports(self) -> None:
-        self._looked_s = time.monotonic()
+        self._polled_s = time.monotonic()
         if self._stopped.is_set():
             return
         for report in self.engine.reports():
-            self._number += 1
-            self._reports.append((self._number, report))
+            self._last_number += 1
+            self._reports.append((self._last_number, report))
 
 
 def _job_of(request: dict[str, Any]) -> str:
-    """Which job a request changes; empty for the cluster."""
+    """The job that a request changes; empty for one that changes the cluster."""
     if request["call"] == "submit":
         return f"{request['job']['tenant']}/{request['job']['name']}"
     if request["call"] == "cancel":
@@ -176,11 +181,11 @@ def _job_of(request: dict[str, Any]) -> str:
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket that only its owner can open. One that nobody answers any more is taken over."""
+    """A socket that only its owner can open. It replaces one whose host no longer runs."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
-        if _answers(path):
-            raise HostRuns(f"A host answers at {path} already.", "Use it, or end it first.")
+        if _is_served(path):
+            raise HostRuns(f"Another host serves {path} already.", "Use it, or stop it first.")
         path.unlink()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
@@ -192,7 +197,7 @@ def _listen(path: Path) -> socket.socket:
     return listening
 
 
-def _answers(path: Path) -> bool:
+def _is_served(path: Path) -> bool:
     with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as trial:
         try:
             trial.connect(str(path))
@@ -201,10 +206,10 @@ def _answers(path: Path) -> bool:
         return True
 
 
-def _peer(connection: socket.socket) -> int:
-    """Whose process is at the other end."""
+def _peer_uid(connection: socket.socket) -> int:
+    """The user id of the process at the other end."""
     if not hasattr(socket, "SO_PEERCRED"):
-        return os.getuid()  # elsewhere the permissions of the file must do
+        return os.getuid()  # not Linux: the permissions of the socket must do
     size = struct.calcsize("3i")
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(struct.unpack("3i", found)[1])
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return int(struct.unpack("3i", credentials)[1])

@@ -80,14 +80,14 @@ class HostKeeper:
 
     def answers(self) -> bool:
         try:
-            RemoteEngine(self.path, patience_s=5).close()
+            RemoteEngine(self.path, timeout_s=5).close()
         except HostUnreachable:
             return False
         return True
 
     def end(self) -> None:
         """Ends the host and its jobs, whoever started it, and waits until it is gone."""
-        remote = RemoteEngine(self.path, patience_s=PATIENCE_S)
+        remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
         try:
             remote.end()
         finally:

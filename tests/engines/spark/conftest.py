@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from trilithon.engines.spark.broker import EmbeddedBroker
-from trilithon.engines.spark.jars import CONNECTOR, jars
+from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import session
 
@@ -19,7 +19,9 @@ from trilithon.engines.spark.session import session
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     settings = {"spark.default.parallelism": "2", "spark.sql.shuffle.partitions": "2"}
-    with session("local[40]", folder, jars(CONNECTOR), settings=settings, log_level="OFF") as spark:
+    with session(
+        "local[40]", folder, fetch_jars(CONNECTOR), settings=settings, log_level="OFF"
+    ) as spark:
         yield spark
 
 

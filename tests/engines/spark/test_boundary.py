@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.test_validation import GOOD
 from trilithon.engines.spark.boundary import Boundaries
-from trilithon.engines.spark.checkpoint import last_committed, read_until
+from trilithon.engines.spark.checkpoint import last_committed, offsets_at
 
 
 class FakeControl:
@@ -52,11 +52,11 @@ def report(at_s: float, executor: str, **taken: int) -> dict[str, Any]:
 def test_a_batch_ends_only_while_all_readers_get_records(
     boundaries: Boundaries, control: FakeControl, now: list[float]
 ) -> None:
-    boundaries.heard([report(98, "0", r0=5, r1=5), report(99, "0", r0=9, r1=7)], {GOOD.id: GOOD})
+    boundaries.observe([report(98, "0", r0=5, r1=5), report(99, "0", r0=9, r1=7)], {GOOD.id: GOOD})
     assert boundaries.end(GOOD.id, 2)
     assert control.told == [(GOOD.id, "run:3", False)]
     now[0] = 103.0
-    boundaries.heard([report(102, "0", r0=12, r1=7)], {GOOD.id: GOOD})
+    boundaries.observe([report(102, "0", r0=12, r1=7)], {GOOD.id: GOOD})
     assert not boundaries.end(GOOD.id, 2)  # the second reader waits
 
 
@@ -66,14 +66,14 @@ def test_a_reader_that_was_elsewhere_before_is_not_taken_for_one_that_reads(
     """Both executors tell a count of the reader again and again; neither grows."""
     for second in range(90, 101):
         told = [report(second, "0", r0=50), report(second, "1", r0=70)]
-        boundaries.heard(told, {GOOD.id: GOOD})
+        boundaries.observe(told, {GOOD.id: GOOD})
     assert not boundaries.all_reading(GOOD.id, 1)
 
 
 def test_a_batch_that_does_not_end_though_it_was_told_to_is_noticed(
     boundaries: Boundaries, control: FakeControl, now: list[float]
 ) -> None:
-    boundaries.heard([report(99, "0", r0=5)], {GOOD.id: GOOD})
+    boundaries.observe([report(99, "0", r0=5)], {GOOD.id: GOOD})
     assert boundaries.end(GOOD.id, 1)
     now[0] = 105.0
     assert not boundaries.stuck(GOOD.id)
@@ -84,17 +84,17 @@ def test_a_batch_that_does_not_end_though_it_was_told_to_is_noticed(
 
 
 def test_a_query_that_is_dead_is_not_waited_for(boundaries: Boundaries, tmp_path: Path) -> None:
-    boundaries.heard([report(99, "0", r0=5)], {GOOD.id: GOOD})
-    assert boundaries.end_and_hold(GOOD.id, 1, tmp_path, lambda: False) == "its query died"
+    boundaries.observe([report(99, "0", r0=5)], {GOOD.id: GOOD})
+    assert boundaries.end_and_hold(GOOD.id, 1, tmp_path, lambda: False) == "the query died"
 
 
 def test_a_checkpoint_says_how_far_the_sources_were_read(tmp_path: Path) -> None:
     assert last_committed(tmp_path) is None
-    assert read_until(tmp_path, None, 1) is None
+    assert offsets_at(tmp_path, None, 1) is None
     for i, began in enumerate(('{"in":{"0":3,"1":4}}', '{"also":{"0":9}}')):
         (tmp_path / "sources" / str(i)).mkdir(parents=True)
         (tmp_path / "sources" / str(i) / "0").write_text(f"\0v1\n{began}")
-    assert read_until(tmp_path, None, 2) == [7, 9]
+    assert offsets_at(tmp_path, None, 2) == [7, 9]
     for name in ("commits", "offsets"):
         (tmp_path / name).mkdir()
         (tmp_path / name / ".11.crc").write_text("")
@@ -103,5 +103,5 @@ def test_a_checkpoint_says_how_far_the_sources_were_read(tmp_path: Path) -> None
         lines = ["v1", "{}", f'{{"in":{{"0":{batch},"1":1}}}}', '{"also":{"0":20}}']
         (tmp_path / "offsets" / str(batch)).write_text("\n".join(lines))
     assert last_committed(tmp_path) == 10
-    assert read_until(tmp_path, 10, 2) == [11, 20]
-    assert read_until(tmp_path, 10, 3) is None
+    assert offsets_at(tmp_path, 10, 2) == [11, 20]
+    assert offsets_at(tmp_path, 10, 3) is None

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tests.engines.spark.conftest import Topics, until
 from trilithon.engines.spark.compiler import plan_chain
-from trilithon.engines.spark.control import Control
-from trilithon.engines.spark.expressions import attempted, checked
+from trilithon.engines.spark.expressions import checked_column, try_evaluate
 from trilithon.engines.spark.frame import ID_HEADER, build_frame
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.start import start, start_frame
 from trilithon.errors import InvalidJob, KafkaUnreachable, PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
@@ -102,7 +102,7 @@ sinks: [{{name: out, input: op, options: {{topic: {name}-out}}}}]
 """)
 
 
-def taken(control: Control, job: Job, operator: str) -> dict[int, int]:
+def taken(control: ProbeControl, job: Job, operator: str) -> dict[int, int]:
     return {
         one["index"]: one["taken"]
         for one in control.totals(job.id)
@@ -110,7 +110,7 @@ def taken(control: Control, job: Job, operator: str) -> dict[int, int]:
     }
 
 
-def rejected(control: Control, job: Job) -> dict[str, int]:
+def rejected(control: ProbeControl, job: Job) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for one in control.totals(job.id):
         counts[one["operator"]] += one["rejected"]
@@ -130,7 +130,7 @@ def test_a_chain_with_all_parts_gives_exactly_what_it_should(
     dead += Counter({"clicks": 5, "views": 1})
     job = full_job()
     running = start(spark, job, broker, tmp_path / "checkpoint")
-    control = Control(spark)
+    control = ProbeControl(spark)
     try:
         assert control.tasks_per_stage(job.id) == (3, 8, 4, 2, 2) == running.chain.tasks_per_stage
         until(lambda: topics.count("dead") >= dead.total())
@@ -169,7 +169,7 @@ def test_parallelism_is_changed_while_the_job_runs(
     topics.create(**{"scale-in": 1, "scale-out": 1})
     job = simple_job("scale")
     running = start(spark, job, broker, tmp_path / "checkpoint")
-    control = Control(spark)
+    control = ProbeControl(spark)
     try:
         topics.write("scale-in", [f'{{"v": {i}}}' for i in range(100)])
         until(lambda: taken(control, job, "op") == {0: 100})
@@ -191,7 +191,7 @@ def test_a_restart_goes_on_where_the_last_life_ended(
 ) -> None:
     topics.create(**{"again-in": 1, "again-out": 1})
     job = simple_job("again")
-    control, incarnation = Control(spark), 0
+    control, incarnation = ProbeControl(spark), 0
     for life in (1, 2):
         topics.write("again-in", [f'{{"v": {life}}}'] * 10)
         running = start(spark, job, broker, tmp_path / "checkpoint")
@@ -237,7 +237,7 @@ def test_topics_that_are_missing_are_all_told_before_the_start(
         "sinks[0].options.topic",
         "dead_letter_topic",
     }
-    monkeypatch.setattr("trilithon.engines.spark.kafka._ANSWER_MS", 1000)
+    monkeypatch.setattr("trilithon.engines.spark.kafka._TIMEOUT_MS", 1000)
     with pytest.raises(KafkaUnreachable, match=r"127\.0\.0\.1:1"):
         start(spark, job, Kafka("127.0.0.1:1"), tmp_path / "checkpoint")
 
@@ -258,14 +258,14 @@ def test_topics_that_are_missing_are_all_told_before_the_start(
         ("to_json(struct(*))", "EXPRESSION_NOT_ALLOWED", "UnresolvedStar"),
         ("current_user", "UNKNOWN_COLUMN", "'current_user'"),
         ("`$o` + 1", "UNKNOWN_COLUMN", "'$o'"),
-        ("n +", "EXPRESSION_SYNTAX", "Spark does not understand this"),
+        ("n +", "EXPRESSION_SYNTAX", "Spark cannot parse this"),
     ],
 )
 def test_what_sparks_own_parser_reads_is_checked_once_more(
     spark: SparkSession, text: str, code: str, said: str
 ) -> None:
     with pytest.raises(InvalidJob) as refused:
-        checked(spark, text, ["n", "words"], "operators[0].where")
+        checked_column(spark, text, ["n", "words"], "operators[0].where")
     assert code in {problem.code for problem in refused.value.problems}
     assert said in str(refused.value)
 
@@ -287,7 +287,7 @@ def test_what_the_reader_of_job_files_lets_through_spark_takes(
     spark: SparkSession, text: str
 ) -> None:
     rows = spark.createDataFrame([("ab", 3, ["p", "q"])], "user STRING, n INT, words ARRAY<STRING>")
-    column = checked(spark, text, rows.columns, "")
+    column = checked_column(spark, text, rows.columns, "")
     assert len(rows.select(column).collect()) == 1
 
 
@@ -363,7 +363,7 @@ def test_expressions_that_throw_give_null_when_attempted(spark: SparkSession) ->
     rows = spark.createDataFrame([("x", 0, ["p"])], "s STRING, n INT, words ARRAY<STRING>")
     texts = [text.strip() for text in THROWING.split(";")]
     columns = [
-        attempted(spark, F.struct(checked(spark, text, rows.columns, "").alias("v")))
+        try_evaluate(spark, F.struct(checked_column(spark, text, rows.columns, "").alias("v")))
         for text in (*texts, "concat(s, n)", "nullif(n, 0)")
     ]
     (row,) = rows.select(*(column.alias(str(i)) for i, column in enumerate(columns))).collect()

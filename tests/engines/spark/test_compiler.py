@@ -3,7 +3,7 @@
 import pytest
 
 from trilithon.engines.spark.compiler import CODES, Stage, plan_chain
-from trilithon.engines.spark.expressions import with_own_functions
+from trilithon.engines.spark.expressions import qualify_probe_functions
 from trilithon.errors import InvalidJob
 from trilithon.model import validation
 from trilithon.model.job import Job
@@ -156,4 +156,4 @@ def test_codes_have_one_meaning() -> None:
 def test_the_probes_functions_are_found_by_their_place_not_by_their_letters(
     text: str, expected: str
 ) -> None:
-    assert with_own_functions(text) == expected
+    assert qualify_probe_functions(text) == expected

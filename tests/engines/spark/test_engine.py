@@ -14,7 +14,7 @@ from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
-from trilithon.engines.spark.supervisor import Limits
+from trilithon.engines.spark.supervisor import RestartBackoff
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Job
@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 @pytest.fixture
 def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[SparkEngine]:
-    limits = Limits(first_wait_s=0.2, tries=2)
+    backoff = RestartBackoff(initial_s=0.2, max_restarts=2)
     found = SparkEngine(
-        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, limits=limits
+        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, backoff=backoff
     )
     yield found
     for name in list(found.jobs()):
@@ -49,7 +49,7 @@ class TestSparkEngine(EngineContract):
         before = topics.count("chain-out")
         topics.write("chain-in", [f'{{"v": {i}}}' for i in range(50)])
         until(lambda: topics.count("chain-out") >= before + 50)
-        held = spark_engine.held[running.id]
+        held = spark_engine.managed[running.id]
         assert held.running is not None
         held.running.query.stop()  # behind the engine's back
         engine.reports()

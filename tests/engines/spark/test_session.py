@@ -22,7 +22,7 @@ def test_a_caller_may_change_what_queries_do_not_rely_on(tmp_path: Path) -> None
 
 def test_a_jar_that_is_missing_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(SparkNotStarted, match=r"none\.jar is not there"),
+        pytest.raises(SparkNotStarted, match=r"none\.jar is missing"),
         session("local[1]", tmp_path, [tmp_path / "none.jar"]),
     ):
         pass
@@ -40,7 +40,7 @@ def test_a_session_ends_with_its_jvm_and_reads_no_environment(
         text = "${env:SECRET} ${spark.master}"
         assert spark.sql(f"SELECT '{text}' AS t").collect()[0].t == text
         with (
-            pytest.raises(SparkNotStarted, match=r"open in this process already"),
+            pytest.raises(SparkNotStarted, match=r"has an open Spark session already"),
             session("local[2]", tmp_path / "other", []),
         ):
             pass

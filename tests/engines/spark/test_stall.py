@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.test_validation import GOOD
-from trilithon.engines.spark.stall import below_floor, floor_ms, stall_s
+from trilithon.engines.spark.stall import floor_ms, stall_s, unreachable_thresholds
 from trilithon.model.intent import Intent, Metric, Threshold
 
 
@@ -27,7 +27,7 @@ def test_the_floor_is_the_quantile_of_records_that_wait_for_nothing_else(
 def test_only_thresholds_below_the_floor_are_told() -> None:
     latencies = [Threshold(Metric.LATENCY, 100, s) for s in ("p99", "p50", "mean")]
     asked = Intent((*latencies, Threshold(Metric.JUICE, 0.9)))
-    told = below_floor(replace(GOOD, batch_s=10.0, intent=asked))
+    told = unreachable_thresholds(replace(GOOD, batch_s=10.0, intent=asked))
     assert len(told) == 1
-    assert "p99 latency ≤ 100 ms cannot be kept" in told[0]
-    assert below_floor(replace(GOOD, batch_s=300.0, intent=asked)) == []
+    assert "p99 latency ≤ 100 ms cannot be met" in told[0]
+    assert unreachable_thresholds(replace(GOOD, batch_s=300.0, intent=asked)) == []

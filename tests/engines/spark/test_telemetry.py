@@ -8,7 +8,7 @@ import pytest
 
 from tests.model.test_validation import GOOD
 from trilithon.contract.assembler import Assembler
-from trilithon.engines.spark.telemetry import Standing, host_report, report_of
+from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Operator, Parallelism
@@ -71,9 +71,9 @@ def second(n: int) -> list[dict[str, Any]]:
     ]
 
 
-def standing(arrived: float) -> Standing:
+def standing(arrived: float) -> RunningJob:
     wanted = Allocation(JOB.id, 1, {"a": 2, "b": 1})
-    return Standing(JOB, wanted, 1, {"s": arrived}, {"s": 4})
+    return RunningJob(JOB, wanted, 1, {"s": arrived}, {"s": 4})
 
 
 def test_an_instance_without_a_record_has_taken_none_which_is_not_missing() -> None:

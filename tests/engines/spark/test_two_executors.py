@@ -18,11 +18,11 @@ from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Reallocate, RestartJob, Status
 from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
-from trilithon.engines.spark.jars import CONNECTOR, jars
+from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import executors, max_tasks
 from trilithon.engines.spark.session import session
-from trilithon.engines.spark.supervisor import Limits
+from trilithon.engines.spark.supervisor import RestartBackoff
 from trilithon.model.allocation import initial
 from trilithon.model.snapshot import Snapshot
 
@@ -32,7 +32,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
-    with session("local-cluster[2,12,1024]", folder, jars(CONNECTOR), log_level="OFF") as spark:
+    with session(
+        "local-cluster[2,12,1024]", folder, fetch_jars(CONNECTOR), log_level="OFF"
+    ) as spark:
         yield spark
 
 
@@ -77,9 +79,9 @@ class Cluster:
 def cluster(
     spark: SparkSession, broker: Kafka, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Cluster]:
-    limits = Limits(first_wait_s=0.5)
+    backoff = RestartBackoff(initial_s=0.5)
     engine = SparkEngine(
-        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, limits=limits
+        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, backoff=backoff
     )
     found = Cluster(engine, broker, f"two-{request.node.name.rpartition('_')[2]}")
     yield found

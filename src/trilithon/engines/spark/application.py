@@ -1,4 +1,4 @@
-"""Owns an application: the broker if there is none, the Spark session, and the engine on top of them."""
+"""Starts a Spark application: the embedded broker if needed, the session and the engine on top."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.engines.spark.engine import SparkEngine
-from trilithon.engines.spark.jars import CONNECTOR, jars
+from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import session
@@ -25,12 +25,12 @@ PARTITIONS = 2
 
 @dataclass(frozen=True)
 class Setup:
-    """What an application is started with."""
+    """The settings of a Spark application."""
 
     master: str
     folder: Path
     slots: int
-    # host:port of a Kafka, and its client's settings; without it there is an embedded one.
+    # host:port of a Kafka cluster and its client settings; None starts an embedded broker.
     kafka: str | None = None
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
     spark_settings: Mapping[str, str] = field(default_factory=dict)
@@ -40,18 +40,18 @@ class Setup:
 
 @contextmanager
 def application(
-    setup: Setup, jobs: Sequence[Job] = (), tell: Callable[[str], None] = lambda _: None
+    setup: Setup, jobs: Sequence[Job] = (), progress: Callable[[str], None] = lambda _: None
 ) -> Iterator[SparkEngine]:
-    """An engine that runs jobs. Without a Kafka there is an embedded one, with the jobs' topics."""
+    """An engine on a new application. An embedded broker gets the jobs' topics first."""
     with ExitStack() as ending:
         if setup.kafka is None:
-            broker = ending.enter_context(EmbeddedBroker.start(progress=tell))
+            broker = ending.enter_context(EmbeddedBroker.start(progress=progress))
             access = Kafka(broker.address)
             create_topics(access, jobs)
         else:
             access = Kafka(setup.kafka, setup.kafka_settings)
-        connector = jars(CONNECTOR, tell)
-        tell(f"Spark: starting {setup.master}")
+        connector = fetch_jars(CONNECTOR, progress)
+        progress(f"Spark: starting {setup.master}")
         spark = ending.enter_context(
             session(
                 setup.master,
@@ -73,8 +73,8 @@ def application(
         yield engine
 
 
-class TopicsFirst:
-    """An engine with a Kafka of its own: the topics of a job are made before it is started."""
+class TopicCreatingEngine:
+    """An engine with an embedded broker: creates the topics of a job before it submits it."""
 
     def __init__(self, engine: SparkEngine) -> None:
         self._engine = engine
@@ -88,10 +88,10 @@ class TopicsFirst:
 
 
 def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:
-    """The topics that the jobs read and write, where they are not there yet."""
+    """Creates the topics that the jobs read and write, as far as they are missing."""
     admin = AdminClient(dict(kafka.client))
     try:
-        there = set(admin.list_topics(timeout=10).topics)
+        existing = set(admin.list_topics(timeout=10).topics)
         wanted: dict[str, int] = {}
         for job in jobs:
             for source in job.sources:
@@ -100,10 +100,12 @@ def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:
             wanted |= dict.fromkeys((sink.topic for sink in job.sinks), PARTITIONS)
             if job.dead_letter_topic is not None:
                 wanted[job.dead_letter_topic] = 1
-        missing = [NewTopic(name, count, 1) for name, count in wanted.items() if name not in there]
-        for done in admin.create_topics(missing).values() if missing else ():
-            done.result(timeout=30)
+        missing = [
+            NewTopic(name, count, 1) for name, count in wanted.items() if name not in existing
+        ]
+        for creation in admin.create_topics(missing).values() if missing else ():
+            creation.result(timeout=30)
     except KafkaException as error:
         raise BrokerUnavailable(
-            f"Kafka at {kafka.servers} does not make topics: {error}."
+            f"Kafka at {kafka.servers} did not create the topics: {error}."
         ) from error

@@ -1,8 +1,8 @@
-"""Owns the end of a job's batch before its time: when that is possible, and when it is committed.
+"""Ends a job's batch early: decides when that is possible, and waits for the commit.
 
-A reader looks whether its batch is over before each record. One that waits for a record looks only when
-one comes: to end a batch early, every reader must be getting records, or the others would end and the job
-stand still until the batch ends by itself.
+A reader checks before each record whether its batch is over; a reader that waits for a record
+checks only when one arrives. To end a batch early, every reader must be getting records: otherwise
+some readers would end and the job would stall until the batch ends by itself.
 """
 
 import time
@@ -11,91 +11,92 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trilithon.engines.spark.control import Control
+from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.model.job import Job
 
-# A reader that took nothing for two reports and a half counts as waiting.
+# A reader that took no record for two and a half reports counts as idle.
 _RECENT_S: Final = 2.5
-# How long a batch may take to end: to work off what is in flight, to commit.
-_PATIENCE_S: Final = 10.0
+# How long a batch may take to end: to process the records in flight and to commit.
+_END_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.01
 
 
 @dataclass
 class Boundaries:
-    """Ends batches of jobs, knowing from the reports which readers get records."""
+    """Ends batches of jobs; knows from the executors' reports which readers get records."""
 
-    control: Control
+    control: ProbeControl
     clock: Callable[[], float] = time.time
-    # Per job, reader and executor: how many records it had taken, and since when it took no more. A
-    # reader may have been elsewhere in an earlier batch, and its old count is told on from there.
+    # Per job and (source, index, executor): the records taken and when that count last changed. An
+    # executor goes on reporting the old count of a reader that has moved to another one.
     _readers: dict[str, dict[tuple[str, int, str], tuple[int, float]]] = field(default_factory=dict)
-    # Batches that were told to end, and when.
-    _told: dict[str, tuple[str, float]] = field(default_factory=dict)
+    # Per job: the batch that was told to end, and when.
+    _ending: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def heard(self, reports: Iterable[Mapping[str, Any]], jobs: Mapping[str, Job]) -> None:
-        """What executors sent: the readers' counters are in it."""
+    def observe(self, reports: Iterable[Mapping[str, Any]], jobs: Mapping[str, Job]) -> None:
+        """Takes the readers' counters from the executors' reports."""
         for report in reports:
             at_s = report["time_us"] / 1e6
-            for one in report["instances"]:
-                job = jobs.get(one["job"])
-                if job is None or one["operator"] not in {source.name for source in job.sources}:
+            for instance in report["instances"]:
+                job, operator = jobs.get(instance["job"]), instance["operator"]
+                if job is None or operator not in {source.name for source in job.sources}:
                     continue
                 readers = self._readers.setdefault(job.id, {})
-                key = (one["operator"], one["index"], report["executor"])
-                if readers.get(key, (-1, 0.0))[0] != one["taken"]:
-                    readers[key] = (one["taken"], at_s)
+                key = (operator, instance["index"], report["executor"])
+                if readers.get(key, (-1, 0.0))[0] != instance["taken"]:
+                    readers[key] = (instance["taken"], at_s)
 
     def forget(self, job: str) -> None:
         self._readers.pop(job, None)
-        self._told.pop(job, None)
+        self._ending.pop(job, None)
 
     def all_reading(self, job: str, readers: int) -> bool:
-        """Whether each of the job's readers took a record just now."""
-        now_s, found = self.clock(), dict(self._readers.get(job, {}))
-        recent = {key[:2] for key, (_, since_s) in found.items() if now_s - since_s < _RECENT_S}
+        """Whether each of the job's readers took a record recently."""
+        now_s, counters = self.clock(), dict(self._readers.get(job, {}))
+        recent = {key[:2] for key, (_, since_s) in counters.items() if now_s - since_s < _RECENT_S}
         return len(recent) >= readers
 
     def stuck(self, job: str) -> bool:
-        """Whether a batch was told to end and did not: a reader stopped getting records just then."""
-        batch, at_s = self._told.get(job, ("", 0.0))
+        """Whether a batch was told to end and did not, because a reader ran out of records."""
+        batch, at_s = self._ending.get(job, ("", 0.0))
         if batch and self.control.batch(job) != batch:
-            del self._told[job]
-        return job in self._told and self.clock() - at_s > _PATIENCE_S
+            del self._ending[job]
+        return job in self._ending and self.clock() - at_s > _END_TIMEOUT_S
 
     def end(self, job: str, readers: int) -> bool:
-        """Tells the running batch to end; the next one follows by itself. False if it cannot be told."""
+        """Ends the running batch early; the next one follows. False if that is not possible now."""
         batch = self.control.batch(job)
         if not batch or not self.all_reading(job, readers):
             return False
-        self._told[job] = (batch, self.clock())
+        self._ending[job] = (batch, self.clock())
         self.control.end_batch(job, batch)
         return True
 
     def end_and_hold(
         self, job: str, readers: int, checkpoint: Path, runs: Callable[[], bool]
     ) -> str:
-        """Ends the running batch and waits until it is committed; the next one sends no record. Says why
-        not if that did not come about: what was read since the last commit will be read again then.
+        """Ends the running batch, waits for its commit and keeps the next one from sending records.
+        Returns why that failed, or an empty string: after a failure, the records since the last
+        commit will be replayed.
         """
         if not self.all_reading(job, readers):
             return "a reader had no records"
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _END_TIMEOUT_S
         while not (batch := self.control.batch(job)) or _committed(checkpoint, batch):
-            # It has just ended by itself, and the next one is not known yet.
+            # The batch has just ended by itself, and the next one is not known yet.
             if time.monotonic() > deadline or not runs():
                 return "no batch ran"
             time.sleep(_POLL_S)
         self.control.end_batch(job, batch, hold=True)
         while not _committed(checkpoint, batch):
             if not runs():
-                return "its query died"
+                return "the query died"
             if time.monotonic() > deadline:
-                return f"it did not end within {_PATIENCE_S:g} s"
+                return f"the batch did not end within {_END_TIMEOUT_S:g} s"
             time.sleep(_POLL_S)
         return ""
 
 
 def _committed(checkpoint: Path, batch: str) -> bool:
-    """Spark writes this file as the last act of a batch, under another name first."""
+    """Spark's last step of a batch is to rename a file to this name."""
     return (checkpoint / "commits" / batch.rpartition(":")[2]).exists()

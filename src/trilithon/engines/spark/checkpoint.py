@@ -1,6 +1,7 @@
-"""Owns what a checkpoint says: which batch was committed last, and how far the sources were read by then.
+"""Reads Spark's checkpoints: the last committed batch and the sources' offsets at its end.
 
-Spark writes `offsets/N` and `commits/N` for a batch N, and `sources/I/0` with where a source began.
+Spark writes `offsets/N` and `commits/N` for a batch N, and the first offsets of source I to
+`sources/I/0`.
 """
 
 import json
@@ -8,15 +9,15 @@ from pathlib import Path
 
 
 def last_committed(checkpoint: Path) -> int | None:
-    """The number of the last batch that need not be done again; None before the first."""
+    """The number of the last committed batch; None before the first."""
     folder = checkpoint / "commits"
-    found = [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
-    return max(found, default=None)
+    batches = [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
+    return max(batches, default=None)
 
 
-def read_until(checkpoint: Path, batch: int | None, sources: int) -> list[int] | None:
-    """Up to where each source was read when a batch ended, or where it began: the sum over its
-    partitions. None if the files do not say.
+def offsets_at(checkpoint: Path, batch: int | None, sources: int) -> list[int] | None:
+    """The offset of each source at the end of a batch, or its first one: the sum over its
+    partitions. None if the files are missing or unreadable.
     """
     try:
         if batch is None:
@@ -24,7 +25,7 @@ def read_until(checkpoint: Path, batch: int | None, sources: int) -> list[int] |
                 (checkpoint / "sources" / str(i) / "0").read_text("utf-8") for i in range(sources)
             ]
         else:
-            # A version, a line about the batch, then a line per source.
+            # A line with the version, one about the batch, then one per source.
             texts = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[2:]
         return [_sum(text) for text in texts[:sources]] if len(texts) >= sources else None
     except (OSError, ValueError, AttributeError, TypeError):
@@ -32,6 +33,6 @@ def read_until(checkpoint: Path, batch: int | None, sources: int) -> list[int] |
 
 
 def _sum(text: str) -> int:
-    """Of {"topic": {"partition": offset}}, with what may stand before it."""
+    """The sum of the offsets in {"topic": {"partition": offset}}; text before it is skipped."""
     topics = json.loads(text[text.index("{") :])
     return sum(int(offset) for partitions in topics.values() for offset in partitions.values())

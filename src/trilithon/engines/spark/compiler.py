@@ -1,6 +1,6 @@
-"""Owns what a job becomes on Spark: a chain of stages, or the reasons why this engine cannot run it.
+"""Compiles a job to a chain of Spark stages, or says why this engine cannot run it.
 
-Pure: it knows neither Spark nor Kafka. `frame.py` makes a query of a chain, `start.py` runs it.
+Pure: needs neither Spark nor Kafka. `frame.py` builds the query of a chain, `start.py` runs it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,17 +14,17 @@ from trilithon.model.validation import edge_paths
 # The probe's routing tables name at most this many tasks.
 MAX_TASKS: Final = 256
 
-# Codes of what this engine cannot run, beside those of the model and of job files.
+# Problem codes of jobs that this engine cannot run, beside those of the model and of job files.
 CODES: Final[dict[str, str]] = {
-    "BROADCAST_EDGE": "an edge that sends each record to all instances, which Spark has no way for",
-    "CUT_NEEDED": "streams that divide or meet in the middle of a job, where a topic must cut it",
+    "BROADCAST_EDGE": "an edge that sends each record to all instances, which Spark cannot do",
+    "CUT_NEEDED": "streams that fan out or merge in a job: split it into jobs linked by topics",
     "MISSING_TOPIC": "a topic that Kafka does not have",
     "NO_OPERATOR": "a sink that reads a source directly",
-    "OPTION_NOT_SUPPORTED": "an option that real-time mode cannot keep",
+    "OPTION_NOT_SUPPORTED": "an option that real-time mode does not support",
     "SINK_OPTIONS_DIFFER": "sinks of one job with different options of the Kafka writer",
     "SPARK_REFUSED": "an operator that Spark's own analysis refuses",
-    "STATEFUL_OPERATOR": "an operator that keeps state, which chains cannot yet",
-    "TABLE_FILE": "a table in a file, where rows in the job are needed",
+    "STATEFUL_OPERATOR": "an operator that keeps state, which this engine does not support yet",
+    "TABLE_FILE": "a table in a file; this engine needs its rows in the job",
     "TABLE_ROWS": "rows of a table that do not fit its schema",
     "TOO_MANY_TASKS": "an operator with more tasks than a routing table can name",
 }
@@ -32,7 +32,7 @@ CODES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Tasks that run together: all readers of the sources, or one operator."""
+    """The tasks of one Spark stage: all readers of the sources, or one operator."""
 
     name: str
     tasks: int
@@ -40,7 +40,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Chain:
-    """A job whose records take one way: united sources, a line of operators, sinks at its end."""
+    """A linear job: a union of sources, a line of operators, sinks at its end."""
 
     job: Job
     sources: tuple[Source, ...]
@@ -50,7 +50,7 @@ class Chain:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """From source to sink. The readers of all sources are one stage: Spark unites them."""
+        """From source to sink. The readers of all sources are one stage: a union."""
         reading = Stage("+".join(source.name for source in self.sources), sum(self.readers))
         return (reading, *(Stage(o.name, o.parallelism.max) for o in self.operators))
 
@@ -65,12 +65,12 @@ class Chain:
 
     @property
     def first_reader(self) -> dict[str, int]:
-        """The index of each source's first task in the readers' stage: its instances count from there."""
+        """The index of each source's first task in the readers' stage."""
         first: dict[str, int] = {}
-        before = 0
+        index = 0
         for source, readers in zip(self.sources, self.readers, strict=True):
-            first[source.name] = before
-            before += readers
+            first[source.name] = index
+            index += readers
         return first
 
     def edges_into(self, operator: Operator) -> tuple[Edge, ...]:
@@ -84,29 +84,29 @@ class Chain:
 
     @property
     def writer_options(self) -> dict[str, str]:
-        """What the sinks ask of Kafka's writer; the topic is a column."""
+        """The sinks' options for Spark's Kafka writer; the topic is a column instead."""
         return {name: value for name, value in self.sinks[0].options if name != "topic"}
 
 
 def plan_chain(job: Job, partitions: Mapping[str, int] | None = None) -> Chain:
-    """The chain of a valid job. Raises `InvalidJob` with everything that this engine cannot run.
+    """The chain of a valid job. Raises `InvalidJob` with every reason why it cannot run here.
 
-    `partitions` are those that Kafka has, by source; without them the job's own are believed, or 1.
+    `partitions` are Kafka's, by source; without them those in the job's file count, or 1.
     """
     if problems := tuple(unsupported(job)):
         raise InvalidJob(problems, job.id)
-    found = partitions or {}
+    actual = partitions or {}
     return Chain(
         job=job,
         sources=job.sources,
         operators=tuple(job.operator(name) for name in job.order if name in _operators(job)),
         sinks=job.sinks,
-        readers=tuple(found.get(s.name, s.partitions or 1) for s in job.sources),
+        readers=tuple(actual.get(s.name, s.partitions or 1) for s in job.sources),
     )
 
 
 def unsupported(job: Job) -> Iterator[Problem]:
-    """Every reason why a valid job cannot run here, each with what to use instead."""
+    """Every reason why this engine cannot run a valid job, each with an alternative."""
     yield from _edges(job)
     yield from _sources(job)
     for i, operator in enumerate(job.operators):
@@ -129,7 +129,7 @@ def _sources(job: Job) -> Iterator[Problem]:
                     "COLUMNS_DIFFER",
                     f"sources[{i}].schema",
                     f"The column {field.name!r} is {field.type} here and {first.type} in "
-                    f"{job.sources[0].name!r}: united, values of one would not fit the other.",
+                    f"{job.sources[0].name!r}: a union needs the same type in all sources.",
                     "Give it the same type in both.",
                 )
         if "minPartitions" in dict(source.options):
@@ -142,8 +142,8 @@ def _sources(job: Job) -> Iterator[Problem]:
 
 
 def _edges(job: Job) -> Iterator[Problem]:
-    """A chain: the first operator reads sources only, every other one the operator before it, all
-    sinks read the last.
+    """In a chain the first operator reads sources only, each other operator reads the one before
+    it, and all sinks read the last.
     """
     operators, sources = _operators(job), {source.name for source in job.sources}
     sinks = {sink.name for sink in job.sinks}
@@ -162,7 +162,8 @@ def _edges(job: Job) -> Iterator[Problem]:
             yield Problem(
                 "NO_OPERATOR",
                 path,
-                f"The sink {edge.target!r} reads the source {edge.source!r}, with no operator between.",
+                f"The sink {edge.target!r} reads the source {edge.source!r} without an operator "
+                "between them.",
                 "Put an operator between them: one with `select: ['*']` copies.",
             )
     for i, operator in enumerate(job.operators):
@@ -170,8 +171,9 @@ def _edges(job: Job) -> Iterator[Problem]:
         if len(into) > 1 and not set(into) <= sources:
             yield _cut(
                 f"operators[{i}].inputs",
-                f"{', '.join(into)} meet in {operator.name!r}: Spark unites raw sources only.",
-                f"Let each write to a topic, and let {operator.name!r} read these in a job of its own.",
+                f"{', '.join(into)} merge in {operator.name!r}: Spark merges only sources.",
+                f"Let each write to a topic, and let {operator.name!r} read these topics "
+                "in a separate job.",
             )
     for name, targets in readers.items():
         if len(targets) > 1 and not (name in operators and set(targets) <= sinks):
@@ -183,14 +185,14 @@ def _edges(job: Job) -> Iterator[Problem]:
             yield _cut(
                 f"{'sources' if name in sources else 'operators'}[{place.index(name)}]",
                 f"{name!r} is read by {', '.join(targets)}: a query has one line of operators.",
-                f"Cut by a topic: let {name!r} write to one, and let each of the others read it "
-                "in a job of its own.",
+                f"Split the job: let {name!r} write to a topic, and let each of the others read it "
+                "in a separate job.",
             )
     yield from _one_line(job, sources)
 
 
 def _one_line(job: Job, sources: set[str]) -> Iterator[Problem]:
-    """Whatever divides or meets was told before; here: several lines side by side."""
+    """Reports several separate lines of operators; fan-outs and merges are reported elsewhere."""
     first = [
         operator.name
         for operator in job.operators
@@ -200,7 +202,7 @@ def _one_line(job: Job, sources: set[str]) -> Iterator[Problem]:
         yield _cut(
             "operators",
             f"{', '.join(first)} each begin a line of operators: a query has one.",
-            "Make a job of each line.",
+            "Write one job per line.",
         )
 
 
@@ -214,15 +216,15 @@ def _operator(operator: Operator, path: str) -> Iterator[Problem]:
         yield Problem(
             "STATEFUL_OPERATOR",
             f"{path}.{part}",
-            f"{operator.name!r} keeps state, and this engine runs stateless operators only so far.",
+            f"{operator.name!r} keeps state; this engine runs stateless operators only.",
             "Write the rows to a topic and count them in Spark's own Structured Streaming.",
         )
     if operator.parallelism.max > MAX_TASKS:
         yield Problem(
             "TOO_MANY_TASKS",
             f"{path}.parallelism",
-            f"{operator.parallelism.max} tasks: an operator has at most {MAX_TASKS}.",
-            "Lower `max`; 8 is a good one, since idle tasks make batch boundaries longer.",
+            f"{operator.name!r} has {operator.parallelism.max} tasks; the limit is {MAX_TASKS}.",
+            "Lower `max`, for example to 8: idle tasks make the pause between batches longer.",
         )
 
 
@@ -246,7 +248,7 @@ def _sinks(job: Job) -> Iterator[Problem]:
             yield Problem(
                 "SINK_OPTIONS_DIFFER",
                 f"sinks[{i}].options",
-                f"{sink.name!r} and {job.sinks[0].name!r} are written by one Kafka writer, "
-                "and ask different things of it.",
+                f"{sink.name!r} and {job.sinks[0].name!r} share one Kafka writer but have "
+                "different options.",
                 "Give all sinks the same options besides the topic.",
             )

@@ -1,10 +1,10 @@
-"""Owns the Spark engine: jobs as real-time queries of one application, behind the contract.
+"""Runs jobs as real-time queries of one Spark application, behind the engine contract.
 
-Nothing is started that is not in the books; what dies is started again from its checkpoint, within
-bounds; parallelism, weights, key groups and placement are routing tables that are pushed while records
-flow. A job is restarted between two batches, so that nothing is done twice.
+The ledger admits a job before Spark sees its query. A query that dies is restarted from its
+checkpoint, with back-off. Parallelism, weights, key groups and placement are routing tables that
+are pushed while records flow. A job is restarted between two batches, so that nothing is replayed.
 
-One caller may change jobs while another takes reports.
+Thread-safe for one caller that changes jobs and another that reads reports.
 """
 
 import shutil
@@ -27,47 +27,53 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.engines.abilities import REAL_TIME, fixed_operators
-from trilithon.engines.spark import tables
+from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.boundary import Boundaries
-from trilithon.engines.spark.checkpoint import last_committed, read_until
+from trilithon.engines.spark.checkpoint import last_committed, offsets_at
 from trilithon.engines.spark.compiler import Chain
-from trilithon.engines.spark.control import Control
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.ledger import Entry, Ledger
-from trilithon.engines.spark.start import Running, first_line, mismatch, planned, start_frame
-from trilithon.engines.spark.supervisor import Limits, Supervision
-from trilithon.engines.spark.telemetry import Standing, host_report, report_of, sender_of
+from trilithon.engines.spark.probe_control import ProbeControl
+from trilithon.engines.spark.start import (
+    RunningQuery,
+    first_line,
+    plan_mismatch,
+    plan_with_partitions,
+    start_frame,
+)
+from trilithon.engines.spark.supervisor import RestartBackoff, Supervision
+from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of, sender_of
 from trilithon.errors import InvalidJob, KafkaUnreachable, NeedsNewCheckpoint, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
-# Half as long as between the executors' reports: whoever asks every second gets a new count each time.
+# Half the executors' reporting period: a caller that polls every second gets a new count each time.
 LAG_EVERY_S: Final = 0.5
 
 
 @dataclass
-class _Held:
-    """A job that was accepted: what is wanted of it, and how it fares."""
+class _ManagedJob:
+    """An accepted job: its desired state and its current state."""
 
     job: Job
     allocation: Allocation
     checkpoint: str = ""
-    running: Running | None = None
+    running: RunningQuery | None = None
     supervision: Supervision = field(default_factory=Supervision)
-    # Up to where each source had been read when this life began: arrivals count from there, as what is
-    # taken does, so that their difference is what waits in the log.
+    # The offsets of each source when this incarnation began. Arrivals count from there, like the
+    # records taken, so that their difference is the lag.
     base: list[int] | None = None
-    # Which instance has which key groups now, per operator that gets its records by key.
+    # The instance of each key group, per operator with a keyed input.
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    # The supervisor starts queries in a thread of its own: nobody else may change the job meanwhile.
+    # The supervisor starts queries in a separate thread: no other thread may change the job then.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class SparkEngine:
-    """Runs jobs that are chains on one Spark application."""
+    """Runs jobs that compile to a chain of operators, on one Spark application."""
 
     def __init__(
         self,
@@ -78,348 +84,368 @@ class SparkEngine:
         tasks: Callable[[], int],
         slots: int,
         quotas: Mapping[str, int] | None = None,
-        limits: Limits | None = None,
+        backoff: RestartBackoff | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.spark, self.kafka, self.folder = spark, kafka, folder
-        self.control = Control(spark)
+        self.control = ProbeControl(spark)
         self.boundaries = Boundaries(self.control, clock)
         self.ledger = Ledger(tasks(), slots, quotas or {})
-        self._tasks = tasks
-        self.limits = limits or Limits()
+        self._max_tasks = tasks
+        self.backoff = backoff or RestartBackoff()
         self.clock = clock
-        self.held: dict[str, _Held] = {}
+        self.managed: dict[str, _ManagedJob] = {}
         self._ids: set[str] = set()
         self._sequence = 0
         self._next_lag_s = 0.0
-        self._reading = threading.Lock()
-        self._heard: list[Report] = []
-        self._lost: list[str] = []
+        self._reports_lock = threading.Lock()
+        self._collected: list[Report] = []
+        self._lost_senders: list[str] = []
         self._machines: dict[str, str] = {}
         self._logs = Logs(spark, kafka)
         self._application = str(spark.sparkContext.applicationId)
         self._closed = False
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
-        if job.id in self.held:
+        if job.id in self.managed:
             return UNCHANGED
         began = self.clock()
-        held = _Held(job, allocation, checkpoint)
+        managed = _ManagedJob(job, allocation, checkpoint)
         try:
-            tables.check(job, allocation, self._machines.values())
-            chain = planned(self.spark, job, self.kafka)
+            routing_tables.check(job, allocation, self._machines.values())
+            chain = plan_with_partitions(self.spark, job, self.kafka)
             tasks = sum(chain.tasks_per_stage)
-            self.ledger.tasks = self._tasks()
+            self.ledger.tasks = self._max_tasks()
             self.ledger.reserve(job.id, Entry(job.tenant, tasks, allocation.instances))
-            self._start(held, chain)
+            self._start(managed, chain)
         except BaseException as error:
             self.ledger.release(job.id)
             self.control.end_job(job.id)
             if isinstance(error, TrilithonError):
                 return _refused(error)
             raise
-        self.held[job.id] = held
+        self.managed[job.id] = managed
         return Outcome(Status.DONE, took_s=self.clock() - began)
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:
-        held = self.held.pop(job, None)
-        if held is not None:
-            with held.lock:
-                self._stop(held, clean=keep)
+        managed = self.managed.pop(job, None)
+        if managed is not None:
+            with managed.lock:
+                self._stop(managed, clean=keep)
                 self.control.end_job(job)
             self.boundaries.forget(job)
             self.ledger.release(job)
         if not keep:
             self._delete_checkpoints(job)
-        return UNCHANGED if held is None else Outcome(Status.DONE)
+        return UNCHANGED if managed is None else Outcome(Status.DONE)
 
     def apply(self, action: Action) -> Outcome:
         try:
             if isinstance(action, Reallocate):
                 return self._reallocate(action.allocation)
             if isinstance(action, RestartJob):
-                return self._restart(action)
+                return self._restart_job(action)
         except TrilithonError as error:
             return _refused(error)
         name = type(action).__name__
-        return Outcome(Status.REFUSED, "NOT_AT_ALL", f"This engine cannot do a {name}.")
+        return Outcome(Status.REFUSED, "NOT_AT_ALL", f"The Spark engine does not support {name}.")
 
     def reports(self) -> Sequence[Report]:
-        """What the executors sent, where the logs end, who is gone. Looks after the queries as well."""
+        """The executors' reports and the engine's own. Also supervises the queries."""
         self.supervise()
-        with self._reading:
-            self._hear()
-            found, self._heard = self._heard, []
+        with self._reports_lock:
+            self._collect_reports()
+            reports, self._collected = self._collected, []
             now = self.clock()
-            if (self.held and now >= self._next_lag_s) or self._lost:
+            if (self.managed and now >= self._next_lag_s) or self._lost_senders:
                 self._next_lag_s = now + LAG_EVERY_S
-                found.append(self._own_report(now))
-        return found
+                reports.append(self._host_report(now))
+        return reports
 
-    def _hear(self) -> None:
-        """Takes what the executors sent and keeps it for the next who asks."""
+    def _collect_reports(self) -> None:
+        """Drains the executors' reports and keeps them for the next call of `reports`."""
         drained = self.control.drain_reports()
-        self._lost += [sender_of(self._application, name) for name in drained["lost"]]
+        self._lost_senders += [sender_of(self._application, name) for name in drained["lost"]]
         for name in drained["lost"]:
             self._machines.pop(name, None)
-        jobs = {name: held.job for name, held in list(self.held.items())}
-        self.boundaries.heard(drained["reports"], jobs)
+        jobs = {name: managed.job for name, managed in list(self.managed.items())}
+        self.boundaries.observe(drained["reports"], jobs)
         for sent in drained["reports"]:
-            found = report_of(sent, jobs, self._application)
+            report = report_of(sent, jobs, self._application)
             if sent["executor"] not in drained["lost"]:
-                self._machines[sent["executor"]] = found.machine_keys[0]
-            self._heard.append(found)
+                self._machines[sent["executor"]] = report.machine_keys[0]
+            self._collected.append(report)
 
     def capabilities(self) -> Capabilities:
-        jobs = [held.job for held in list(self.held.values())]
+        jobs = [managed.job for managed in list(self.managed.values())]
         fixed = fixed_operators(jobs, state_moves=False)
-        self.ledger.tasks = self._tasks()
+        self.ledger.tasks = self._max_tasks()
         return Capabilities(
             REAL_TIME, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
         )
 
     def close(self) -> None:
-        """Ends the queries at once; their checkpoints stay, and the open batches are replayed if the jobs
-        come back.
+        """Stops all queries at once. Checkpoints stay: a job that is submitted again replays its
+        open batch.
         """
         if self._closed:
             return
         self._closed = True
-        # Each reader of a shuffle logs at ERROR that its writer has gone, which is meant here.
+        # Each shuffle reader would log at ERROR that its writer is gone, which is intended here.
         self.spark.sparkContext.setLogLevel("OFF")
-        for held in list(self.held.values()):
-            with held.lock:
-                self._stop(held, clean=False)
-        self.held.clear()
+        for managed in list(self.managed.values()):
+            with managed.lock:
+                self._stop(managed, clean=False)
+        self.managed.clear()
         self._logs.close()
 
     def jobs(self) -> Mapping[str, Accepted]:
         return {
             name: Accepted(
-                held.job,
-                held.allocation,
-                held.supervision.health.value,
-                held.supervision.reason,
-                held.checkpoint,
+                managed.job,
+                managed.allocation,
+                managed.supervision.health.value,
+                managed.supervision.reason,
+                managed.checkpoint,
             )
-            for name, held in list(self.held.items())
+            for name, managed in list(self.managed.items())
         }
 
     def supervise(self) -> None:
-        """Notices queries that died and starts those again whose time has come."""
+        """Detects queries that died and restarts those whose back-off is over."""
         now = self.clock()
-        for held in () if self._closed else list(self.held.values()):
-            if not held.lock.acquire(blocking=False):
-                continue  # somebody is at it
+        for managed in () if self._closed else list(self.managed.values()):
+            if not managed.lock.acquire(blocking=False):
+                continue  # another thread is changing the job
             try:
-                if self._due(held, now):
-                    # A start takes seconds, in which the other jobs' reports must not stand still.
-                    threading.Thread(target=self._start_again, args=(held,), daemon=True).start()
+                if self._restart_due(managed, now):
+                    # A start takes seconds: the other jobs' reports must not wait for it.
+                    threading.Thread(
+                        target=self._restart_query, args=(managed,), daemon=True
+                    ).start()
             finally:
-                held.lock.release()
+                managed.lock.release()
 
-    def _due(self, held: _Held, now_s: float) -> bool:
-        """Notices what became of a query; true if it is to be started now."""
-        running = held.running
+    def _restart_due(self, managed: _ManagedJob, now_s: float) -> bool:
+        """Updates the state of a job's query; true if it must be restarted now."""
+        running = managed.running
         if running is not None and not running.query.isActive:
-            held.supervision = held.supervision.died(now_s, _reason(running), self.limits)
-            held.running = None
-        elif running is not None and self.boundaries.stuck(held.job.id):
-            self._give_up(held, running, "a batch that was told to end stood still")
+            managed.supervision = managed.supervision.died(
+                now_s, _why_it_ended(running), self.backoff
+            )
+            managed.running = None
+        elif running is not None and self.boundaries.stuck(managed.job.id):
+            self._abandon(managed, running, "a batch was told to end and did not")
         elif running is not None:
-            held.supervision = held.supervision.observed(now_s, self.limits)
-            self._check_plan(held, running)
-        elif held.supervision.due(now_s):
-            held.supervision = held.supervision.trying()
+            managed.supervision = managed.supervision.observed(now_s, self.backoff)
+            self._check_plan(managed, running)
+        elif managed.supervision.due(now_s):
+            managed.supervision = managed.supervision.restarting()
             return True
         return False
 
-    def _start_again(self, held: _Held) -> None:
-        with held.lock:
-            gone = self._closed or self.held.get(held.job.id) is not held
-            if gone or held.running is not None:
+    def _restart_query(self, managed: _ManagedJob) -> None:
+        with managed.lock:
+            gone = self._closed or self.managed.get(managed.job.id) is not managed
+            if gone or managed.running is not None:
                 return
             try:
-                self._start(held)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next try may succeed
-                held.supervision = held.supervision.died(self.clock(), _told(error), self.limits)
+                self._start(managed)
+            except Exception as error:  # noqa: BLE001 - the next attempt may succeed
+                managed.supervision = managed.supervision.died(
+                    self.clock(), _describe(error), self.backoff
+                )
 
-    def _check_plan(self, held: _Held, running: Running) -> None:
-        """Each batch is planned anew. A topic that got partitions brings readers, which hold tasks; a
-        plan that is otherwise another one is not the job's, and its figures would be attributed wrongly.
+    def _check_plan(self, managed: _ManagedJob, running: RunningQuery) -> None:
+        """Spark plans each batch anew. New partitions of a topic bring more readers, which the
+        ledger must admit. Any other difference would attribute metrics to the wrong operators: the
+        query is stopped.
         """
-        found = self.control.tasks_per_stage(held.job.id)
-        if not found or found == running.chain.tasks_per_stage:
+        planned = self.control.tasks_per_stage(managed.job.id)
+        if not planned or planned == running.chain.tasks_per_stage:
             return
         try:
-            chain = planned(self.spark, held.job, self.kafka)
-            if found != chain.tasks_per_stage:
-                raise mismatch(chain, found)
-            self.ledger.change(held.job.id, tasks=sum(found))
-            held.running = replace(running, chain=chain)
+            chain = plan_with_partitions(self.spark, managed.job, self.kafka)
+            if planned != chain.tasks_per_stage:
+                raise plan_mismatch(chain, planned)
+            self.ledger.change(managed.job.id, tasks=sum(planned))
+            managed.running = replace(running, chain=chain)
         except KafkaUnreachable:
-            return  # who cannot be asked is asked again
+            return  # the next call tries again
         except TrilithonError as error:
-            self._give_up(held, running, error.message)
+            self._abandon(managed, running, error.message)
 
-    def _give_up(self, held: _Held, running: Running, why: str) -> None:
-        """Ends a query that does not do what it should; the supervisor starts it again."""
-        held.running = None
+    def _abandon(self, managed: _ManagedJob, running: RunningQuery, why: str) -> None:
+        """Stops a query that misbehaves; the supervisor restarts it."""
+        managed.running = None
         running.stop()
-        self.boundaries.forget(held.job.id)
-        held.supervision = held.supervision.died(self.clock(), why, self.limits)
+        self.boundaries.forget(managed.job.id)
+        managed.supervision = managed.supervision.died(self.clock(), why, self.backoff)
 
-    def _start(self, held: _Held, chain: Chain | None = None) -> None:
-        """A query from the checkpoint. Without a chain it is planned anew: topics may have got partitions
-        since.
+    def _start(self, managed: _ManagedJob, chain: Chain | None = None) -> None:
+        """Starts the job's query from its checkpoint. Without a chain the job is planned anew: its
+        topics may have more partitions by now.
         """
         if chain is None:
-            chain = planned(self.spark, held.job, self.kafka)
-            self.ledger.change(held.job.id, tasks=sum(chain.tasks_per_stage))
-        self._run(held, chain, build_frame(self.spark, chain, self.kafka))
+            chain = plan_with_partitions(self.spark, managed.job, self.kafka)
+            self.ledger.change(managed.job.id, tasks=sum(chain.tasks_per_stage))
+        self._run(managed, chain, build_frame(self.spark, chain, self.kafka))
 
-    def _run(self, held: _Held, chain: Chain, frame: DataFrame) -> None:
-        """The query of a frame, with the tables of the wanted allocation."""
-        held.groups = tables.push(self.control, held.job, held.allocation, held.groups)
-        checkpoint, sources = self._checkpoint(held), len(chain.sources)
+    def _run(self, managed: _ManagedJob, chain: Chain, frame: DataFrame) -> None:
+        """Starts the query of a frame with the routing tables of the desired allocation."""
+        managed.groups = routing_tables.push(
+            self.control, managed.job, managed.allocation, managed.groups
+        )
+        checkpoint, sources = self._checkpoint(managed), len(chain.sources)
         committed = last_committed(checkpoint)
-        held.running = start_frame(self.spark, chain, frame, self.kafka, checkpoint)
-        held.base = read_until(checkpoint, committed, sources)
-        held.supervision = held.supervision.started(self.clock())
+        managed.running = start_frame(self.spark, chain, frame, self.kafka, checkpoint)
+        managed.base = offsets_at(checkpoint, committed, sources)
+        managed.supervision = managed.supervision.started(self.clock())
 
-    def _restart(self, action: RestartJob) -> Outcome:
-        if (held := self.held.get(action.job)) is None:
-            return _unknown(action.job)
+    def _restart_job(self, action: RestartJob) -> Outcome:
+        if (managed := self.managed.get(action.job)) is None:
+            return _unknown_job(action.job)
         if action.id in self._ids:
             return UNCHANGED
-        with held.lock:
-            job = action.spec or held.job
-            checkpoint = held.checkpoint if action.checkpoint is None else action.checkpoint
-            # All that can be refused is refused before anything is stopped.
-            _check_same_job(held.job, job)
-            if checkpoint == held.checkpoint:
-                _check_same_log(held.job, job)
-            chain = planned(self.spark, job, self.kafka)
+        with managed.lock:
+            job = action.spec or managed.job
+            checkpoint = managed.checkpoint if action.checkpoint is None else action.checkpoint
+            # Every check comes before the query is stopped.
+            _check_same_job(managed.job, job)
+            if checkpoint == managed.checkpoint:
+                _check_same_log(managed.job, job)
+            chain = plan_with_partitions(self.spark, job, self.kafka)
             frame = build_frame(self.spark, chain, self.kafka)
             allocation = action.allocation or (
-                held.allocation if action.spec is None else carried_over(held.allocation, job)
+                managed.allocation if action.spec is None else carried_over(managed.allocation, job)
             )
-            tables.check(job, allocation, self._machines.values())
+            routing_tables.check(job, allocation, self._machines.values())
             entry = Entry(job.tenant, sum(chain.tasks_per_stage), allocation.instances)
-            before = _Before(
-                held.job, held.allocation, held.checkpoint, self.ledger.entries[job.id]
+            before = _PreviousState(
+                managed.job, managed.allocation, managed.checkpoint, self.ledger.entries[job.id]
             )
-            self.ledger.tasks = self._tasks()
+            self.ledger.tasks = self._max_tasks()
             self.ledger.reserve(job.id, entry)
             self._ids.add(action.id)
             began = self.clock()
             try:
-                replayed = self._stop(held, clean=True)
-                held.job, held.allocation, held.checkpoint = job, allocation, checkpoint
-                # Somebody wants it to run: what died before does not count any more.
-                held.supervision = Supervision()
-                self._run(held, chain, frame)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the job must not be left lying
-                return self._go_back(held, before, error)
+                replayed = self._stop(managed, clean=True)
+                managed.job, managed.allocation, managed.checkpoint = job, allocation, checkpoint
+                # A restart on request begins with a clean failure count.
+                managed.supervision = Supervision()
+                self._run(managed, chain, frame)
+            except Exception as error:  # noqa: BLE001 - any failure rolls back
+                return self._roll_back(managed, before, error)
         if not replayed:
             return Outcome(Status.DONE, took_s=self.clock() - began)
-        told = f"What was read since the last commit is read again: {replayed}."
-        return Outcome(Status.DONE, "REPLAYED", told, took_s=self.clock() - began)
+        message = f"Records since the last commit are replayed: {replayed}."
+        return Outcome(Status.DONE, "REPLAYED", message, took_s=self.clock() - began)
 
-    def _stop(self, held: _Held, *, clean: bool) -> str:
-        """Ends the job's query, between two batches if that is wanted; says why not if it could not be."""
-        if (running := held.running) is None:
+    def _stop(self, managed: _ManagedJob, *, clean: bool) -> str:
+        """Stops the job's query; with `clean`, between two batches. Returns why records will be
+        replayed, or an empty string if none will.
+        """
+        if (running := managed.running) is None:
             return ""
-        why = "it was ended at once"
+        why = "the query was stopped at once"
         if clean:
-            with self._reading:
-                self._hear()
-            readers, name = sum(running.chain.readers), held.job.id
+            with self._reports_lock:
+                self._collect_reports()
+            readers, name = sum(running.chain.readers), managed.job.id
             why = self.boundaries.end_and_hold(
-                name, readers, self._checkpoint(held), lambda: running.query.isActive
+                name, readers, self._checkpoint(managed), lambda: running.query.isActive
             )
-        held.running = None
+        managed.running = None
         running.stop()
-        self.boundaries.forget(held.job.id)
+        self.boundaries.forget(managed.job.id)
         return why
 
-    def _go_back(self, held: _Held, before: "_Before", error: Exception) -> Outcome:
-        """What was there before is there again, or the supervisor brings it back."""
-        generation = held.allocation.generation + 1
-        held.job, held.checkpoint, entry = before.job, before.checkpoint, before.entry
-        held.allocation = replace(before.allocation, generation=generation)
-        told = f"{held.job.id} did not start anew ({_told(error)}) and runs as before."
+    def _roll_back(
+        self, managed: _ManagedJob, before: "_PreviousState", error: Exception
+    ) -> Outcome:
+        """Returns to the previous version of the job; if that fails, the supervisor retries."""
+        generation = managed.allocation.generation + 1
+        managed.job, managed.checkpoint, entry = before.job, before.checkpoint, before.entry
+        managed.allocation = replace(before.allocation, generation=generation)
+        message = (
+            f"{managed.job.id} did not restart ({_describe(error)}); its previous version runs."
+        )
         try:
-            self.ledger.reserve(held.job.id, entry)
-            self._start(held)
-        except Exception as again:  # noqa: BLE001 - the supervisor goes on trying
-            held.supervision = held.supervision.died(self.clock(), _told(again), self.limits)
-            told = (
-                f"{held.job.id} did not start anew ({_told(error)}), nor as before: {_told(again)}"
+            self.ledger.reserve(managed.job.id, entry)
+            self._start(managed)
+        except Exception as again:  # noqa: BLE001 - the supervisor retries
+            managed.supervision = managed.supervision.died(
+                self.clock(), _describe(again), self.backoff
             )
-        return Outcome(Status.FAILED, getattr(error, "code", "ENGINE_FAILED"), told)
+            message = (
+                f"{managed.job.id} did not restart ({_describe(error)}), and neither did its "
+                f"previous version: {_describe(again)}"
+            )
+        return Outcome(Status.FAILED, getattr(error, "code", "ENGINE_FAILED"), message)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:
-        if (held := self.held.get(wanted.job)) is None:
-            return _unknown(wanted.job)
-        if wanted.generation <= held.allocation.generation:
+        if (managed := self.managed.get(wanted.job)) is None:
+            return _unknown_job(wanted.job)
+        if wanted.generation <= managed.allocation.generation:
             return UNCHANGED
-        tables.check(held.job, wanted, self._machines.values())
+        routing_tables.check(managed.job, wanted, self._machines.values())
         began = self.clock()
-        with held.lock:
+        with managed.lock:
             self.ledger.change(wanted.job, slots=wanted.instances)
-            held.groups = tables.push(self.control, held.job, wanted, held.groups)
-            held.allocation = wanted
-            code, message = self._switch(held)
+            managed.groups = routing_tables.push(self.control, managed.job, wanted, managed.groups)
+            managed.allocation = wanted
+            code, message = self._end_batch_for_order(managed)
         return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
 
-    def _switch(self, held: _Held) -> tuple[str, str]:
-        """Where a key's records must stay in order, a new table counts from the next batch on: the
-        running one is ended for it, if that can be.
+    def _end_batch_for_order(self, managed: _ManagedJob) -> tuple[str, str]:
+        """With `preserve_order` a new routing table takes effect in the next batch: the running
+        batch is ended early, if possible. Returns the outcome's code and message.
         """
-        ordered = held.job.bounds.preserve_order and tables.keyed(held.job)
-        if not ordered or held.running is None:
+        ordered = managed.job.bounds.preserve_order and routing_tables.keyed(managed.job)
+        if not ordered or managed.running is None:
             return "", ""
-        with self._reading:
-            self._hear()
-        if self.boundaries.end(held.job.id, sum(held.running.chain.readers)):
-            return "AT_BOUNDARY", "It takes effect in the next batch, for which this one is ended."
+        with self._reports_lock:
+            self._collect_reports()
+        if self.boundaries.end(managed.job.id, sum(managed.running.chain.readers)):
+            return "AT_BOUNDARY", "It takes effect in the next batch; the running one is ended now."
         return (
             "AT_BOUNDARY",
-            "It takes effect when the running batch ends: a reader has no records.",
+            "It takes effect when the running batch ends by itself: a reader has no records.",
         )
 
-    def _own_report(self, now_s: float) -> Report:
+    def _host_report(self, now_s: float) -> Report:
         self._sequence += 1
-        runs = [(held, held.running) for held in list(self.held.values())]
-        ends = self._ends([held.job for held, running in runs if running is not None])
-        standing = []
-        for held, running in runs:
+        runs = [(managed, managed.running) for managed in list(self.managed.values())]
+        ends = self._log_ends([managed.job for managed, running in runs if running is not None])
+        running_jobs = []
+        for managed, running in runs:
             if running is None:
                 continue
-            job, arrived = held.job, {}
+            job, arrived = managed.job, {}
             for i, source in enumerate(job.sources):
-                if held.base is not None and all(topic in ends for topic in source.topics):
+                if managed.base is not None and all(topic in ends for topic in source.topics):
                     end = sum(ends[topic] for topic in source.topics)
-                    arrived[source.name] = float(end - held.base[i])
+                    arrived[source.name] = float(end - managed.base[i])
             names = [source.name for source in job.sources]
             readers = dict(zip(names, running.chain.readers, strict=True))
-            life = running.incarnation
-            standing.append(Standing(job, held.allocation, life, arrived, readers))
-        lost, self._lost = self._lost, []
-        placed = tables.placed(self.control, [one.allocation for one in standing])
-        return host_report(self._sequence, now_s, standing, lost, placed, self._application)
+            running_jobs.append(
+                RunningJob(job, managed.allocation, running.incarnation, arrived, readers)
+            )
+        lost, self._lost_senders = self._lost_senders, []
+        allocations = [running_job.allocation for running_job in running_jobs]
+        placed = routing_tables.placed(self.control, allocations)
+        return host_report(self._sequence, now_s, running_jobs, lost, placed, self._application)
 
-    def _ends(self, jobs: Sequence[Job]) -> dict[str, int]:
-        """Where the logs end. A Kafka that does not answer hides the lag, and nothing else."""
+    def _log_ends(self, jobs: Sequence[Job]) -> dict[str, int]:
+        """The end offset of each topic; empty if Kafka does not answer (no lag then)."""
         topics = {topic for job in jobs for source in job.sources for topic in source.topics}
         try:
             return self._logs.ends(topics) if topics else {}
         except KafkaUnreachable:
             return {}
 
-    def _checkpoint(self, held: _Held) -> Path:
-        return self._checkpoints(held.job.id) / (held.checkpoint or "first")
+    def _checkpoint(self, managed: _ManagedJob) -> Path:
+        return self._checkpoints(managed.job.id) / (managed.checkpoint or "first")
 
     def _checkpoints(self, job: str) -> Path:
         tenant, _, name = job.partition("/")
@@ -427,14 +453,14 @@ class SparkEngine:
 
     def _delete_checkpoints(self, job: str) -> None:
         folder = self._checkpoints(job)
-        # A name comes from whoever calls: nothing outside of the checkpoints is ever deleted.
+        # The name comes from the caller: never delete anything outside the checkpoint folder.
         if folder.resolve().parent.parent == (self.folder / "checkpoints").resolve():
             shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
-    """What a job was before it was started anew."""
+class _PreviousState:
+    """The state of a job before a restart, for rolling back."""
 
     job: Job
     allocation: Allocation
@@ -448,34 +474,34 @@ def _check_same_job(before: Job, after: Job) -> None:
 
 
 def _check_same_log(before: Job, after: Job) -> None:
-    """A checkpoint says how far each source was read, in their order."""
+    """A checkpoint stores the offsets of the sources in their order."""
     if before.topics != after.topics:
         raise NeedsNewCheckpoint(
-            f"{after.id} reads other topics than before, or in another order: its checkpoint does not "
-            "say how far they were read.",
-            "End the job and submit it anew.",
+            f"{after.id} reads other topics than before, or in another order: its checkpoint has "
+            "no offsets for them.",
+            "Delete the job and submit it again.",
         )
 
 
 def _refused(error: TrilithonError) -> Outcome:
     if isinstance(error, InvalidJob):
-        told = " ".join(str(problem) for problem in error.problems)
-        return Outcome(Status.REFUSED, error.problems[0].code, told)
+        message = " ".join(str(problem) for problem in error.problems)
+        return Outcome(Status.REFUSED, error.problems[0].code, message)
     return Outcome(Status.REFUSED, error.code, f"{error.message} {error.hint}".strip())
 
 
-def _unknown(job: str) -> Outcome:
+def _unknown_job(job: str) -> Outcome:
     return Outcome(Status.REFUSED, "NOT_FOUND", f"There is no job {job}.")
 
 
-def _told(error: Exception) -> str:
-    """An error in a line."""
+def _describe(error: Exception) -> str:
+    """An error in one line."""
     if isinstance(error, TrilithonError):
         return error.message
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__} {lines[0]}"[:500]
 
 
-def _reason(running: Running) -> str:
+def _why_it_ended(running: RunningQuery) -> str:
     failure = running.query.exception()
-    return "it ended by itself" if failure is None else first_line(failure)[:500]
+    return "the query ended without an error" if failure is None else first_line(failure)[:500]

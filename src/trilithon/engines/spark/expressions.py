@@ -1,9 +1,9 @@
-"""Owns a user's expression on its way into Spark: the probe's functions put in, and what Spark's own
-parser made of the text checked once more.
+"""Turns a user's expression into a Spark column: qualifies the probe's functions and checks the
+tree that Spark's own parser made of the text.
 
-The reader of job files checks the text with another parser (`spec/expressions.py`). Here the tree that
-Spark will run is walked, and that very tree goes into the query: two parsers that read a text
-differently are no way around the list of functions.
+The reader of job files checks the text with another parser (`spec/sql_expressions.py`). Here the
+tree that Spark will run is checked, and that same tree goes into the query. So a text that the two
+parsers read differently cannot get around the list of allowed functions.
 """
 
 import difflib
@@ -20,66 +20,71 @@ from trilithon.engines.spark.session import CATALOG
 from trilithon.errors import InvalidJob, Problem
 from trilithon.spec.functions import ALLOWED, OWN
 
-# Every kind of node that Spark's parser makes of an expression that the reader of job files lets
-# through. What is not here is refused: subqueries, windows, parameters, names made by IDENTIFIER(),
-# and stars within an expression, which would give out our own columns.
+# Every kind of node that Spark's parser makes of an expression that job files may contain. All
+# others are refused: subqueries, windows, parameters, names made by IDENTIFIER(), and stars within
+# an expression, which would expose Trilithon's own columns.
 _NODES: Final = frozenset(
-    """Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat CreateNamedStruct
-    Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual ILike In IntegralDivide IsNotNull IsNull
-    LambdaFunction LessThan LessThanOrEqual Like LikeAll LikeAny Literal Multiply Not NotLikeAll NotLikeAny
-    Or Overlay RLike Remainder ShiftLeft ShiftRight ShiftRightUnsigned StringLocate StringTrim
-    StringTrimLeft StringTrimRight Substring Subtract TimestampAdd TimestampDiff UnaryMinus UnaryPositive
-    UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction
-    UnresolvedNamedLambdaVariable""".split()
+    """Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat
+    CreateNamedStruct Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual ILike In
+    IntegralDivide IsNotNull IsNull LambdaFunction LessThan LessThanOrEqual Like LikeAll LikeAny
+    Literal Multiply Not NotLikeAll NotLikeAny Or Overlay RLike Remainder ShiftLeft ShiftRight
+    ShiftRightUnsigned StringLocate StringTrim StringTrimLeft StringTrimRight Substring Subtract
+    TimestampAdd TimestampDiff UnaryMinus UnaryPositive UnresolvedAttribute UnresolvedExtractValue
+    UnresolvedFunction UnresolvedNamedLambdaVariable""".split()
 )
-# What Spark's parser itself calls by these names.
+# Operators that Spark's parser turns into function calls of these names.
 _OPERATORS: Final = frozenset({"between"})
-# Read without parentheses; a column of the name goes before.
+# Functions that may be written without parentheses; a column of that name has precedence.
 _BARE: Final = frozenset({"current_date", "current_timestamp", "localtimestamp"}) & ALLOWED
 
 
-def with_own_functions(text: str) -> str:
-    """`wait(10)` → `trilithon.wait(10)`: the probe's functions live in a catalog of their own."""
-    words = Spark().tokenize(text)
-    result, done = "", 0
-    for i, (word, after) in enumerate(pairwise(words)):
-        qualified = i > 0 and words[i - 1].token_type is TokenType.DOT
+def qualify_probe_functions(text: str) -> str:
+    """`wait(10)` → `trilithon.wait(10)`: the probe's functions are in a catalog of their own."""
+    tokens = Spark().tokenize(text)
+    result, copied = "", 0
+    for i, (token, after) in enumerate(pairwise(tokens)):
+        qualified = i > 0 and tokens[i - 1].token_type is TokenType.DOT
         if (
-            word.text.lower() in OWN
-            and word.token_type is not TokenType.STRING
+            token.text.lower() in OWN
+            and token.token_type is not TokenType.STRING
             and after.token_type is TokenType.L_PAREN
             and not qualified
         ):
-            result += f"{text[done : word.start]}{CATALOG}.{word.text.lower()}"
-            done = word.end + 1
-    return result + text[done:]
+            result += f"{text[copied : token.start]}{CATALOG}.{token.text.lower()}"
+            copied = token.end + 1
+    return result + text[copied:]
 
 
-def checked(spark: SparkSession, text: str, columns: Sequence[str], path: str) -> Column:
-    """The expression as a column over rows of these columns. Raises `InvalidJob` for what it may not say."""
+def checked_column(spark: SparkSession, text: str, columns: Sequence[str], path: str) -> Column:
+    """The expression as a column over rows with these columns. Raises `InvalidJob` for anything
+    that is not allowed.
+    """
     session: Any = spark._jsparkSession  # noqa: SLF001 - py4j
     try:
-        tree = session.sessionState().sqlParser().parseExpression(with_own_functions(text))
+        tree = session.sessionState().sqlParser().parseExpression(qualify_probe_functions(text))
     except Exception as error:
         raise InvalidJob([_syntax(error, path)]) from error
-    if problems := tuple(_complaints(tree, columns, path)):
+    if problems := tuple(_problems(tree, columns, path)):
         raise InvalidJob(problems)
-    return ClassicColumn(_tools(spark).column(tree))
+    return ClassicColumn(_converter(spark).column(tree))
 
 
-def attempted(spark: SparkSession, column: Column) -> Column:
+def try_evaluate(spark: SparkSession, column: Column) -> Column:
     """The column's value, or null where evaluating it throws.
 
-    Spark has `try_` forms of a few functions only; its own node behind them takes any expression.
+    Spark has `try_` variants of a few functions only; the node behind them takes any expression.
     """
-    catalyst: Any = spark._jvm.org.apache.spark.sql.catalyst.expressions  # type: ignore[union-attr]  # noqa: SLF001
+    jvm: Any = spark._jvm  # noqa: SLF001 - py4j
     inner: Any = column._jc  # noqa: SLF001
-    tools = _tools(spark)
-    return ClassicColumn(tools.column(catalyst.TryEval(tools.expression(inner))))
+    convert = _converter(spark)
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(convert.expression(inner))
+    return ClassicColumn(convert.column(tried))
 
 
-def _tools(spark: SparkSession) -> Any:
-    return spark._jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]  # noqa: SLF001
+def _converter(spark: SparkSession) -> Any:
+    """Spark's conversion between columns and expression trees."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - py4j
+    return jvm.org.apache.spark.sql.classic.ExpressionUtils
 
 
 def _nodes(tree: Any) -> Iterator[Any]:
@@ -89,7 +94,7 @@ def _nodes(tree: Any) -> Iterator[Any]:
         yield from _nodes(children.apply(i))
 
 
-def _complaints(tree: Any, columns: Sequence[str], path: str) -> Iterator[Problem]:
+def _problems(tree: Any, columns: Sequence[str], path: str) -> Iterator[Problem]:
     for node in _nodes(tree):
         kind = node.getClass().getSimpleName().rstrip("$")
         if kind not in _NODES:
@@ -141,6 +146,6 @@ def _syntax(error: Exception, path: str) -> Problem:
     return Problem(
         "EXPRESSION_SYNTAX",
         path,
-        f"Spark does not understand this: {first}",
+        f"Spark cannot parse this: {first}",
         "Write one expression.",
     )

@@ -1,12 +1,12 @@
-"""Owns the query of a chain: how each source, operator and sink becomes a part of one DataFrame.
+"""Builds the query of a chain: each source, operator and sink becomes a part of one DataFrame.
 
-    readers of each source ─ route, emit ┐
-                                         ├ union ─ shuffle ─ take, work ─ route, emit ─ shuffle ─ … ─ sink
-    readers of each source ─ route, emit ┘
+    readers of a source ─ route, emit ┐
+                                      ├ union ─ shuffle ─ take, work ─ route, emit ─ … ─ sink
+    readers of a source ─ route, emit ┘
 
-A record travels with a few columns of ours beside the user's. One that fails is not dropped where it
-fails, since a query has one writer: it becomes a dead letter, passes the operators untouched and is
-written at the end, to a topic of its own. `$d` is null as long as a record is alive.
+A record carries a few internal columns beside the user's. A record that fails is not dropped where
+it fails, since a query has one writer: it becomes a dead letter, passes the operators untouched and
+is written to a topic of its own at the end. `$d` is null as long as a record has not failed.
 """
 
 import json
@@ -21,19 +21,19 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from trilithon.engines.spark.compiler import Chain
-from trilithon.engines.spark.expressions import attempted, checked
+from trilithon.engines.spark.expressions import checked_column, try_evaluate
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import CATALOG
 from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Edge, Field, Grouping, Join, Operator, Source, Table
 from trilithon.spec.sql_expressions import parse_expression
 
-# Ours begin with a sign that no column of a job can have.
+# Internal columns begin with a character that no column of a job can have.
 ORIGIN: Final = "$o"  # when the record was written to its source, µs: Kafka's timestamp
-ID: Final = "$i"  # topic-partition-offset, which tells duplicates
-DEAD: Final = "$d"  # why the record is a dead letter; null while it is alive
-STAMP: Final = "$t"  # when and by whom it was sent over the edge
-TASK: Final = "$p"  # the task that gets it
+ID: Final = "$i"  # topic-partition-offset, for detecting duplicates
+DEAD: Final = "$d"  # why the record is a dead letter; null if it is none
+STAMP: Final = "$t"  # when it was sent over the edge, and by which executor
+TASK: Final = "$p"  # the receiving task
 SENDER: Final = "$s"  # which of several sources it came from
 _MATCHED: Final = "$m"
 _ROW: Final = "$r"
@@ -41,27 +41,27 @@ _TRIED: Final = "$x"
 _VALUE: Final = "$v"
 _WRITTEN: Final = "$w"
 _CORRUPT: Final = "$c"
-_TRAVELLING: Final = (ORIGIN, ID, DEAD)
+_CARRIED: Final = (ORIGIN, ID, DEAD)
 
-# The header that carries a record's id to the sinks and into the dead letters.
+# The Kafka header with a record's id, in the sinks and in the dead letters.
 ID_HEADER: Final = "trilithon-source"
 
 
 def build_frame(spark: SparkSession, chain: Chain, kafka: Kafka) -> DataFrame:
-    """The chain's query, with columns `topic`, `value` and `headers` for Kafka's writer.
+    """The chain's query, with the columns `topic`, `value` and `headers` for Kafka's writer.
 
-    Raises `InvalidJob` for what Spark's parser or its analysis refuses, with the place in the job.
+    Raises `InvalidJob`, with the path in the job, for what Spark's parser or analyzer refuses.
     """
     return _Builder(spark, chain, kafka).build()
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """Rows on their way: a frame, and which of its columns are the user's."""
+    """A DataFrame and which of its columns are the user's."""
 
     frame: DataFrame
     columns: tuple[str, ...]
-    # What must be evaluated before the record leaves the operator.
+    # A column that must be evaluated before the record leaves the operator.
     evaluated: str = ORIGIN
 
 
@@ -115,7 +115,7 @@ class _Builder:
             raise InvalidJob([_refused(error, f"{path}.schema")], self.job) from error
         row = _col(_ROW)
         broken = row.isNull() | row[_CORRUPT].isNotNull()
-        letter = self._letter(
+        letter = self._dead_letter(
             source.name, "the value is not JSON of the source's schema", _col(_VALUE)
         )
         frame = frame.select(
@@ -173,7 +173,7 @@ class _Builder:
         return stream
 
     def _guarded(self, path: str, step: Any, stream: _Stream, *arguments: Any) -> _Stream:
-        """A step whose frame Spark analyses at once: what it refuses is told with the place in the job."""
+        """Runs a step whose frame Spark analyses at once; a refusal gets the path in the job."""
         try:
             result: _Stream = step(stream, *arguments)
         except InvalidJob as error:
@@ -206,9 +206,9 @@ class _Builder:
 
     def _where(self, stream: _Stream, operator: Operator, text: str) -> _Stream:
         path = f"{self.chain.path(operator)}.where"
-        condition = checked(self.spark, text, stream.columns, path)
+        condition = checked_column(self.spark, text, stream.columns, path)
         frame = self._try(stream, operator, "where", condition)
-        _need(frame, T.BooleanType, "A condition is true or false", path)
+        _need(frame, T.BooleanType, "A condition must be a BOOLEAN", path)
         holds = F.coalesce(_col(_TRIED)["v"], F.lit(False))
         frame = frame.where(self._mark(operator, _col(DEAD).isNotNull() | holds))
         return _Stream(_keep(frame, stream.columns), stream.columns)
@@ -216,9 +216,9 @@ class _Builder:
     def _explode(
         self, stream: _Stream, operator: Operator, alias: str, text: str, path: str
     ) -> _Stream:
-        array = checked(self.spark, text, stream.columns, path)
+        array = checked_column(self.spark, text, stream.columns, path)
         frame = self._try(stream, operator, f"explode of {alias}", array)
-        _need(frame, T.ArrayType, "What is exploded is an array", path)
+        _need(frame, T.ArrayType, "Only an ARRAY can be exploded", path)
         tried, dead = _col(_TRIED)["v"], _col(DEAD).isNotNull()
         some = F.coalesce(F.size(tried) > 0, F.lit(False))
         frame = frame.where(self._mark(operator, dead | some))
@@ -239,7 +239,7 @@ class _Builder:
                 chosen |= {name: _col(name) for name in stream.columns}
                 continue
             try:
-                column = checked(self.spark, text, stream.columns, f"{path}.select[{i}]")
+                column = checked_column(self.spark, text, stream.columns, f"{path}.select[{i}]")
             except InvalidJob as error:
                 problems += error.problems
                 continue
@@ -247,31 +247,33 @@ class _Builder:
         if problems:
             raise InvalidJob(problems)
         row = F.struct(*(column.alias(name) for name, column in chosen.items()))
-        alive = F.when(_col(DEAD).isNull(), attempted(self.spark, row))
+        alive = F.when(_col(DEAD).isNull(), try_evaluate(self.spark, row))
         frame = stream.frame.withColumn(_ROW, alive)
-        frame = self._bury(frame, stream.columns, operator, "select", _ROW)
+        frame = self._mark_dead(frame, stream.columns, operator, "select", _ROW)
         frame = frame.select(
-            *(_col(_ROW)[name].alias(name) for name in chosen), *map(_col, (*_TRAVELLING, _ROW))
+            *(_col(_ROW)[name].alias(name) for name in chosen), *map(_col, (*_CARRIED, _ROW))
         )
         return _Stream(frame, tuple(chosen), _ROW)
 
     def _try(self, stream: _Stream, operator: Operator, part: str, value: Column) -> DataFrame:
-        """The frame with the value as `v` of a struct: a null inside is a null, a null struct a failure."""
-        tried = attempted(self.spark, F.struct(value.alias("v")))
+        """The frame with the value as field `v` of a struct; the struct is null if it failed."""
+        tried = try_evaluate(self.spark, F.struct(value.alias("v")))
         frame = stream.frame.withColumn(_TRIED, F.when(_col(DEAD).isNull(), tried))
-        return self._bury(frame, stream.columns, operator, part, _TRIED)
+        return self._mark_dead(frame, stream.columns, operator, part, _TRIED)
 
-    def _bury(
+    def _mark_dead(
         self, frame: DataFrame, columns: Sequence[str], operator: Operator, part: str, tried: str
     ) -> DataFrame:
         failed = _col(DEAD).isNull() & _col(tried).isNull()
-        row = attempted(self.spark, F.to_json(F.struct(*(_col(name) for name in columns))))
-        letter = self._letter(operator.name, f"{part} cannot be evaluated for this row", row)
-        burying = F.when(self._reject(operator.name, failed), letter).otherwise(_col(DEAD))
-        return frame.withColumn(DEAD, burying)
+        row = try_evaluate(self.spark, F.to_json(F.struct(*(_col(name) for name in columns))))
+        letter = self._dead_letter(operator.name, f"{part} cannot be evaluated for this row", row)
+        marked = F.when(self._reject(operator.name, failed), letter).otherwise(_col(DEAD))
+        return frame.withColumn(DEAD, marked)
 
     def _table(self, table: Table, path: str) -> DataFrame:
-        """The rows as a relation of the driver's, made by the JVM: Python's would be tasks on every core."""
+        """The rows as a local relation, made by the JVM: from Python they would start tasks on
+        every core.
+        """
         names = [field.name for field in table.schema]
         rows = [dict(zip(names, row, strict=True)) for row in table.rows or ()]
         text = json.dumps(rows, default=str)
@@ -280,28 +282,30 @@ class _Builder:
             values = self.spark.range(1).select(
                 F.inline(F.from_json(F.lit(text), kind, {"mode": "FAILFAST"}))
             )
-            found: Any = values._jdf.collectAsList()  # noqa: SLF001
-        except Exception as error:  # Spark's own comes as py4j's
+            parsed: Any = values._jdf.collectAsList()  # noqa: SLF001
+        except Exception as error:  # from the JVM it comes as an error of py4j
             raise InvalidJob([_bad_rows(table, path)], self.job) from error
-        if found.size() != len(rows):
+        if parsed.size() != len(rows):
             raise InvalidJob([_bad_rows(table, path)], self.job)
         jvm_session: Any = self.spark._jsparkSession  # noqa: SLF001
         schema: Any = values._jdf.schema()  # noqa: SLF001
-        return ClassicFrame(jvm_session.createDataFrame(found, schema), self.spark)
+        return ClassicFrame(jvm_session.createDataFrame(parsed, schema), self.spark)
 
     # -- sinks
 
     def _sinks(self, stream: _Stream) -> DataFrame:
         last = self.chain.operators[-1]
         alive = _col(DEAD).isNull()
-        value = attempted(self.spark, F.to_json(F.struct(*(_col(name) for name in stream.columns))))
+        value = try_evaluate(
+            self.spark, F.to_json(F.struct(*(_col(name) for name in stream.columns)))
+        )
         frame = stream.frame.withColumn(_VALUE, F.when(alive, value))
-        frame = self._bury(frame, stream.columns, last, "writing as JSON", _VALUE)
+        frame = self._mark_dead(frame, stream.columns, last, "writing as JSON", _VALUE)
         sunk = F.lit(f"{self.job}/{last.name}")
         delivered = _probe("sink", sunk, _col(ORIGIN), _col(_VALUE))
         topics = F.array(*(F.lit(sink.topic) for sink in self.chain.sinks))
         dead_letters = self.chain.job.dead_letter_topic
-        # As a column, not as a condition: that would move below the value, which is made twice then.
+        # A column, not a condition: Spark would push that below the value and evaluate it twice.
         frame = frame.withColumn(
             _WRITTEN, F.when(alive, delivered).otherwise(F.lit(dead_letters is not None))
         ).where(_col(_WRITTEN))
@@ -323,7 +327,7 @@ class _Builder:
         return _probe("reject", F.lit(f"{self.job}/{node}"), condition)
 
     @staticmethod
-    def _letter(node: str, reason: str, value: Column) -> Column:
+    def _dead_letter(node: str, reason: str, value: Column) -> Column:
         return F.struct(
             F.lit(reason).alias("reason"), F.lit(node).alias("at"), value.alias("value")
         )
@@ -338,8 +342,8 @@ def _col(name: str) -> Column:
 
 
 def _keep(frame: DataFrame, columns: Sequence[str], *more: str) -> DataFrame:
-    """The user's columns and those of ours that travel on."""
-    return frame.select(*map(_col, (*columns, *_TRAVELLING, *more)))
+    """The user's columns and the internal ones that go on to the next operator."""
+    return frame.select(*map(_col, (*columns, *_CARRIED, *more)))
 
 
 def _ddl(fields: Sequence[Field]) -> str:
@@ -350,13 +354,15 @@ def _need(frame: DataFrame, wanted: type[T.DataType], what: str, path: str) -> N
     kind = frame.select(_col(_TRIED)["v"]).schema[0].dataType
     if not isinstance(kind, wanted):
         raise InvalidJob(
-            [Problem("SPARK_REFUSED", path, f"{what}, this is {kind.simpleString()}.", "")]
+            [Problem("SPARK_REFUSED", path, f"{what}; this is {kind.simpleString()}.", "")]
         )
 
 
 def _refused(error: PySparkException, path: str) -> Problem:
     message = str(error).splitlines()[0]
-    return Problem("SPARK_REFUSED", path, f"Spark refuses this: {message}", "Mend the expression.")
+    return Problem(
+        "SPARK_REFUSED", path, f"Spark refuses this: {message}", "Correct the expression."
+    )
 
 
 def _bad_rows(table: Table, path: str) -> Problem:
@@ -364,5 +370,5 @@ def _bad_rows(table: Table, path: str) -> Problem:
         "TABLE_ROWS",
         f"{path}.rows",
         f"The rows of the table {table.name!r} do not fit its schema.",
-        f"Each is of {', '.join(str(field) for field in table.schema)}.",
+        f"Each row needs: {', '.join(str(field) for field in table.schema)}.",
     )

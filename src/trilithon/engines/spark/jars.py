@@ -1,9 +1,9 @@
-"""Owns the JVM parts: fetched once, by exact version, and checked against the sums in `jars.toml`.
+"""Downloads the jars that Trilithon needs, by exact version, and verifies their SHA-256 sums.
 
-Ivy, which is among PySpark's own jars, does the fetching; no Maven is needed. Every jar is named in
-`jars.toml`, so nothing is resolved and nothing else can come along. A group of jars is one folder whose
-name carries a digest of its list: it appears by a rename when every file in it is right, and a new
-version of the list means a new folder.
+Ivy, one of PySpark's own jars, does the download; no Maven is needed. `jars.toml` lists every jar,
+transitive ones included, so nothing is resolved and no other jar can come along. A group of jars is
+one folder whose name has a digest of its list: the folder is renamed to that when every file in it
+is verified, and a changed list means a new folder.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ from trilithon.errors import PartsMissing
 CONNECTOR = "connector"
 BROKER = "broker"
 IVY_SETTINGS = "TRILITHON_IVY_SETTINGS"
-LIMIT_S = 900.0
+TIMEOUT_S = 900.0
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One file, by its coordinates and its sum."""
+    """One jar: its Maven coordinates and its SHA-256 sum."""
 
     organisation: str
     name: str
@@ -53,11 +53,11 @@ class Jar:
 
 
 @cache
-def parts() -> Mapping[str, tuple[Jar, ...]]:
-    """The jars of each group."""
+def jar_groups() -> Mapping[str, tuple[Jar, ...]]:
+    """The jars of each group, from `jars.toml`."""
     text = (resources.files("trilithon.engines.spark") / "jars.toml").read_text(encoding="utf-8")
     return {
-        group: tuple(_jar(name, total) for name, total in jars.items())
+        group: tuple(_jar(name, sha256) for name, sha256 in jars.items())
         for group, jars in tomllib.loads(text).items()
     }
 
@@ -67,39 +67,39 @@ def _jar(coordinates: str, sha256: str) -> Jar:
     return Jar(organisation, name, version, sha256)
 
 
-def jars(
+def fetch_jars(
     group: str,
     progress: Progress = lambda _: None,
     *,
     wanted: tuple[Jar, ...] | None = None,
     folder: Path | None = None,
 ) -> list[Path]:
-    """The files of a group, fetched if they are not there. Without a need there is no network."""
-    wanted = parts()[group] if wanted is None else wanted
+    """The files of a group; downloads them if they are missing or damaged."""
+    wanted = jar_groups()[group] if wanted is None else wanted
     base = (folders.cache() if folder is None else folder) / "jars"
     target = base / f"{group}-{_digest(wanted)}"
-    if not wrong(target, wanted):
+    if not invalid_files(target, wanted):
         return [target / jar.file for jar in wanted]
-    with _alone(base):
-        # Somebody else may have fetched them while this process waited.
-        if wrong(target, wanted):
+    with _locked(base):
+        # Another process may have downloaded them while this one waited for the lock.
+        if invalid_files(target, wanted):
             _fetch(group, wanted, target, progress)
     return [target / jar.file for jar in wanted]
 
 
-def wrong(folder: Path, wanted: tuple[Jar, ...]) -> list[str]:
-    """The files that are missing, differ from their sum or do not belong into a folder."""
-    found = {path.name: path for path in folder.glob("*")}
+def invalid_files(folder: Path, wanted: tuple[Jar, ...]) -> list[str]:
+    """The files that are missing, have another sum or do not belong in the folder."""
+    files = {path.name: path for path in folder.glob("*")}
     expected = {jar.file: jar.sha256 for jar in wanted}
     return sorted(
         name
-        for name in {*found, *expected}
-        if name not in found or name not in expected or _sha256(found[name]) != expected[name]
+        for name in {*files, *expected}
+        if name not in files or name not in expected or _sha256(files[name]) != expected[name]
     )
 
 
 def java() -> Path:
-    """The program that runs the parts."""
+    """The `java` of a supported JDK."""
     home = find_jdk()
     if home is None:
         raise PartsMissing(MISSING)
@@ -117,22 +117,22 @@ def _digest(wanted: tuple[Jar, ...]) -> str:
 
 
 @contextmanager
-def _alone(base: Path) -> Iterator[None]:
-    """One process at a time, and nothing left over from one before."""
+def _locked(base: Path) -> Iterator[None]:
+    """Admits one process at a time and removes leftovers of killed ones."""
     with folders.locked(base, "cache", "TRILITHON_CACHE"):
-        for leftover in base.glob(".fetch-*"):  # of a process that was killed
+        for leftover in base.glob(".fetch-*"):
             shutil.rmtree(leftover, ignore_errors=True)
         yield
 
 
 def _fetch(group: str, wanted: tuple[Jar, ...], target: Path, progress: Progress) -> None:
-    """Fetches into a folder of its own, checks, and only then gives it its name."""
+    """Downloads into a temporary folder, verifies, and only then renames it to the target."""
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=target.parent))
     try:
         arrived = work / "jars"
         arrived.mkdir()
-        told = _ivy(group, wanted, work, arrived, progress)
-        _check(group, wanted, arrived, told)
+        output = _run_ivy(group, wanted, work, arrived, progress)
+        _check(group, wanted, arrived, output)
         if target.exists():  # a damaged one
             target.rename(work / "damaged")
         arrived.rename(target)
@@ -141,75 +141,82 @@ def _fetch(group: str, wanted: tuple[Jar, ...], target: Path, progress: Progress
     progress(f"{group}: {len(wanted)} jars in {target}")
 
 
-def _check(group: str, wanted: tuple[Jar, ...], arrived: Path, told: str) -> None:
+def _check(group: str, wanted: tuple[Jar, ...], arrived: Path, output: str) -> None:
     if absent := [jar for jar in wanted if not (arrived / jar.file).exists()]:
-        jar, reason = _first_trouble(told, absent)
+        jar, reason = _failure_reason(output, absent)
         raise PartsMissing(
-            f"A jar of the {group} cannot be fetched, {jar}: {reason}.",
-            f"Check the network, or name the Ivy settings of your mirror in {IVY_SETTINGS}.",
+            f"A jar of the {group} cannot be downloaded, {jar}: {reason}.",
+            f"Check the network, or set {IVY_SETTINGS} to the Ivy settings file of your mirror.",
         )
-    if bad := wrong(arrived, wanted):
+    if bad := invalid_files(arrived, wanted):
         raise PartsMissing(
-            f"{bad[0]}, fetched for the {group}, is not what it should be: its SHA-256 sum differs.",
-            "Nothing of it was kept; try again, and if it happens again ask who runs your mirror.",
+            f"{bad[0]}, downloaded for the {group}, was rejected: its SHA-256 sum differs.",
+            "Try again; if it happens again, ask the owner of your mirror.",
         )
 
 
-def _first_trouble(told: str, absent: list[Jar]) -> tuple[Jar, str]:
-    """Ivy keeps nothing if one jar is missing: which it was, and why, stands in what it said."""
+def _failure_reason(output: str, absent: list[Jar]) -> tuple[Jar, str]:
+    """Which jar failed and why, from Ivy's output: it keeps no jar at all if one is missing."""
     network = r"\b(UnknownHost\w*|Connect\w*Exception|Connection \w+|\w*Timeout\w*|SSL\w*)\b"
-    if refused := re.search(network, told):
-        return absent[0], f"the registry is not reached ({refused.group(1)})"
+    if refused := re.search(network, output):
+        return absent[0], f"the registry cannot be reached ({refused.group(1)})"
     for jar in absent:
-        if f"{jar.name};{jar.version}: not found" in told:
+        if f"{jar.name};{jar.version}: not found" in output:
             return jar, "the registry does not have it"
-    return absent[0], "Ivy ended without it"
+    return absent[0], "Ivy did not deliver it"
 
 
-def _ivy(group: str, wanted: tuple[Jar, ...], work: Path, arrived: Path, progress: Progress) -> str:
-    """Runs Ivy once for the whole group; what it said."""
+def _run_ivy(
+    group: str, wanted: tuple[Jar, ...], work: Path, arrived: Path, progress: Progress
+) -> str:
+    """Runs Ivy once for the whole group; returns its output."""
     module = work / "ivy.xml"
     module.write_text(_module(group, wanted), encoding="utf-8")
     settings = os.environ.get(IVY_SETTINGS)
-    command = [
-        str(java()), "-Xmx256m", "-cp", str(_ivy_jar()), "org.apache.ivy.Main",
-        *(("-settings", settings) if settings else ()),
-        "-ivy", str(module), "-cache", str(work / "cache"),
-        # Some jars are of the type "bundle"; without a configuration, jars of tests come along.
-        "-types", "jar", "bundle", "-confs", "default",
-        "-retrieve", f"{arrived}/[artifact]-[revision].[ext]",
-    ]  # fmt: skip
-    progress(f"{group}: fetching {len(wanted)} jars")
-    told = []
+    program = [str(java()), "-Xmx256m", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    options = ["-settings", settings] if settings else []
+    options += ["-ivy", str(module), "-cache", str(work / "cache")]
+    # Some jars are of the type "bundle"; without a configuration, jars of tests come along.
+    options += ["-types", "jar", "bundle", "-confs", "default"]
+    options += ["-retrieve", f"{arrived}/[artifact]-[revision].[ext]"]
+    progress(f"{group}: downloading {len(wanted)} jars")
+    output = []
     with subprocess.Popen(  # noqa: S603 - the JDK's own java
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        [*program, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     ) as process:
-        limit = threading.Timer(LIMIT_S, process.kill)
-        limit.start()
+        timer = threading.Timer(TIMEOUT_S, process.kill)
+        timer.start()
         try:
             count = 0
             for line in process.stdout or ():
-                told.append(line)
-                if came := re.search(r"\[SUCCESSFUL ] \S+?#(\S+?);(\S+?)!", line):
+                output.append(line)
+                if delivered := re.search(r"\[SUCCESSFUL ] \S+?#(\S+?);(\S+?)!", line):
                     count += 1
-                    progress(f"{group}: {count}/{len(wanted)} {came.group(1)} {came.group(2)}")
+                    progress(
+                        f"{group}: {count}/{len(wanted)} {delivered.group(1)} {delivered.group(2)}"
+                    )
         except BaseException:
             process.kill()
             raise
         finally:
-            limit.cancel()
-    return "".join(told)
+            timer.cancel()
+    return "".join(output)
 
 
 def _module(group: str, wanted: tuple[Jar, ...]) -> str:
-    """What Ivy is asked for: each jar by itself, without what it depends on."""
+    """Ivy's module file: each jar by itself, without its dependencies."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} "
         f'rev={quoteattr(jar.version)} transitive="false" conf="default->master"/>'
         for jar in wanted
     )
     return (
-        f'<ivy-module version="2.0">\n  <info organisation="trilithon" module={quoteattr(group)}/>\n'
+        '<ivy-module version="2.0">\n'
+        f'  <info organisation="trilithon" module={quoteattr(group)}/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         f"  <dependencies>\n{dependencies}\n  </dependencies>\n</ivy-module>\n"
     )
@@ -217,14 +224,10 @@ def _module(group: str, wanted: tuple[Jar, ...]) -> str:
 
 def _ivy_jar() -> Path:
     spec = find_spec("pyspark")
-    found = (
-        []
-        if spec is None or spec.origin is None
-        else Path(spec.origin).parent.glob("jars/ivy-*.jar")
-    )
-    for path in found:
-        return path
+    if spec is not None and spec.origin is not None:
+        for path in Path(spec.origin).parent.glob("jars/ivy-*.jar"):
+            return path
     raise PartsMissing(
-        "PySpark's jars are not there, and one of them is the program that fetches.",
-        "Install pyspark anew.",
+        "PySpark's jars are missing; one of them, Ivy, downloads the others.",
+        "Install pyspark again.",
     )

@@ -1,4 +1,4 @@
-"""Owns the search for a Java that Spark runs on. Standard library only: set-up runs it first."""
+"""Finds a JDK that Spark supports. Standard library only: set-up runs it first."""
 
 import os
 import re
@@ -15,7 +15,7 @@ MISSING = (
 
 
 def find_jdk(candidates: Iterable[Path] | None = None) -> Path | None:
-    """The home of the first supported JDK, or None. A JDK has `javac`; a bare JRE does not count."""
+    """The home of the first supported JDK, or None. A JRE, which has no `javac`, does not count."""
     for home in candidates if candidates is not None else _candidates():
         if (home / "bin" / "javac").is_file() and _major(home) in SUPPORTED:
             return home
@@ -32,13 +32,13 @@ def _candidates() -> Iterator[Path]:
 
 
 def _major(home: Path) -> int | None:
-    """The feature release of a JDK, from its `release` file or else by asking it."""
+    """The feature release of a JDK, from its `release` file or else from `javac -version`."""
     release = home / "release"
     text = release.read_text(errors="replace") if release.is_file() else ""
-    found = re.search(r'JAVA_VERSION="(\d+)', text)
-    if found is None:
+    version = re.search(r'JAVA_VERSION="(\d+)', text)
+    if version is None:
         try:
-            asked = subprocess.run(  # noqa: S603 - the program is the candidate itself
+            answer = subprocess.run(  # noqa: S603 - the program is the candidate itself
                 [home / "bin" / "javac", "-version"],
                 capture_output=True,
                 text=True,
@@ -47,5 +47,5 @@ def _major(home: Path) -> int | None:
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        found = re.search(r"javac (\d+)", asked.stdout + asked.stderr)
-    return int(found.group(1)) if found else None
+        version = re.search(r"javac (\d+)", answer.stdout + answer.stderr)
+    return int(version.group(1)) if version else None

@@ -1,4 +1,4 @@
-"""Owns what a master means for an application: where its driver listens, and how many executors to wait for."""
+"""Derives settings from a Spark master: where the driver listens, how many executors to expect."""
 
 import re
 import time
@@ -14,8 +14,8 @@ _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress"
 
 
 def settings_for(master: str) -> dict[str, str]:
-    """What Spark needs to know for a master: on one machine nothing listens beyond it, and in a local
-    cluster an executor is as large as its worker.
+    """Spark settings for a master. On one machine the driver listens on loopback only; in a local
+    cluster an executor takes a whole worker.
     """
     if not on_this_machine(master):
         return {}
@@ -30,30 +30,30 @@ def on_this_machine(master: str) -> bool:
 
 
 def executors_of(master: str) -> int:
-    """How many executors there will be, as far as the master says so; 0 where the driver is the only one."""
+    """The executors to wait for: those that the master names, at least 1; 0 in local mode."""
     sizes = _LOCAL_CLUSTER.fullmatch(master)
     return int(sizes.group(1)) if sizes else 0 if master.startswith("local") else 1
 
 
 def await_executors(spark: SparkSession, count: int, timeout_s: float = 120.0) -> None:
-    """Waits for them: a query that starts before takes those that are there, and keeps to them."""
+    """Waits for executors: a query only ever uses those that were there when it started."""
     deadline = time.monotonic() + timeout_s
-    while (found := executors(spark)) < count:
+    while (registered := executors(spark)) < count:
         if time.monotonic() > deadline:
             raise SparkNotStarted(
-                f"{found} of {count} executors came within {timeout_s:g} s.",
-                "Look at the master's page whether the cluster has room for them.",
+                f"{registered} of {count} executors registered within {timeout_s:g} s.",
+                "Check on the master's web page whether the cluster has room for them.",
             )
         time.sleep(_POLL_S)
 
 
 def executors(spark: SparkSession) -> int:
-    """Executors that are there now, besides the driver."""
+    """The executors that are registered now, without the driver."""
     scala: Any = spark._jsc.sc()  # noqa: SLF001 - only the JVM knows
     return int(scala.getExecutorMemoryStatus().size()) - 1
 
 
 def max_tasks(spark: SparkSession) -> int:
-    """How many tasks the application can hold open at once: what Spark calls its slots."""
+    """How many tasks the application can run at once: what Spark calls its slots."""
     scala: Any = spark._jsc.sc()  # noqa: SLF001
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))

@@ -1,7 +1,7 @@
-"""Owns the probe's jar: where it is, and building it from its sources.
+"""Builds the probe's jar from its sources and runs the probe's own tests.
 
-The probe is the small Java part that runs inside Spark's executors. A wheel brings its jar; a checkout
-builds it, by `javac` against PySpark's own jars. Standard library only: set-up runs this, too.
+The probe is the small Java part that runs inside Spark's executors. A wheel contains its jar; in a
+checkout `javac` builds it against PySpark's own jars. Standard library only: set-up runs it.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from trilithon.engines.spark.jdk import MISSING, find_jdk
 from trilithon.errors import ProbeNotBuilt
 
 JAR = Path(__file__).with_name("trilithon-probe.jar")
-# A jar's bytes depend on the classes only, not on when it was made.
+# A fixed time stamp, so that the same classes make the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LINT = "-Xlint:all,-processing,-path,-classfile,-serial"
 _OPENS = (
@@ -25,7 +25,7 @@ _OPENS = (
 
 
 def build(sources: Path, jar: Path = JAR) -> Path:
-    """Compiles the probe and packs it, in place of the jar that was there."""
+    """Compiles the probe and replaces the jar."""
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder)
         _compile(sources / "src", classes, spark_jars())
@@ -34,7 +34,7 @@ def build(sources: Path, jar: Path = JAR) -> Path:
 
 
 def run_tests(sources: Path, jar: Path = JAR) -> str:
-    """Compiles the probe's own tests and runs them; what they print."""
+    """Compiles and runs the probe's own tests; returns their output."""
     with tempfile.TemporaryDirectory() as folder:
         _compile(sources / "test", Path(folder), str(jar), spark_jars())
         class_path = os.pathsep.join([str(jar), folder, spark_jars()])
@@ -43,10 +43,10 @@ def run_tests(sources: Path, jar: Path = JAR) -> str:
 
 def spark_jars() -> str:
     """The class path of PySpark's own jars."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise ProbeNotBuilt("PySpark is not installed: the probe is compiled against its jars.")
-    return str(Path(found.origin).parent / "jars" / "*")
+    return str(Path(spec.origin).parent / "jars" / "*")
 
 
 def _compile(sources: Path, target: Path, *class_path: str) -> None:
@@ -58,12 +58,13 @@ def _compile(sources: Path, target: Path, *class_path: str) -> None:
 def _run(tool: str, *arguments: str) -> str:
     if (jdk := find_jdk()) is None:
         raise ProbeNotBuilt(MISSING)
-    done = subprocess.run(  # noqa: S603 - a JDK's tool
+    process = subprocess.run(  # noqa: S603 - a JDK's tool
         [jdk / "bin" / tool, *arguments], capture_output=True, text=True, check=False
     )
-    if done.returncode != 0:
-        raise ProbeNotBuilt(f"{tool} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode != 0:
+        output = f"{process.stdout}{process.stderr}"
+        raise ProbeNotBuilt(f"{tool} failed with exit code {process.returncode}:\n{output}")
+    return process.stdout
 
 
 def _pack(classes: Path, jar: Path) -> None:

@@ -1,4 +1,4 @@
-"""Owns the Spark session that jobs run in: its settings, and closing it so that no JVM is left.
+"""Opens the Spark session that jobs run in, and closes it together with its JVM.
 
 One session per process: PySpark keeps its JVM and its context in class variables.
 """
@@ -25,35 +25,35 @@ from trilithon.engines.spark.masters import (
 )
 from trilithon.errors import SparkNotStarted
 
-# PySpark prints each exception that it raises, besides raising it.
+# PySpark logs each exception that it raises.
 for _logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     logging.getLogger(_logger).setLevel(logging.CRITICAL)
 
 # The catalog under which queries find the probe's functions.
 CATALOG: Final = "trilithon"
-_CLOSING_S: Final = 20.0
+_SHUTDOWN_TIMEOUT_S: Final = 20.0
 
-# What the compiled queries rely on. A caller's settings come first for everything else.
-_FIXED: Final = {
+# Settings that compiled queries rely on: a caller cannot override them.
+_REQUIRED: Final = {
     f"spark.sql.catalog.{CATALOG}": "io.trilithon.probe.ProbeCatalog",
     "spark.plugins": "io.trilithon.probe.ProbePlugin",
     # `${env:…}` in an expression would read the environment, even inside a string.
     "spark.sql.variable.substitute": "false",
-    # An expression that cannot be evaluated says so, and its record becomes a dead letter; without
-    # ANSI most of them would quietly give null.
+    # An expression that fails throws, and its record becomes a dead letter; without ANSI mode most
+    # failures would silently give null.
     "spark.sql.ansi.enabled": "true",
-    # A common part of two expressions would be taken out of the `try` that guards each of them.
+    # It would move a common part of two expressions out of the `try` around each of them.
     "spark.sql.subexpressionElimination.enabled": "false",
-    # Reading only the fields that are used would not see that another one is broken.
+    # A parser that reads only the fields in use would miss an invalid one.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     # Times in JSON without a zone mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
 }
-_USUAL: Final = {
+_DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    # How long a record may wait for company in a shuffle. Spark's 50 ms would be most of the latency.
+    # How long the shuffle may batch records. Spark's default, 50 ms, would be most of the latency.
     "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
 }
 
@@ -69,11 +69,11 @@ def session(
     log_level: str = "ERROR",
 ) -> Iterator[SparkSession]:
     """A session with the probe on a master such as `local[16]`; closed, with its JVM, at the end.
-    On a master with executors it waits for as many as are wanted, or as the master names.
+    It waits for `executors`, or for as many as the master names.
 
-    `jars` are the Kafka connector's; everything that Spark writes by itself goes below `folder`.
+    `jars` are the Kafka connector's; Spark's own files go below `folder`.
     """
-    spark = _open(master, folder, jars, settings or {})
+    spark = _start(master, folder, jars, settings or {})
     try:
         spark.sparkContext.setLogLevel(log_level)
         await_executors(spark, executors or executors_of(master))
@@ -85,49 +85,50 @@ def session(
 def configuration(
     master: str, folder: Path, jars: Sequence[Path], settings: Mapping[str, str]
 ) -> dict[str, str]:
-    """Every setting that a session is started with, the caller's over the usual ones."""
-    if taken := sorted(_FIXED.keys() & settings.keys()):
+    """Every setting of a session: the caller's over the defaults."""
+    if reserved := sorted(_REQUIRED.keys() & settings.keys()):
         raise SparkNotStarted(
-            f"{', '.join(taken)}: compiled jobs rely on this setting.", "Leave it out."
+            f"{', '.join(reserved)} cannot be set: compiled jobs rely on its value.",
+            "Leave it out.",
         )
     own = {
         "spark.jars": ",".join(str(jar) for jar in (*jars, probe.JAR)),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    return {**_USUAL, **settings_for(master), **own, **settings, **_FIXED}
+    return {**_DEFAULTS, **settings_for(master), **own, **settings, **_REQUIRED}
 
 
-def _open(
+def _start(
     master: str, folder: Path, jars: Sequence[Path], settings: Mapping[str, str]
 ) -> SparkSession:
     for jar in (*jars, probe.JAR):
         if not jar.is_file():
             raise SparkNotStarted(
-                f"{jar} is not there.", "`make probe` builds the probe's jar in a checkout."
+                f"{jar} is missing.", "In a checkout, `make probe` builds the probe's jar."
             )
     if (home := find_jdk()) is None:
         raise SparkNotStarted(MISSING)
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - PySpark has no other way
-        raise SparkNotStarted("A Spark session is open in this process already.", "Close it first.")
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - PySpark has no API for it
+        raise SparkNotStarted("This process has an open Spark session already.", "Close it first.")
     folder.mkdir(parents=True, exist_ok=True)
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName("trilithon")
     for name, value in configuration(master, folder, jars, settings).items():
         builder = builder.config(name, value)
-    # Spark's launcher looks at JAVA_HOME only, and at the other for the address it announces.
+    # Spark's launcher finds Java by JAVA_HOME only; SPARK_LOCAL_IP is the address it announces.
     needed = {"JAVA_HOME": str(home)}
     if on_this_machine(master):
         needed["SPARK_LOCAL_IP"] = "127.0.0.1"
     before = {name: os.environ.get(name) for name in needed}
     os.environ.update(needed)
     try:
-        with _errors_to(folder / "spark.log"):
+        with _redirect_stderr(folder / "spark.log"):
             spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         _end_jvm()
         raise SparkNotStarted(
-            f"Spark did not start: {error}", f"{folder / 'spark.log'} tells more."
+            f"Spark did not start: {error}", f"See {folder / 'spark.log'}."
         ) from error
     finally:
         for name, old in before.items():
@@ -138,8 +139,8 @@ def _open(
 
 
 @contextmanager
-def _errors_to(log: Path) -> Iterator[None]:
-    """What the JVM says on its standard error goes to a file: it inherits ours as it starts."""
+def _redirect_stderr(log: Path) -> Iterator[None]:
+    """Sends standard error to a file while the JVM starts, which inherits it."""
     sys.stderr.flush()
     before = os.dup(2)
     try:
@@ -152,9 +153,9 @@ def _errors_to(log: Path) -> Iterator[None]:
 
 
 def close(spark: SparkSession) -> None:
-    """Stops the queries, the session and its JVM, and waits until that is gone."""
+    """Stops the queries, the session and its JVM, and waits until the JVM has ended."""
     try:
-        # Each reader of a shuffle logs at ERROR that its writer has gone, which is meant here.
+        # Each shuffle reader would log at ERROR that its writer is gone, which is intended here.
         spark.sparkContext.setLogLevel("OFF")
         for query in spark.streams.active:
             query.stop()
@@ -176,7 +177,7 @@ def _end_jvm() -> None:
         # The JVM ends when its standard input closes.
         process.stdin.close()
     try:
-        process.wait(timeout=_CLOSING_S)
+        process.wait(timeout=_SHUTDOWN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(timeout=_CLOSING_S)
+        process.wait(timeout=_SHUTDOWN_TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""Owns what a batch's end costs: the stall between two batches, and the latency that no job gets below for it.
+"""Estimates the stall between two batches and the lower bound that it puts on a job's latency.
 
-Records that come while the next batch is planned and its tasks start wait for it. With a stall of s every T
-seconds a share (s − x) / T of the records waits longer than x, so the q-quantile cannot be below
-s − (1 − q) · T, and the mean not below s² / 2T.
+Records that arrive while the next batch is planned and its tasks start must wait. With a stall of s
+every T seconds a share (s − x) / T of the records waits longer than x, so the q-quantile cannot be
+below s − (1 − q) · T, and the mean cannot be below s² / 2T.
 """
 
 from typing import Final
@@ -10,36 +10,37 @@ from typing import Final
 from trilithon.model.intent import Metric
 from trilithon.model.job import Job
 
-# Measured with a warm JVM on a quiet machine (`python -m bench.proof_boundaries --parts boundaries`): 0.33 s
-# with 17 tasks, 0.55 s with 33. On two executors it is about half a second longer.
+# Measured with a warm JVM on an idle machine (`python -m bench.proof_boundaries --parts
+# boundaries`): 0.33 s with 17 tasks, 0.55 s with 33. On two executors it is about 0.5 s longer.
 BASE_S: Final = 0.1
 PER_TASK_S: Final = 0.014
 
 
 def stall_s(tasks: int) -> float:
-    """How long nothing comes out when a batch of so many tasks ends and the next begins."""
+    """How long a job writes nothing between two batches of this many tasks."""
     return BASE_S + PER_TASK_S * tasks
 
 
 def floor_ms(job: Job, quantile: float | None) -> float:
-    """The latency in ms that the stall alone puts under a quantile, or under the mean (None)."""
+    """The lower bound in ms that the stall puts on a latency quantile, or on the mean (None)."""
     stalled_s = stall_s(job.tasks)
     if quantile is None:
         return 1000 * stalled_s**2 / (2 * job.batch_s)
     return max(0.0, 1000 * (stalled_s - (1 - quantile) * job.batch_s))
 
 
-def below_floor(job: Job) -> list[str]:
-    """Sentences about thresholds that no parallelism can meet, because batches are too short for them."""
-    found = []
+def unreachable_thresholds(job: Job) -> list[str]:
+    """A sentence for each threshold that no parallelism can meet because batches are too short."""
+    sentences = []
     for threshold in job.intent.thresholds:
         if threshold.metric is not Metric.LATENCY:
             continue
         floor = floor_ms(job, threshold.quantile)
         if floor > threshold.value:
-            found.append(
-                f"{threshold} cannot be kept: each end of a batch holds records up for about "
-                f"{1000 * stall_s(job.tasks):.0f} ms, which puts {threshold.statistic or 'the mean'} at "
-                f"{floor:.0f} ms or more with batches of {job.batch_s:g} s. Make them longer."
+            sentences.append(
+                f"{threshold} cannot be met: the job pauses about "
+                f"{1000 * stall_s(job.tasks):.0f} ms between batches of {job.batch_s:g} s, so "
+                f"{threshold.statistic or 'the mean'} is at least {floor:.0f} ms. "
+                "Use longer batches."
             )
-    return found
+    return sentences

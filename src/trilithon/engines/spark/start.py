@@ -1,6 +1,4 @@
-"""Owns the start of a chain: everything checked that can be, then one real-time query with the stages
-that were compiled, or none.
-"""
+"""Starts a chain as one real-time query whose stages are the compiled ones, or refuses it."""
 
 import time
 from collections.abc import Callable
@@ -13,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from trilithon.engines.spark.compiler import Chain, plan_chain
-from trilithon.engines.spark.control import Control
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.kafka import Kafka, partitions
+from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.errors import PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
 
@@ -24,32 +22,32 @@ _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Running:
-    """A job that runs: its chain, its query and which life of the job it is."""
+class RunningQuery:
+    """The running query of a job: its chain and its incarnation."""
 
     chain: Chain
     query: StreamingQuery
     incarnation: int
 
     def stop(self) -> None:
-        """Ends the query where it is; the open batch is replayed at the next start."""
+        """Stops the query at once; the next start replays the open batch."""
         self.query.stop()
 
 
 def start(
     spark: SparkSession, job: Job, kafka: Kafka, checkpoint: Path, timeout_s: float = START_S
-) -> Running:
+) -> RunningQuery:
     """Compiles and starts a job, and waits until its first batch runs.
 
-    Raises `InvalidJob` with every problem of what is wrong before anything is started.
+    Raises `InvalidJob` with every problem before anything is started.
     """
-    chain = planned(spark, job, kafka)
+    chain = plan_with_partitions(spark, job, kafka)
     return start_frame(spark, chain, build_frame(spark, chain, kafka), kafka, checkpoint, timeout_s)
 
 
-def planned(spark: SparkSession, job: Job, kafka: Kafka) -> Chain:
-    """The chain of a job with the partitions that its topics have now."""
-    plan_chain(job)  # what can be refused without Kafka is refused without asking it
+def plan_with_partitions(spark: SparkSession, job: Job, kafka: Kafka) -> Chain:
+    """The chain of a job with the current partitions of its topics."""
+    plan_chain(job)  # first the checks that need no Kafka
     return plan_chain(job, partitions(spark, kafka, job))
 
 
@@ -60,9 +58,9 @@ def start_frame(
     kafka: Kafka,
     checkpoint: Path,
     timeout_s: float = START_S,
-) -> Running:
-    """Starts a chain's query and refuses it if its stages are not the compiled ones."""
-    control, job = Control(spark), chain.job
+) -> RunningQuery:
+    """Starts a chain's query; stops it and raises if its stages are not the compiled ones."""
+    control, job = ProbeControl(spark), chain.job
     incarnation = control.start_job(job.id, chain.names)
     writer = (
         frame.writeStream.format("kafka")
@@ -71,10 +69,11 @@ def start_frame(
         .option("checkpointLocation", str(checkpoint))
         .outputMode("update")
     )
-    # PySpark's types do not know real-time mode yet.
+    # PySpark's type stubs lack real-time mode.
     real_time: Any = writer.trigger
     writer = real_time(realTime=f"{round(job.batch_s * 1000)} milliseconds")
-    # The query's thread inherits these, and its tasks get them: that is how a probe knows its job.
+    # The query's thread inherits these local properties and passes them to its tasks: by them a
+    # probe knows its job.
     properties = {"trilithon.job": job.id, "trilithon.incarnation": str(incarnation)}
     context = spark.sparkContext
     try:
@@ -83,7 +82,7 @@ def start_frame(
         query = writer.start()
     except PySparkException as error:
         control.end_job(job.id)
-        raise QueryNotStarted(f"Spark does not start {job.id}: {first_line(error)}") from error
+        raise QueryNotStarted(f"Spark did not start {job.id}: {first_line(error)}") from error
     finally:
         for name in properties:
             context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
@@ -93,20 +92,24 @@ def start_frame(
         query.stop()
         control.end_job(job.id)
         raise
-    return Running(chain, query, incarnation)
+    return RunningQuery(chain, query, incarnation)
 
 
-def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout_s: float) -> None:
+def _await_stages(
+    control: ProbeControl, query: StreamingQuery, chain: Chain, timeout_s: float
+) -> None:
     def wait_for(condition: Callable[[], bool]) -> None:
         while not condition():
             if (failure := query.exception()) is not None:
                 raise QueryNotStarted(f"{chain.job.id} ended: {first_line(failure)}") from failure
             if time.monotonic() > deadline:
-                raise QueryNotStarted(f"{chain.job.id} runs no batch after {timeout_s:g} s.")
+                raise QueryNotStarted(
+                    f"{chain.job.id} did not start a batch within {timeout_s:g} s."
+                )
             time.sleep(_POLL_S)
 
     deadline = time.monotonic() + timeout_s
-    # The scheduler may still tell of the run before.
+    # The scheduler may still report the previous run.
     run = f"{query.runId}:"
     wait_for(
         lambda: (
@@ -114,19 +117,19 @@ def _await_stages(control: Control, query: StreamingQuery, chain: Chain, timeout
             and control.batch(chain.job.id).startswith(run)
         )
     )
-    if (found := control.tasks_per_stage(chain.job.id)) != chain.tasks_per_stage:
-        raise mismatch(chain, found)
-    # A batch is planned before Spark looks for slots: only tasks that run are a start.
+    if (planned := control.tasks_per_stage(chain.job.id)) != chain.tasks_per_stage:
+        raise plan_mismatch(chain, planned)
+    # Spark plans a batch before it looks for slots: the query has started when its tasks run.
     wait_for(
         lambda: all(control.running_tasks(chain.job.id, s.name) == s.tasks for s in chain.stages)
     )
 
 
-def mismatch(chain: Chain, found: tuple[int, ...]) -> PlanMismatch:
+def plan_mismatch(chain: Chain, planned: tuple[int, ...]) -> PlanMismatch:
     return PlanMismatch(
-        f"Spark planned stages of {_listed(found)} tasks for {chain.job.id}, compiled were "
+        f"Spark planned stages of {_listed(planned)} tasks for {chain.job.id}, expected were "
         f"{_listed(chain.tasks_per_stage)} ({', '.join(chain.names)}).",
-        "The job is not run, since its figures would be attributed wrongly.",
+        "The job was stopped: its metrics would be attributed to the wrong operators.",
     )
 
 
@@ -135,6 +138,6 @@ def _listed(tasks: tuple[int, ...]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first, or what it is if it says nothing."""
+    """The first line of an error's message, or its class without one."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

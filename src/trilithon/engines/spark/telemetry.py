@@ -1,7 +1,7 @@
-"""Owns the probe's words: what an executor sends every second, as a report of the model.
+"""Translates the probe's JSON, which an executor sends every second, into reports of the model.
 
-A sender's part of an edge and what it sent to each receiver stand with the sender; what a receiver took
-and how long records were under way stand with the receiver. The assembler adds the two up.
+The sending instance counts the records that an edge carries and those sent to each receiver; the
+receiving instance counts the records taken and times the channel. The assembler adds them up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,20 +15,20 @@ from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, bucket_of
 
 VERSION = 1
-# The probe counts a latency of 0 or less apart, since it has no logarithm: clocks that differ make one,
-# and a record that was faster than the clock's tick.
+# The probe counts latencies of 0 or less apart, since they have no logarithm: they come from clock
+# skew, or from records that were faster than the clock's tick.
 _LOWEST_BUCKET: Final = int(bucket_of(0.0))
 
 
 @dataclass
 class _Rows:
-    """Rows under their keys, filled number by number; what nobody set is missing."""
+    """Rows of a table by key, filled one number at a time; a number never set is missing."""
 
     table: type[Columns]
     rows: dict[Any, dict[str, float]] = field(default_factory=dict)
 
     def add(self, key: Any, **numbers: float) -> None:
-        """Counts are added to what the row has."""
+        """Adds counts to those in the row."""
         row = self.rows.setdefault(key, {})
         for name, value in numbers.items():
             row[name] = row.get(name, 0.0) + value
@@ -44,16 +44,16 @@ class _Rows:
 
 
 def sender_of(application: str, executor: str) -> str:
-    """Who sends: executors of a later application have the same numbers again."""
+    """The name of an executor, unique over applications: each numbers its executors from 0."""
     return f"{application}/{executor}"
 
 
 def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str = "") -> Report:
-    """The report of one executor. Jobs that are not known any more are left out, and so is what was
-    counted in an earlier life of a job than the latest in the report.
+    """The report of one executor, without jobs that are no longer known and without the counters of
+    earlier incarnations of a job.
     """
     if sent.get("version") != VERSION:
-        raise ValueError(f"a probe of version {sent.get('version')}, expected is {VERSION}")
+        raise ValueError(f"a report of probe version {sent.get('version')}, expected is {VERSION}")
     clock_error_s = float(sent["clock"]["error_us"]) / 1e6
     translator = _Translator(jobs, clock_error_s)
     latest: dict[str, int] = {}
@@ -62,12 +62,12 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
     for instance in sent["instances"]:
         if instance["incarnation"] == latest[instance["job"]]:
             translator.instance(instance)
-    translator.settle()
+    translator.set_incarnations()
     host = f"{sent['host']}/{sent['executor']}"
     machine = sent["machine"]
-    # What a machine cannot tell is below 0.
-    told = {"load": machine["load"], "cores_busy": machine["cpu_machine"] * machine["cores"]}
-    known = {name: [float(value)] for name, value in told.items() if value >= 0}
+    # The JVM gives a negative number for what the machine does not measure.
+    loads = {"load": machine["load"], "cores_busy": machine["cpu_machine"] * machine["cores"]}
+    known = {name: [float(value)] for name, value in loads.items() if value >= 0}
     machines = Machines.of(1, cores=[machine["cores"]], **known)
     return Report(
         sender=sender_of(application, str(sent["executor"])),
@@ -104,12 +104,12 @@ class _Translator:
             return
         operator = sent["operator"]
         if operator not in job.children:
-            return  # its file had such an operator before
+            return  # an operator of an earlier version of the job
         self.incarnations[job.id] = float(sent["incarnation"])
         if operator in {source.name for source in job.sources}:
             failed = float(sent.get("rejected", 0))
             self.sources.add((job.id, operator), taken=float(sent["taken"]), failed=failed)
-            # A reader of a partition without records holds nothing, and is not held back.
+            # The reader of a partition without records is not a sender.
             for target in sent["out"]:
                 self.edges.add((job.id, operator, target), senders=float(sent["active"]))
         else:
@@ -117,7 +117,7 @@ class _Translator:
         for target, edge in sent["out"].items():
             self._outbound((job.id, operator, target), edge)
         if "e2e" in sent:
-            self._delivered(job, operator, sent["e2e"])
+            self._sinks(job, operator, sent["e2e"])
 
     def _operator(self, job: Job, operator: str, sent: Mapping[str, Any]) -> None:
         service = sent["service"]
@@ -147,18 +147,18 @@ class _Translator:
                 transfers=float(channel["count"]),
                 channel_s=channel["sum_us"] / 1e6,
             )
-            # A stamp is of the sender's clock and is read by the receiver's: both may be off.
+            # The stamp is by the sender's clock, the arrival by the receiver's: both may be off.
             self.edges.put((job.id, source, operator), clock_error_s=self.clock_error_s)
             if "least_us" in edge:
-                self._way((job.id, source, operator), edge)
+                self._transport((job.id, source, operator), edge)
 
-    def _way(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
-        """How long a record travels that does not wait: the shortest that any instance saw. The shuffle
-        sends records in company; what they gather beyond that is batching.
+    def _transport(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
+        """Transport is the shortest channel time that any instance saw. What a record for an idle
+        instance took beyond that is batching: the shuffle sends records in batches.
         """
         least_s = edge["least_us"] / 1e6
-        before = self.edges.rows.get(key, {}).get("idle_transport_s", least_s)
-        self.edges.put(key, idle_transport_s=min(before, least_s))
+        least_so_far_s = self.edges.rows.get(key, {}).get("idle_transport_s", least_s)
+        self.edges.put(key, idle_transport_s=min(least_so_far_s, least_s))
         self.edges.add(key, batching_s=edge["gathered_us"] / 1e6)
 
     def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
@@ -168,84 +168,85 @@ class _Translator:
         for index, count in edge["sent_to"].items():
             self.instances.add((job, target, int(index)), sent=float(count))
 
-    def _delivered(self, job: Job, operator: str, found: Mapping[str, Any]) -> None:
-        """The last operator writes to all its sinks: each of them gets every row."""
+    def _sinks(self, job: Job, operator: str, delivered: Mapping[str, Any]) -> None:
+        """Adds the rows of an operator's sinks, each of which gets every record."""
         for edge in job.children[operator]:
             key = (job.id, edge.target)
-            count = float(found["count"])
-            self.sinks.add(key, written=count, latencies=count, latency_s=found["sum_ms"] / 1e3)
+            count = float(delivered["count"])
+            self.sinks.add(key, written=count, latencies=count, latency_s=delivered["sum_ms"] / 1e3)
             histogram = self.histograms.setdefault(key, {})
-            buckets = [(int(bucket), number) for bucket, number in found["buckets"].items()]
-            for bucket, number in (*buckets, (_LOWEST_BUCKET, found["zero"])):
+            buckets = [(int(bucket), number) for bucket, number in delivered["buckets"].items()]
+            for bucket, number in (*buckets, (_LOWEST_BUCKET, delivered["zero"])):
                 histogram[bucket] = histogram.get(bucket, 0.0) + number
             name = (job.id, operator, edge.target)
             self.edges.add(name, emitted=count, taken=count, parked_s=0.0)
 
-    def settle(self) -> None:
-        """What holds for whole rows: in which life it was counted."""
+    def set_incarnations(self) -> None:
+        """Adds to each row the incarnation in which it was counted."""
         for table in (self.instances, self.edges, self.sources, self.sinks):
             for key in table.rows:
                 table.put(key, incarnation=self.incarnations[key[0]])
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A job that runs: what the host knows of it without asking an executor."""
+class RunningJob:
+    """A running job: what the host knows of it without the executors."""
 
     job: Job
     allocation: Allocation
     incarnation: int
-    # By source; one whose log does not answer is missing.
+    # Records that arrived at each source; a source whose topic cannot be read is missing.
     arrived: Mapping[str, float]
     partitions: Mapping[str, int]
 
 
-# What the probe counts. An instance that got no record yet has counted 0 of each, which no executor
-# tells; the host does, since counts of several senders add up.
+# The probe's counters. No executor reports an instance that has had no record yet, so the host
+# reports zeros for it; the assembler adds the counts of all senders.
 _COUNTED: Final = {
-    Instances: ("sent", "taken", "emitted", "failed", "busy_s", "busy_sq_s2", "cpu_s", "gaps",
-                "gap_s", "gap_sq_s2"),
-    Edges: ("emitted", "taken", "parked_s", "transfers", "channel_s", "batching_s"),
-    Sinks: ("written", "latencies", "latency_s"),
-}  # fmt: skip
+    Instances: "sent taken emitted failed busy_s busy_sq_s2 cpu_s gaps gap_s gap_sq_s2".split(),
+    Edges: "emitted taken parked_s transfers channel_s batching_s".split(),
+    Sinks: "written latencies latency_s".split(),
+}
 
 
 def host_report(
     sequence: int,
     time_s: float,
-    standing: Iterable[Standing],
+    running_jobs: Iterable[RunningJob],
     lost: Sequence[str] = (),
     placed: Mapping[tuple[str, str], tuple[int, ...]] | None = None,
     application: str = "",
 ) -> Report:
-    """What the host knows: which rows there are, where the logs of the sources end, who is gone."""
+    """The host's own report: the rows that exist, the arrivals at each source, lost executors."""
     instances, edges, sinks, sources = (
         _Rows(table) for table in (Instances, Edges, Sinks, Sources)
     )
-    for one in standing:
-        job, life = one.job, float(one.incarnation)
-        for operator, count in one.allocation.parallelism.items():
+    for running in running_jobs:
+        job, incarnation = running.job, float(running.incarnation)
+        for operator, count in running.allocation.parallelism.items():
             used = (placed or {}).get((job.id, operator), ())
             for index in used if len(used) == count else range(count):
-                instances.put((job.id, operator, index), incarnation=life, **_zeros(Instances))
+                instances.put(
+                    (job.id, operator, index), incarnation=incarnation, **_zeros(Instances)
+                )
         for edge in job.edges:
             key = (job.id, edge.source, edge.target)
-            edges.put(key, incarnation=life, **_zeros(Edges))
-            # A task that is idle since its operator got fewer instances is not held back by anybody.
-            if edge.source in one.allocation.parallelism:
-                edges.put(key, senders=float(one.allocation.parallelism[edge.source]))
+            edges.put(key, incarnation=incarnation, **_zeros(Edges))
+            # Senders are the instances, not the tasks: an idle task is not held back.
+            if edge.source in running.allocation.parallelism:
+                edges.put(key, senders=float(running.allocation.parallelism[edge.source]))
         for sink in job.sinks:
-            sinks.put((job.id, sink.name), incarnation=life, **_zeros(Sinks))
+            sinks.put((job.id, sink.name), incarnation=incarnation, **_zeros(Sinks))
         for source in job.sources:
             sources.put(
                 (job.id, source.name),
-                incarnation=life,
+                incarnation=incarnation,
                 taken=0.0,
                 failed=0.0,
-                partitions=float(one.partitions[source.name]),
+                partitions=float(running.partitions[source.name]),
             )
-            if source.name in one.arrived:
-                sources.put((job.id, source.name), arrived=one.arrived[source.name])
+            if source.name in running.arrived:
+                sources.put((job.id, source.name), arrived=running.arrived[source.name])
     return Report(
         sender=sender_of(application, "host"),
         sequence=sequence,

@@ -1,14 +1,14 @@
-"""Owns the life of a process that must end with another: a small watcher between the two.
+"""Runs a command that must end with the process that started it: a small watcher between them.
 
     python tether.py tethered|detached LOG COMMAND…
 
-Starts the command and prints its process id. Detached it then leaves it alone. Tethered it stays, and
-ends the command when its own standard input closes, which the kernel does for a parent that was killed,
-too; or when its parent is another than at the start.
+Starts the command and prints its process id. Detached, the watcher then exits and the command runs
+on. Tethered, the watcher stays and terminates the command when its standard input closes (the
+kernel closes it even for a parent that was killed), or when its parent is no longer the same.
 
-Why a watcher and not PR_SET_PDEATHSIG alone: that signal comes when the *thread* that started the process
-ends, so a broker started by a worker thread would die with it, and it exists on Linux only. The watcher
-has one thread and uses it there, so that the command ends even if the watcher itself is killed.
+PR_SET_PDEATHSIG alone would not do: Linux sends that signal when the *thread* that started the
+process ends, so a broker that a worker thread started would end with the thread. The watcher has
+one thread and uses the signal, so that the command ends even if the watcher itself is killed.
 Standard library only, and run by its path: it starts in a few milliseconds.
 """
 
@@ -21,7 +21,7 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 10.0
-LOOK_S = 0.5
+POLL_S = 0.5
 
 
 def main() -> None:
@@ -29,13 +29,13 @@ def main() -> None:
     mode, log, *command = sys.argv[1:]
     tethered = mode == "tethered"
     with open(log, "ab") as out:  # noqa: PTH123 - pathlib would double the time to start
-        child = subprocess.Popen(  # noqa: S603 - what our own caller asks for
+        child = subprocess.Popen(  # noqa: S603 - the caller's own command
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             start_new_session=True,
-            # One thread, so a function between fork and exec is safe here.
+            # This process has one thread, so a function between fork and exec is safe.
             preexec_fn=_die_with_watcher if tethered else None,  # noqa: PLW1509
         )
     sys.stdout.write(f"{child.pid}\n")
@@ -43,9 +43,9 @@ def main() -> None:
     if not tethered:
         os._exit(0)
     while child.poll() is None and os.getppid() == parent:
-        if select.select([sys.stdin], [], [], LOOK_S)[0] and not os.read(0, 1024):
+        if select.select([sys.stdin], [], [], POLL_S)[0] and not os.read(0, 1024):
             break
-    _end(child)
+    _terminate(child)
 
 
 def _die_with_watcher() -> None:
@@ -53,7 +53,7 @@ def _die_with_watcher() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end(child: "subprocess.Popen[bytes]") -> None:
+def _terminate(child: "subprocess.Popen[bytes]") -> None:
     child.terminate()
     try:
         child.wait(GRACE_S)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engines.spark.flow import job_named
-from trilithon.engines.spark import tables
+from trilithon.engines.spark import routing_tables
 from trilithon.errors import (
     BatchingUnsupported,
     InvalidAllocation,
@@ -25,9 +25,9 @@ MACHINES = ("h/1", "h/2")
 
 def test_places_and_weights_of_different_operators_are_good() -> None:
     found = replace(GOOD, placement={"spread": ("h/1", None)}, weights={"keyed": (2.0, 1.0)})
-    tables.check(JOB, found, MACHINES)
+    routing_tables.check(JOB, found, MACHINES)
     even = replace(GOOD, placement={"spread": ("h/1", None)}, weights={"spread": (1.0, 1.0)})
-    tables.check(JOB, even, MACHINES)
+    routing_tables.check(JOB, even, MACHINES)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_allocation_is_refused_with_the_code_of_the_facet(
     wanted: Allocation, error: type[InvalidAllocation], message: str
 ) -> None:
     with pytest.raises(InvalidAllocation, match=message) as refused:
-        tables.check(JOB, wanted, MACHINES)
+        routing_tables.check(JOB, wanted, MACHINES)
     assert type(refused.value) is error
 
 
@@ -65,8 +65,8 @@ def test_without_the_refused_facet_the_rest_of_an_allocation_is_accepted() -> No
         GOOD, parallelism={"spread": 3, "keyed": 2}, batching_ms={JOB.edges[0].name: 1.0}
     )
     with pytest.raises(BatchingUnsupported):
-        tables.check(JOB, wanted, MACHINES)
-    tables.check(JOB, replace(wanted, batching_ms={}), MACHINES)
+        routing_tables.check(JOB, wanted, MACHINES)
+    routing_tables.check(JOB, replace(wanted, batching_ms={}), MACHINES)
 
 
 class RecordingControl:
@@ -84,10 +84,10 @@ def test_key_groups_of_an_allocation_are_pushed_and_stay_until_the_number_change
     control: Any = RecordingControl()
     swapped = tuple(1 - group % 2 for group in range(KEY_GROUPS))
     wanted = replace(GOOD, generation=2, groups={"keyed": swapped})
-    groups = tables.push(control, JOB, wanted, {})
+    groups = routing_tables.push(control, JOB, wanted, {})
     assert control.pushed["keyed"]["groups"] == groups["keyed"] == swapped
     assert "groups" not in control.pushed["spread"]
     unnamed = replace(GOOD, generation=3)
-    assert tables.push(control, JOB, unnamed, groups)["keyed"] == swapped
-    rescaled = tables.push(control, JOB, wanted.rescaled({"keyed": 3}), groups)["keyed"]
+    assert routing_tables.push(control, JOB, unnamed, groups)["keyed"] == swapped
+    rescaled = routing_tables.push(control, JOB, wanted.rescaled({"keyed": 3}), groups)["keyed"]
     assert set(rescaled) == {0, 1, 2}

@@ -1,4 +1,4 @@
-"""Owns the driver's side of the probe as Python sees it: lives of jobs, routing tables, counters."""
+"""Calls the probe inside the Spark driver: incarnations, routing tables, batches, reports."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,44 +7,45 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 
-class Control:
-    """The probe inside the driver of a session. Its methods may be called while queries run."""
+class ProbeControl:
+    """The probe in the driver of a session. All methods may be called while queries run."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm  # noqa: SLF001 - the probe is the JVM's
         self._probe: Any = jvm.io.trilithon.probe.Control
 
     def start_job(self, job: str, stages: Sequence[str]) -> int:
-        """A new life of a job, its stages named from source to sink; gives its incarnation."""
+        """Begins and returns a new incarnation of a job; stages are named from source to sink."""
         return int(self._probe.startJob(job, json.dumps(list(stages))))
 
     def end_job(self, job: str) -> None:
         self._probe.endJob(job)
 
     def set_table(self, job: str, operator: str, table: Mapping[str, Any]) -> bool:
-        """Pushes a routing table; false if one of this or a later generation is there already."""
+        """Pushes a routing table; false if one of this or a later generation is set already."""
         return bool(self._probe.setTable(job, operator, json.dumps(dict(table))))
 
     def use_tasks(self, job: str, operator: str, count: int, tasks: int, generation: int) -> bool:
-        """The first `count` of an operator's `tasks` get records, all alike."""
+        """Routes records to the first `count` of an operator's `tasks`, with equal weights."""
         weights = [1] * count + [0] * (tasks - count)
         return self.set_table(job, operator, {"generation": generation, "weights": weights})
 
     def tasks_per_stage(self, job: str) -> tuple[int, ...]:
-        """The shape of the running batch; empty before the first."""
+        """The tasks of each stage of the running batch; empty before the first."""
         return tuple(json.loads(self._probe.tasksPerStage(job)))
 
     def totals(self, job: str) -> list[dict[str, Any]]:
         """The cumulative counters of the job's instances."""
-        return [one for one in json.loads(self._probe.totals()) if one["job"] == job]
+        instances = json.loads(self._probe.totals())
+        return [instance for instance in instances if instance["job"] == job]
 
     def tables(self) -> dict[str, Any]:
-        """Per operator, named `job/operator`: the wanted table, the effective one, where its tasks are."""
+        """Per `job/operator`: the desired table, the effective one, the executor of each task."""
         described: dict[str, Any] = json.loads(self._probe.tables())
         return described
 
     def running_tasks(self, job: str, stage: str) -> int:
-        """How many tasks of a stage are placed in the running batch; 0 until all of them are."""
+        """How many tasks of a stage run in the current batch; 0 until all of them do."""
         return len(self.tables().get(f"{job}/{stage}", {}).get("tasks", {}))
 
     def batch(self, job: str) -> str:
@@ -52,7 +53,9 @@ class Control:
         return str(self._probe.batch(job))
 
     def end_batch(self, job: str, batch: str, *, hold: bool = False) -> None:
-        """Ends a batch of a job early. With a hold the job's next one sends no record: it is to be stopped."""
+        """Ends a batch of a job early. With `hold` the next batch sends no record, so that the
+        query can be stopped without a replay.
+        """
         self._probe.endBatch(job, batch, hold)
 
     def drain_reports(self) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Owns routing tables: what an allocation becomes for the probes, and which tasks serve as instances."""
+"""Makes and pushes the routing tables of an allocation: which tasks of an operator get records."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from trilithon.engines.spark.control import Control
+from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.errors import (
     BatchingUnsupported,
     InvalidAllocation,
@@ -18,13 +18,13 @@ from trilithon.model.job import Grouping, Job
 
 
 def keyed(job: Job) -> set[str]:
-    """The operators that get their records by key."""
+    """The operators with a keyed input."""
     return {edge.target for edge in job.edges if edge.grouping is Grouping.BY_KEY}
 
 
 def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
-    """Raises for a facet of an allocation that the engine cannot realize, each with a code of its own.
-    Before the first executor reported, any machine name is accepted.
+    """Raises for a facet of an allocation that the engine cannot realize; each has its own code.
+    Before the first executor has reported, any machine name is accepted.
     """
     names = {operator.name for operator in job.operators}
     if set(wanted.parallelism) != names:
@@ -39,7 +39,7 @@ def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
         if any(place is not None for place in places) and len({*wanted.weights.get(name, ())}) > 1:
             raise WeightsWithPlacement(
                 f"{name} has both a placement and different weights.",
-                "Instances on named machines get equal shares: leave out the weights or the placement.",
+                "Instances on named machines get equal shares: leave out one of the two.",
             )
     asked = {name for places in wanted.placement.values() for name in places if name is not None}
     if machines and (unknown := sorted(asked - set(machines))):
@@ -49,56 +49,58 @@ def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
         )
     if wanted.batching_ms:
         raise BatchingUnsupported(
-            f"{job.id} cannot have a batching time of its own: all jobs of a Spark application share one.",
-            "Leave out batching_ms; spark.shuffle.streaming.networkBufferMaxWaitTimeMs sets it at start.",
+            f"{job.id} cannot have a batching time of its own: all jobs share one.",
+            "Leave out batching_ms, and set spark.shuffle.streaming.networkBufferMaxWaitTimeMs.",
         )
 
 
 def push(
-    control: Control, job: Job, wanted: Allocation, groups: Mapping[str, tuple[int, ...]]
+    control: ProbeControl, job: Job, wanted: Allocation, groups: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Sends the tables of an allocation; gives the key groups as they are then."""
-    found = dict(groups)
+    """Pushes the routing tables of an allocation; returns the instance of each key group."""
+    assigned = dict(groups)
     for operator, count in wanted.parallelism.items():
         table = _table(wanted, operator, count, job.operator(operator).parallelism.max)
         if operator in keyed(job):
             weights = wanted.weights.get(operator, (1.0,) * count)
-            found[operator] = wanted.groups.get(operator) or assign_key_groups(
-                weights, found.get(operator)
+            assigned[operator] = wanted.groups.get(operator) or assign_key_groups(
+                weights, assigned.get(operator)
             )
-            table |= {"groups": found[operator], "ordered": job.bounds.preserve_order}
+            table |= {"groups": assigned[operator], "ordered": job.bounds.preserve_order}
         control.set_table(job.id, operator, table)
-    return found
+    return assigned
 
 
 def _table(wanted: Allocation, operator: str, count: int, tasks: int) -> dict[str, Any]:
-    """The routing table of an operator: which of its tasks get records, and how many."""
+    """The routing table of an operator: the weight of each task, or instances per executor."""
     machines = wanted.placement.get(operator, ())
     if any(machine is not None for machine in machines):
         named = [str(machine) for machine in machines if machine is not None]
         wishes = Counter(machine.rpartition("/")[2] for machine in named)
         anywhere = len(machines) - len(named)
         return {
-            "generation": wanted.generation, "executors": dict(wishes), "anywhere": anywhere
-        }  # fmt: skip
+            "generation": wanted.generation,
+            "executors": dict(wishes),
+            "anywhere": anywhere,
+        }
     weights = list(wanted.weights.get(operator, (1.0,) * count))
     return {"generation": wanted.generation, "weights": weights + [0.0] * (tasks - count)}
 
 
 def placed(
-    control: Control, allocations: Collection[Allocation]
+    control: ProbeControl, allocations: Collection[Allocation]
 ) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Which tasks serve as the instances of operators with a wish for machines; of all others the first
-    ones do.
+    """The tasks that are the instances of each operator with a placement; other operators use their
+    first tasks.
     """
-    wished = [(one.job, operator) for one in allocations for operator in one.placement]
+    wished = [(wanted.job, operator) for wanted in allocations for operator in wanted.placement]
     if not wished:
         return {}
     tables = control.tables()
-    found = {}
+    tasks = {}
     for job, operator in wished:
         table = tables.get(f"{job}/{operator}", {}).get("effective", {})
         if table.get("placed"):
             weights = enumerate(table["weights"])
-            found[job, operator] = tuple(task for task, weight in weights if weight > 0)
-    return found
+            tasks[job, operator] = tuple(task for task, weight in weights if weight > 0)
+    return tasks

@@ -50,7 +50,8 @@ LAYERS = (
     (("model", "job, intent, allocation, snapshot", "model"),),
     (
         ("folders", "where files are kept", "outside"),
-        ("errors", "one tree, with exit codes", "outside"),
+        ("logs", "structured, to stderr", "outside"),
+        ("errors", "one tree of codes", "outside"),
     ),
 )
 

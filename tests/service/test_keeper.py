@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.service.test_api import until
 from trilithon.errors import HostUnreachable
@@ -70,13 +71,16 @@ def reached(keeper: HostKeeper) -> bool:
     return True
 
 
-def test_a_host_that_is_killed_is_started_again(keeper: HostKeeper) -> None:
+def test_a_host_that_is_killed_is_started_again_and_that_is_logged(keeper: HostKeeper) -> None:
     keeper.ensure()
     assert reached(keeper)
     first = process_of(keeper)
     os.kill(first, signal.SIGKILL)
     until(lambda: not keeper.answers())
-    until(lambda: reached(keeper))
+    with capture_logs() as events:
+        until(lambda: reached(keeper))
+    (died,) = [event for event in events if event["event"] == "host_died"]
+    assert (died["exit_code"], died["restart"]) == (-signal.SIGKILL, 1)
     assert process_of(keeper) != first
     assert starts(keeper) == 2
 

@@ -1,5 +1,7 @@
 """Owns the command `host`: the engine host in a process of its own."""
 
+from trilithon import logs
+from trilithon.cli.log_options import AsJson, Level
 from trilithon.cli.output import progress
 from trilithon.cli.processes import on_signals, socket_path
 from trilithon.cli.spark_options import (
@@ -24,8 +26,11 @@ def host_command(
     slots: Slots = SLOTS,
     executors: Executors = None,
     spark_settings: SparkSettings = None,
+    log_level: Level = logs.LogLevel.INFO,
+    log_json: AsJson = False,
 ) -> None:
     """Run the engine host: Spark and its jobs. Daemons may come and go; it ends on SIGTERM or Ctrl-C."""
+    logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
     with progress() as tell, application(setup, (), tell) as engine:
         host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path())

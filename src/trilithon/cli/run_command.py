@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
+from trilithon import logs
 from trilithon.cli import live
 from trilithon.cli.job_files import jobs_in
+from trilithon.cli.log_options import AsJson, Level
 from trilithon.cli.output import Format, Output, answer, message_console, progress
 from trilithon.cli.processes import socket_path
 from trilithon.cli.settings import span
@@ -51,10 +53,13 @@ def run_command(
     ] = None,
     executors: Executors = None,
     spark_settings: SparkSettings = None,
+    log_level: Level = logs.LogLevel.WARNING,
+    log_json: AsJson = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Run jobs on Spark without a controller and show live figures. Ends on Ctrl-C or after --for."""
     jobs = [job for file in files for job in jobs_in(file)]
+    logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
     with progress() as tell, running(setup, jobs, tell) as engine:
         figures = _watch(Watcher(engine), length_s)

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from trilithon import folders
+from trilithon import folders, logs
+from trilithon.cli.log_options import AsJson, Level, log_arguments
 from trilithon.cli.output import progress
 from trilithon.cli.processes import on_signals, socket_path
 from trilithon.cli.settings import given_settings, read_settings
@@ -54,12 +55,16 @@ def serve_command(
     with_jobs: Annotated[
         bool, typer.Option("--with-jobs", help="At the end, end the host and the jobs as well.")
     ] = False,
+    log_level: Level = logs.LogLevel.INFO,
+    log_json: AsJson = False,
 ) -> None:
     """Control jobs: observe, decide, act, explain. Ends on SIGTERM or Ctrl-C; the jobs go on."""
+    logs.configure(log_level, json=log_json)
     rules = Rules() if rules_file is None else Rules.of(read_yaml_file(rules_file).data)
     failpoints.arm_from_environment()
     folder = folders.state() / "daemon"
     command = _host(master, slots, kafka, kafka_settings, executors, spark_settings)
+    command += log_arguments(log_level, as_json=log_json)
     host = HostKeeper(socket_path(), command, folders.state() / "host.log")
     engine = ReattachingEngine(host.reach)
     calm_collector()
@@ -72,7 +77,12 @@ def serve_command(
         try:
             tell(f"answers at http://127.0.0.1:{listening.getsockname()[1]}")
             config = uvicorn.Config(
-                api(running), log_level="warning", lifespan="off", timeout_graceful_shutdown=3
+                # uvicorn logs like everybody else here, not in a form of its own.
+                api(running),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=3,
             )
             server = uvicorn.Server(config)
             # uvicorn raises a signal again after it has ended by it; here a signal is a normal end.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
+from trilithon import logs
 from trilithon.contract.engine import Engine
 from trilithon.control.clock import Clock
 from trilithon.control.compact import CompactSeries
@@ -34,6 +35,7 @@ from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene
 # Even if nothing happens the round is written now and then, so that one sees when the loop last ran.
 WRITTEN_EVERY_S: Final = 60.0
 TRIMMED_EVERY_S: Final = 600.0
+_log = logs.logger()
 
 
 class RoundRecorder(Protocol):
@@ -216,6 +218,7 @@ class Controller:
             told_ = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
             if told_ != self._failure:
                 self.journal.event("policy_failed", None, told_, scene.now_s)
+                _log.exception("policy_failed", policy=self.policy.name, round=scene.round)
             self._failure = told_
             return Verdict((), state)
         self._failure = ""
@@ -225,6 +228,7 @@ class Controller:
             except Exception as error:  # noqa: BLE001 - a full disk must not keep jobs from being helped
                 told_ = f"The run is not recorded any more: {type(error).__name__}: {error}"
                 self.journal.event("recording_stopped", None, told_, scene.now_s)
+                _log.exception("recording_stopped", round=scene.round)
                 self.recorder = None
         return verdict
 

@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from trilithon import logs
 from trilithon.contract import wire
 from trilithon.contract.engine import Engine
+from trilithon.contract.outcome_log import log_outcome
 from trilithon.errors import EngineFailed, HostRuns, NotUnderstood, TrilithonError
 from trilithon.model.report import Report
 from trilithon.recording import reports as report_forms
@@ -34,6 +36,7 @@ IDLE_POLL_S: Final = 1.0
 _CHANGING_CALLS: Final = ("submit", "cancel", "apply")
 SHUTDOWN_TIMEOUT_S: Final = 10.0
 END_DELAY_S: Final = 0.2
+_log = logs.logger()
 
 
 class Host:
@@ -84,10 +87,18 @@ class Host:
 
     def _poll_when_idle(self) -> None:
         """Polls the engine while no client does, so that it supervises its jobs."""
+        failure = ""
         while not self._stopped.wait(IDLE_POLL_S / 2):
-            if time.monotonic() - self._polled_s > IDLE_POLL_S:
-                with self._reports_lock, contextlib.suppress(Exception):
+            if time.monotonic() - self._polled_s <= IDLE_POLL_S:
+                continue
+            try:
+                with self._reports_lock:
                     self._take_reports()
+                failure = ""
+            except Exception as error:  # noqa: BLE001 - the next poll may succeed
+                if (repeated := f"{type(error).__name__}: {error}") != failure:
+                    _log.exception("supervision_failed")
+                failure = repeated
 
     def _serve_connection(self, connection: socket.socket) -> None:
         """Serves one client until it disconnects."""
@@ -105,16 +116,22 @@ class Host:
             request = json.loads(line)
             call: Callable[[dict[str, Any]], Any] = self._calls()[request["call"]]
             with self._lock_for(request):
-                return {"ok": call(request)}
+                answer = call(request)
         except TrilithonError as error:
+            _log.warning("call_refused", code=error.code, message=error.message)
             return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
         except (KeyError, TypeError, ValueError) as error:
+            _log.warning("call_not_understood", exc_info=True)
             message = f"The host cannot read this request: {type(error).__name__} {error}."
             return {"error": {"code": NotUnderstood.code, "message": message, "hint": ""}}
         except Exception as error:  # noqa: BLE001 - the host survives any engine error
+            _log.exception("engine_failed", call=request["call"])
             lines = str(error).strip().splitlines() or [""]
             message = f"The engine failed: {type(error).__name__} {lines[0]}"
             return {"error": {"code": EngineFailed.code, "message": message, "hint": ""}}
+        if request["call"] in _CHANGING_CALLS:
+            log_outcome(wire.outcome_from_json(answer), request["call"], _job_of(request))
+        return {"ok": answer}
 
     def _lock_for(self, request: dict[str, Any]) -> threading.Lock:
         """One lock per job for changes, so that no job waits for another's start; one for reads."""

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import trilithon
+from trilithon import logs
 from trilithon.control.explain import explain, explain_one
 from trilithon.errors import (
     InvalidJob,
@@ -53,6 +54,7 @@ ADDRESSES: Final = (
     ("GET", "/events", "what happens, as server-sent events, `after` an id"),
 )
 EVENTS_EVERY_S: Final = 0.5
+_log = logs.logger()
 Limit = Annotated[int, Query(ge=1, le=10_000)]
 Next = Callable[[Request], Awaitable[Response]]
 
@@ -76,7 +78,11 @@ def _protect(app: FastAPI, daemon: Daemon) -> None:
             given.encode(), daemon.token.encode()
         ):
             return _refusal(NotAllowed("This needs the daemon's token.", "It is in its folder."))
-        return await follow(request)
+        try:
+            return await follow(request)
+        except Exception:  # noqa: BLE001 - it is in the log, and whoever asked gets an answer
+            _log.exception("request_failed", method=request.method, path=request.url.path)
+            return _refusal(TrilithonError("The daemon failed.", "Its log has the traceback."))
 
     # A page in a browser must not reach the daemon by a name that it made to mean this machine.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
@@ -98,11 +104,16 @@ def _refusal(error: TrilithonError, status: int | None = None) -> JSONResponse:
 
 def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(TrilithonError)
-    async def _ours(_: Request, error: TrilithonError) -> JSONResponse:
+    async def _ours(request: Request, error: TrilithonError) -> JSONResponse:
+        write = _log.error if error.http_status >= 500 else _log.info
+        where = {"method": request.method, "path": request.url.path}
+        write("request_refused", **where, code=error.code, message=error.message)
         return _refusal(error)
 
     @app.exception_handler(sqlite3.Error)
-    async def _unwritten(_: Request, error: sqlite3.Error) -> JSONResponse:
+    async def _unwritten(request: Request, error: sqlite3.Error) -> JSONResponse:
+        where = {"method": request.method, "path": request.url.path}
+        _log.error("request_failed", **where, exc_info=error)
         message = f"The journal cannot be written: {error}."
         return _refusal(JournalUnusable(message, "Nothing was changed; try again."))
 

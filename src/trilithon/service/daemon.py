@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trilithon import folders
+from trilithon import folders, logs
 from trilithon.contract.engine import Engine
 from trilithon.control.clock import Clock, SystemClock
 from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
-from trilithon.control.loop import Controller
+from trilithon.control.loop import Controller, Round
 from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Rules
 from trilithon.errors import DaemonRuns, DaemonUnreachable
 from trilithon.policies.registry import policy
 
 ADDRESS: Final = "daemon.json"
+_log = logs.logger()
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Daemon:
 
     def __post_init__(self) -> None:
         self.commands = JobCommands(self.controller)
+        self._blind = ""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
 
@@ -62,13 +64,27 @@ class Daemon:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                wait_s = self.controller.round().next_s
-                self.failure = ""
+                done = self.controller.round()
+                self._log_round(done)
+                wait_s, self.failure = done.next_s, ""
             except Exception as error:  # noqa: BLE001 - whatever fails, the next round may mend it
-                self.failure = f"{type(error).__name__}: {error}"
+                failure = f"{type(error).__name__}: {error}"
+                # The same failure comes again each round: one traceback of it is enough.
+                fresh = failure != self.failure
+                number = self.controller.books.round
+                _log.error("round_failed", round=number, failure=failure, exc_info=fresh)
+                self.failure = failure
                 wait_s = self.controller.rules.limits.round_s
             self._wake.wait(wait_s)
             self._wake.clear()
+
+    def _log_round(self, done: Round) -> None:
+        if done.blind and done.blind != self._blind:
+            _log.warning("engine_not_reached", round=done.number, reason=done.blind)
+        elif self._blind and not done.blind:
+            _log.info("engine_reached_again", round=done.number)
+        self._blind = done.blind
+        _log.debug("round_done", round=done.number, decisions=len(done.rulings), next_s=done.next_s)
 
 
 def calm_collector() -> None:

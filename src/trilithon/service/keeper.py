@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trilithon import logs
 from trilithon.engines.remote import RemoteEngine
 from trilithon.errors import HostUnreachable
 
@@ -27,6 +28,7 @@ LONGEST_WAIT_S: Final = 60.0
 # One that lived for so long was well, and what was before is forgotten.
 WELL_AFTER_S: Final = 120.0
 _POLL_S: Final = 0.2
+_log = logs.logger()
 
 
 @dataclass
@@ -67,6 +69,7 @@ class HostKeeper:
         """Waits for the host that runs; without one, starts it and waits until it answers."""
         if self.answers():
             self.tell("attached to the host that runs")
+            _log.info("host_attached", socket=str(self.path))
             return
         with self._lock:
             if not self._starting():
@@ -112,6 +115,8 @@ class HostKeeper:
         self._next_s = now_s + min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._tries)
         self._tries += 1
         self.tell(f"the host has died and is started again; its log is {self.log}")
+        code = None if self._process is None else self._process.poll()
+        _log.error("host_died", exit_code=code, restart=self._tries, log=str(self.log))
         self._start()
 
     def _start(self) -> None:
@@ -127,3 +132,4 @@ class HostKeeper:
                 start_new_session=True,
                 env=os.environ.copy(),
             )
+        _log.info("host_started", pid=self._process.pid, log=str(self.log))

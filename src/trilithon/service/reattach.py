@@ -3,13 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from trilithon import logs
 from trilithon.contract.engine import Accepted, Action, Capabilities, Engine, Outcome
+from trilithon.contract.outcome_log import log_outcome
 from trilithon.errors import HostUnreachable
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
 T = TypeVar("T")
+_log = logs.logger()
 
 
 class ReattachingEngine:
@@ -20,13 +23,20 @@ class ReattachingEngine:
         self._engine: Engine | None = None
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
-        return self._ask(lambda engine: engine.submit(job, allocation, checkpoint))
+        outcome = self._ask(lambda engine: engine.submit(job, allocation, checkpoint))
+        log_outcome(outcome, "submit", job.id, generation=allocation.generation)
+        return outcome
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:
-        return self._ask(lambda engine: engine.cancel(job, keep))
+        outcome = self._ask(lambda engine: engine.cancel(job, keep))
+        log_outcome(outcome, "cancel", job, keep=keep)
+        return outcome
 
     def apply(self, action: Action) -> Outcome:
-        return self._ask(lambda engine: engine.apply(action))
+        outcome = self._ask(lambda engine: engine.apply(action))
+        name = type(action).__name__
+        log_outcome(outcome, "apply", getattr(action, "job", ""), action=name)
+        return outcome
 
     def jobs(self) -> Mapping[str, Accepted]:
         return self._ask(lambda engine: engine.jobs())
@@ -47,7 +57,8 @@ class ReattachingEngine:
             self._engine = self._reach()
         try:
             return call(self._engine)
-        except HostUnreachable:
+        except HostUnreachable as error:
+            _log.warning("host_lost", reason=error.message)
             # What was asked may have been done: whoever asked decides whether to ask again.
             self.close()
             raise

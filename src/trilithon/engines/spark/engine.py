@@ -17,6 +17,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from trilithon import logs
 from trilithon.contract.engine import (
     Accepted,
     Action,
@@ -52,6 +53,7 @@ from trilithon.model.report import Report
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # Half the executors' reporting period: a caller that polls every second gets a new count each time.
 LAG_EVERY_S: Final = 0.5
+_log = logs.logger()
 
 
 @dataclass
@@ -230,9 +232,7 @@ class SparkEngine:
         """Updates the state of a job's query; true if it must be restarted now."""
         running = managed.running
         if running is not None and not running.query.isActive:
-            managed.supervision = managed.supervision.died(
-                now_s, _why_it_ended(running), self.backoff
-            )
+            self._query_died(managed, now_s, _why_it_ended(running))
             managed.running = None
         elif running is not None and self.boundaries.stuck(managed.job.id):
             self._abandon(managed, running, "a batch was told to end and did not")
@@ -251,10 +251,21 @@ class SparkEngine:
                 return
             try:
                 self._start(managed)
+                failures = managed.supervision.failures
+                _log.info("query_restarted", job=managed.job.id, failures=failures)
             except Exception as error:  # noqa: BLE001 - the next attempt may succeed
-                managed.supervision = managed.supervision.died(
-                    self.clock(), _describe(error), self.backoff
-                )
+                _log.exception("query_restart_failed", job=managed.job.id)
+                self._query_died(managed, self.clock(), _describe(error))
+
+    def _query_died(self, managed: _ManagedJob, now_s: float, reason: str) -> None:
+        """Schedules the restart of a query that died or did not start, or gives it up."""
+        managed.supervision = after = managed.supervision.died(now_s, reason, self.backoff)
+        wait_s = None if after.retry_at_s is None else round(after.retry_at_s - now_s, 3)
+        fields = {"job": managed.job.id, "reason": reason, "failures": after.failures}
+        if wait_s is None:
+            _log.error("query_failed", **fields)
+        else:
+            _log.warning("query_died", **fields, restart_in_s=wait_s)
 
     def _check_plan(self, managed: _ManagedJob, running: RunningQuery) -> None:
         """Spark plans each batch anew. New partitions of a topic bring more readers, which the
@@ -280,7 +291,7 @@ class SparkEngine:
         managed.running = None
         running.stop()
         self.boundaries.forget(managed.job.id)
-        managed.supervision = managed.supervision.died(self.clock(), why, self.backoff)
+        self._query_died(managed, self.clock(), why)
 
     def _start(self, managed: _ManagedJob, chain: Chain | None = None) -> None:
         """Starts the job's query from its checkpoint. Without a chain the job is planned anew: its
@@ -370,13 +381,13 @@ class SparkEngine:
         message = (
             f"{managed.job.id} did not restart ({_describe(error)}); its previous version runs."
         )
+        _log.error("job_restart_failed", job=managed.job.id, exc_info=error)
         try:
             self.ledger.reserve(managed.job.id, entry)
             self._start(managed)
         except Exception as again:  # noqa: BLE001 - the supervisor retries
-            managed.supervision = managed.supervision.died(
-                self.clock(), _describe(again), self.backoff
-            )
+            _log.exception("job_rollback_failed", job=managed.job.id)
+            self._query_died(managed, self.clock(), _describe(again))
             message = (
                 f"{managed.job.id} did not restart ({_describe(error)}), and neither did its "
                 f"previous version: {_describe(again)}"

@@ -1,8 +1,8 @@
-"""How long hostile files take to be refused, and good ones to be read.
+"""Measures how long it takes to refuse hostile job files and to read a valid one.
 
     python -m bench.reader
 
-Prints the time and the peak of memory per file; refusing takes at most 100 ms on an idle machine.
+Prints the time and the peak memory per file; refusing takes at most 100 ms on an idle machine.
 """
 
 import time
@@ -25,20 +25,20 @@ def attempt(text: str) -> str:
 
 
 def main() -> None:
-    attempt(GOOD)  # imports and first use are not what is measured
-    print(f"{'file':<24} {'KiB':>6} {'ms':>8} {'peak MiB':>9}  answer")
-    for name, text in {"a good job": GOOD, **HOSTILE}.items():
-        spent = []
+    attempt(GOOD)  # warm-up: imports and caches are not measured
+    print(f"{'file':<24} {'KiB':>6} {'ms':>8} {'peak MiB':>9}  result")
+    for name, text in {"a valid job": GOOD, **HOSTILE}.items():
+        times_s = []
         for _ in range(3):
             started = time.perf_counter()
-            answer = attempt(text)
-            spent.append(time.perf_counter() - started)
+            result = attempt(text)
+            times_s.append(time.perf_counter() - started)
         tracemalloc.start()
         attempt(text)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         size = len(text) / 1024
-        print(f"{name:<24} {size:>6.0f} {min(spent) * 1e3:>8.1f} {peak / 2**20:>9.1f}  {answer}")
+        print(f"{name:<24} {size:>6.0f} {min(times_s) * 1e3:>8.1f} {peak / 2**20:>9.1f}  {result}")
 
 
 if __name__ == "__main__":

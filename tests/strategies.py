@@ -1,4 +1,4 @@
-"""What tests are made of: random jobs, intents and snapshots, all of them legal."""
+"""Hypothesis strategies: random valid jobs, intents and snapshots."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def utilities(draw: st.DrawFn, threshold: float, sense: Sense) -> Utility:
     if function == "lognormal":
         return Utility(function, {"spread": draw(st.floats(0.05, 5))})
     if function == "piecewise":
-        # From the threshold, where it is 1, down to what is worst.
+        # From the threshold, where it is 1, to the worst value.
         n = draw(st.integers(1, 4))
         steps = np.cumsum(draw(st.lists(st.floats(0.1, 2), min_size=n, max_size=n)))
         factors = 1 + steps if sense is Sense.AT_MOST else 1 / (1 + steps)
@@ -91,29 +91,29 @@ def edges(draw: st.DrawFn, source: str, target: str, to_sink: bool = False) -> E
 
 @st.composite
 def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
-    """A legal job: any DAG in which every node lies between a source and a sink."""
+    """A valid job: any DAG in which every node lies on a path from a source to a sink."""
     sources = [f"s{i}" for i in range(draw(st.integers(1, 3)))]
     operators = [f"o{i}" for i in range(draw(st.integers(1, max_operators)))]
-    found: list[Edge] = []
-    before = list(sources)
+    job_edges: list[Edge] = []
+    nodes = list(sources)
     for operator in operators:
-        parents = draw(st.lists(st.sampled_from(before), min_size=1, max_size=3, unique=True))
-        found += [draw(edges(parent, operator)) for parent in parents]
-        before.append(operator)
-    read = {edge.source for edge in found}
-    # What nobody reads gets a sink of its own, and some others get one too.
-    ends = [node for node in before if node not in read]
-    ends += draw(st.lists(st.sampled_from(before), max_size=2, unique=True))
+        parents = draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=3, unique=True))
+        job_edges += [draw(edges(parent, operator)) for parent in parents]
+        nodes.append(operator)
+    read = {edge.source for edge in job_edges}
+    # Each node without a reader gets a sink, and so do some others.
+    ends = [node for node in nodes if node not in read]
+    ends += draw(st.lists(st.sampled_from(nodes), max_size=2, unique=True))
     sinks = [f"k{i}" for i in range(len(dict.fromkeys(ends)))]
-    found += [Edge(end, sink) for end, sink in zip(dict.fromkeys(ends), sinks, strict=True)]
-    internal = [edge for edge in found if edge.target in operators]
+    job_edges += [Edge(end, sink) for end, sink in zip(dict.fromkeys(ends), sinks, strict=True)]
+    internal = [edge for edge in job_edges if edge.target in operators]
     sequence: tuple[str | EdgeName, ...] = ()
     if internal:
         edge = draw(st.sampled_from(internal))
         sequence = (edge.name, edge.target)
     constraint = Constraint(sequence, draw(st.integers(1, 500)), draw(st.integers(1, 60)))
     constrained: bool = draw(st.booleans())
-    asked = tuple(draw(st.lists(thresholds(), max_size=3)))
+    slo = tuple(draw(st.lists(thresholds(), max_size=3)))
     return Job(
         tenant=draw(st.sampled_from(["ads", "search", "default"])),
         name=name,
@@ -125,12 +125,12 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
             Operator(o, Work(where="v > 1"), draw(parallelisms()), draw(st.none() | profiles))
             for o in operators
         ),
-        edges=tuple(sorted(found, key=lambda e: (operators + sinks).index(e.target))),
+        edges=tuple(sorted(job_edges, key=lambda e: (operators + sinks).index(e.target))),
         sinks=tuple(
             Sink(k, (("topic", f"out-{k}"),), draw(st.sampled_from([1.0, 0.5, 3.0]))) for k in sinks
         ),
         intent=Intent(
-            asked,
+            slo,
             draw(st.integers(1, 100)),
             (constraint,) if internal and constrained else (),
         ),
@@ -142,16 +142,16 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
 
 @st.composite
 def columns(draw: st.DrawFn, /, table: type[Columns], rows: int, **fixed: Any) -> Any:
-    """Columns of small whole numbers, some of them missing. Drawn by one seed: a cell by itself
-    would cost more than what is tested.
+    """A table of small whole numbers, some of them missing. All cells come from one drawn seed:
+    drawing each would take longer than the test.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     missing = draw(st.sampled_from([0.0, 0.1, 0.5]))
-    found = {
+    values = {
         name: np.where(random.random(rows) < missing, np.nan, random.integers(0, 1000, rows))
         for name in table.names()
     }
-    return table(**{**found, **fixed})
+    return table(**{**values, **fixed})
 
 
 histograms = st.none() | st.dictionaries(
@@ -161,10 +161,10 @@ histograms = st.none() | st.dictionaries(
 
 @st.composite
 def snapshots(draw: st.DrawFn, time_s: float = 100.0) -> Snapshot:
-    """A legal snapshot of one or two jobs, with anything missing."""
-    found = [draw(jobs(f"job{i}", 3)) for i in range(draw(st.integers(1, 2)))]
+    """A valid snapshot of one or two jobs, in which any number may be missing."""
+    snapshot_jobs = [draw(jobs(f"job{i}", 3)) for i in range(draw(st.integers(1, 2)))]
     machines = [f"m{i}" for i in range(draw(st.integers(0, 3)))]
-    layout = Layout.build(found, machines=machines)
+    layout = Layout.build(snapshot_jobs, machines=machines)
     rows = len(layout.instance_node)
     place = st.sampled_from([*map(float, range(len(machines))), float("nan")])
     machine = draw(st.lists(place, min_size=rows, max_size=rows))
@@ -179,14 +179,14 @@ def snapshots(draw: st.DrawFn, time_s: float = 100.0) -> Snapshot:
         sinks=draw(columns(Sinks, sinks)),
         latencies=Sketches.of(draw(st.lists(histograms, min_size=sinks, max_size=sinks))),
         machines=draw(columns(Machines, len(machines))),
-        jobs={job.id: job for job in found},
+        jobs={job.id: job for job in snapshot_jobs},
     )
 
 
 def shape(
     *edges: str, rates: Mapping[str, float] | None = None
 ) -> tuple[Layout, np.ndarray[Any, np.dtype[np.float64]]]:
-    """A layout from edges like `a>b`, and rates by node: the papers' drawings in a line."""
+    """A layout from edges like `a>b`, and the rates of its nodes: a figure of a paper in a line."""
     pairs = [tuple(edge.split(">")) for edge in edges]
     targets = {b for _, b in pairs}
     starts = {a for a, _ in pairs}
@@ -201,7 +201,7 @@ def shape(
     )
     layout = Layout.build([job])
     row = {name: i for i, name in enumerate(layout.node_names)}
-    found = np.zeros(len(layout.node_names))
+    node_rates = np.zeros(len(layout.node_names))
     for name, rate in (rates or {}).items():
-        found[row[name]] = rate
-    return layout, found
+        node_rates[row[name]] = rate
+    return layout, node_rates

@@ -70,7 +70,7 @@ def test_a_bucket_that_fell_makes_the_row_unknown() -> None:
     no = np.array([False])
     fell = difference(Sketches.of([{10: 100.0}]), Sketches.of([{10: 5.0, 20: 5.0}]), no, no)
     assert fell.row(0) is None
-    with pytest.raises(ValueError, match="from 0 upwards"):
+    with pytest.raises(ValueError, match="must not be negative"):
         Sketches.of([{1: -5.0}])
 
 

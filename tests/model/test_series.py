@@ -123,12 +123,12 @@ def test_a_series_forgets_what_is_older_than_its_limit(layout: Layout) -> None:
 
 
 def test_snapshots_must_follow_each_other_in_time(layout: Layout) -> None:
-    with pytest.raises(InvalidRecording, match="follow each other"):
+    with pytest.raises(InvalidRecording, match="must increase"):
         Series((at(10, layout, [1, 1, 1]), at(10, layout, [1, 1, 1])))
 
 
 def test_rows_that_do_not_fit_the_layout_are_refused(layout: Layout) -> None:
-    with pytest.raises(InvalidRecording, match="2 rows of sources, but the layout has 1"):
+    with pytest.raises(InvalidRecording, match="sources has 2 rows, but the layout has 1"):
         replace(Snapshot.empty(0, layout), sources=Sources.missing(2))
 
 

@@ -127,8 +127,12 @@ def test_a_function_that_rises_where_it_must_not_is_refused() -> None:
         (Utility("lognormal", {"spread": 0}), Sense.AT_MOST, "above 0"),
         (Utility("knee", {"slope": 1}), Sense.AT_MOST, "no parameter 'slope'"),
         (Utility("piecewise"), Sense.AT_MOST, "needs `points`"),
-        (Utility("piecewise", {"points": ((1.0, 0.0), (2.0, 1.0))}), Sense.AT_MOST, "only fall"),
-        (Utility("piecewise", {"points": ((1.0, 1.0), (2.0, 0.0))}), Sense.AT_LEAST, "only rise"),
+        (Utility("piecewise", {"points": ((1.0, 0.0), (2.0, 1.0))}), Sense.AT_MOST, "not increase"),
+        (
+            Utility("piecewise", {"points": ((1.0, 1.0), (2.0, 0.0))}),
+            Sense.AT_LEAST,
+            "not decrease",
+        ),
         (Utility("piecewise", {"points": ((2.0, 1.0), (1.0, 0.0))}), Sense.AT_MOST, "must rise"),
         (
             Utility("piecewise", {"points": ((1.0, 3.0), (2.0, 0.0))}),

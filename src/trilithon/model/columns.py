@@ -1,10 +1,10 @@
-"""Owns the columns that measurements come in: which there are, their units, and what is missing.
+"""Defines the tables of measurements: their columns, units, and how missing values behave.
 
-A column is an array of float64 in which NaN is the mask: a number that is missing is missing in
-every sum it would be part of, without anybody having to remember it. Counts are whole numbers and
-exact up to 2⁵³, which a million records per second reach after 285 years.
+A column is a float64 array in which NaN means missing: a sum over a missing number is missing too,
+without any check. Counts are whole numbers, exact up to 2⁵³, which a million records per second
+reach after 285 years.
 
-A counter only grows while its incarnation stays the same; a gauge is what holds at the moment.
+A counter only grows while its incarnation stays the same; a gauge is the value at that moment.
 """
 
 from dataclasses import dataclass, field, fields
@@ -23,14 +23,14 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column holds."""
+    """The description of a column."""
 
     name: str
     unit: str
     meaning: str
     counter: bool
-    # Whether the parts of several senders add up. Counters do; of most gauges the youngest counts, of
-    # some the largest.
+    # How values of several senders combine. Counters add up; of most gauges the latest value
+    # counts, some add up (`adds`), and of some the largest counts.
     adds: bool
     largest: bool = False
 
@@ -40,15 +40,22 @@ def counter(unit: str, meaning: str) -> Any:
 
 
 def gauge(unit: str, meaning: str, *, adds: bool = False, largest: bool = False) -> Any:
-    told = {"unit": unit, "meaning": meaning, "counter": False, "adds": adds, "largest": largest}
-    return field(metadata=told)
+    return field(
+        metadata={
+            "unit": unit,
+            "meaning": meaning,
+            "counter": False,
+            "adds": adds,
+            "largest": largest,
+        }
+    )
 
 
 def _frozen(values: npt.ArrayLike) -> Floats:
-    """An array that nobody can change: the same one if it already is that, a copy otherwise."""
+    """A read-only float64 array: the same one if it already is read-only, otherwise a copy."""
     if isinstance(values, np.ndarray) and values.dtype == np.float64 and values.ndim == 1:
-        mine: bool = values.base is None and not values.flags.writeable
-        if mine:
+        read_only: bool = values.base is None and not values.flags.writeable
+        if read_only:
             return values
     copy: Floats = np.array(values, dtype=np.float64, ndmin=1)
     copy.setflags(write=False)
@@ -57,7 +64,7 @@ def _frozen(values: npt.ArrayLike) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Columns of one length. Subclasses name them."""
+    """A table: columns of the same length, which the subclasses name."""
 
     @classmethod
     @cache
@@ -75,25 +82,25 @@ class Columns:
 
     @classmethod
     def of(cls, rows: int, **known: npt.ArrayLike) -> Self:
-        """Columns of which some are known; the others are missing."""
-        if strange := set(known) - set(cls.names()):
-            raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(strange))}")
-        unknown = np.full(rows, np.nan)
-        unknown.setflags(write=False)
-        return cls(*(known.get(name, unknown) for name in cls.names()))
+        """A table with the known columns; the others are missing."""
+        if unknown := set(known) - set(cls.names()):
+            raise TypeError(f"{cls.__name__} has no column {', '.join(sorted(unknown))}")
+        missing = np.full(rows, np.nan)
+        missing.setflags(write=False)
+        return cls(*(known.get(name, missing) for name in cls.names()))
 
     @classmethod
     def trusted(cls, rows: int, **known: Floats) -> Self:
-        """The same as `of` without a look at the numbers, for whoever has just made them: each column
-        has so many, none is infinite, and nobody will change them.
+        """Like `of`, without checks. The caller guarantees that each column has `rows` finite or
+        missing numbers and that nothing changes the arrays afterwards.
         """
-        unknown = np.full(rows, np.nan)
-        made = object.__new__(cls)
+        missing = np.full(rows, np.nan)
+        table = object.__new__(cls)
         for name in cls.names():
-            values = known.get(name, unknown)
+            values = known.get(name, missing)
             values.setflags(write=False)
-            object.__setattr__(made, name, values)
-        return made
+            object.__setattr__(table, name, values)
+        return table
 
     def __post_init__(self) -> None:
         length = None
@@ -103,10 +110,10 @@ class Columns:
             length = len(values) if length is None else length
             if values.ndim != 1 or len(values) != length:
                 raise ValueError(f"column {name} has shape {values.shape}, expected ({length},)")
-        # One look at all of them costs a fraction of one look at each.
+        # One check of all columns together costs a fraction of a check of each.
         if length and np.isinf(np.concatenate([self.column(n) for n in self.names()])).any():
             name = next(n for n in self.names() if np.isinf(self.column(n)).any())
-            raise ValueError(f"column {name} holds an infinite number")
+            raise ValueError(f"column {name} contains an infinite number")
 
     def __len__(self) -> int:
         return len(self.column(self.names()[0]))
@@ -115,16 +122,16 @@ class Columns:
         return cast("Floats", getattr(self, name))
 
     def take(self, rows: Ints) -> Self:
-        """Other rows of the same columns; a row of −1 is missing."""
+        """The given rows, in that order; for −1 a row in which everything is missing."""
         if not len(self):
             return self.missing(len(rows))
-        absent = rows < 0
+        no_row = rows < 0
         return type(self)(
-            *(np.where(absent, np.nan, self.column(name)[rows]) for name in self.names())
+            *(np.where(no_row, np.nan, self.column(name)[rows]) for name in self.names())
         )
 
     def equals(self, other: "Columns") -> bool:
-        """The same columns with the same numbers, missing ones in the same places."""
+        """Whether both have the same columns and numbers, missing ones included."""
         return type(self) is type(other) and all(
             np.array_equal(self.column(name), other.column(name), equal_nan=True)
             for name in self.names()
@@ -136,59 +143,59 @@ class Instances(Columns):
     """One row per instance of an operator."""
 
     incarnation: Floats = gauge(
-        "1", "grows when it began anew or came back; its counters then began at 0"
+        "1", "grows when the instance restarts or returns; its counters then restart at 0"
     )
-    machine: Floats = gauge("row", "the row of the machine it runs on")
-    weight: Floats = gauge("1", "its share of the records, relative to its peers")
+    machine: Floats = gauge("row", "row of the machine it runs on")
+    weight: Floats = gauge("1", "its share of the records, relative to the operator's others")
     sent: Floats = counter("records", "sent to it by all senders")
     taken: Floats = counter("records", "taken by it from its queue")
-    emitted: Floats = counter("records", "sent on by it over all edges")
-    failed: Floats = counter("records", "failed in an expression and put aside")
+    emitted: Floats = counter("records", "emitted by it over all edges")
+    failed: Floats = counter("records", "that failed in an expression and were dead-lettered")
     busy_s: Floats = counter("s", "service time: from taking a record to the end of its work")
-    busy_sq_s2: Floats = counter("s²", "the squares of the service times")
+    busy_sq_s2: Floats = counter("s²", "sum of the squared service times")
     cpu_s: Floats = counter("s", "CPU time of its thread")
-    gaps: Floats = counter("1", "times between arrivals that were measured, by the senders' stamps")
-    gap_s: Floats = counter("s", "those times")
-    gap_sq_s2: Floats = counter("s²", "the squares of those times")
+    gaps: Floats = counter("1", "measured inter-arrival times, by the senders' timestamps")
+    gap_s: Floats = counter("s", "sum of those times")
+    gap_sq_s2: Floats = counter("s²", "sum of their squares")
 
 
 @dataclass(frozen=True, eq=False)
 class Edges(Columns):
     """One row per edge of a job."""
 
-    incarnation: Floats = gauge("1", "grows when the edge began anew; its counters began at 0")
+    incarnation: Floats = gauge("1", "grows when the edge restarts; its counters restart at 0")
     senders: Floats = gauge("1", "instances that send over it", adds=True)
-    idle_transport_s: Floats = gauge("s", "how long a record travels when nothing waits")
+    idle_transport_s: Floats = gauge("s", "transport time of a record when nothing queues")
     clock_error_s: Floats = gauge(
-        "s", "how far the clock of any who sends or takes may be off", largest=True
+        "s", "upper bound on the clock error of its senders and receivers", largest=True
     )
     emitted: Floats = counter("records", "sent over it")
     taken: Floats = counter("records", "of those, taken by the receivers")
-    parked_s: Floats = counter("s", "time that senders were held back, over all senders")
-    transfers: Floats = counter("1", "records whose time in the channel was measured")
-    channel_s: Floats = counter("s", "from leaving the sender to being taken, of those records")
-    batching_s: Floats = counter("s", "waiting at the sender for others, of those records")
+    parked_s: Floats = counter("s", "time that back-pressure held senders back, over all senders")
+    transfers: Floats = counter("1", "records whose channel latency was measured")
+    channel_s: Floats = counter("s", "channel latency of those: from being sent to being taken")
+    batching_s: Floats = counter("s", "time those records waited at the sender to be batched")
 
 
 @dataclass(frozen=True, eq=False)
 class Sources(Columns):
     """One row per source of a job."""
 
-    incarnation: Floats = gauge("1", "grows when the source began anew; its counters began at 0")
+    incarnation: Floats = gauge("1", "grows when the source restarts; its counters restart at 0")
     partitions: Floats = gauge("1", "partitions of its topics: an upper bound for its readers")
-    arrived: Floats = counter("records", "that came into the log: growth of the end offsets")
-    taken: Floats = counter("records", "read from the log")
-    failed: Floats = counter("records", "could not be read as the schema says and were put aside")
+    arrived: Floats = counter("records", "appended to its topics: growth of the end offsets")
+    taken: Floats = counter("records", "read from its topics")
+    failed: Floats = counter("records", "that did not match the schema and were dead-lettered")
 
 
 @dataclass(frozen=True, eq=False)
 class Sinks(Columns):
     """One row per sink of a job."""
 
-    incarnation: Floats = gauge("1", "grows when the sink began anew; its counters began at 0")
-    written: Floats = counter("records", "given to the sink")
+    incarnation: Floats = gauge("1", "grows when the sink restarts; its counters restart at 0")
+    written: Floats = counter("records", "handed to the sink")
     latencies: Floats = counter("1", "records whose end-to-end latency was measured")
-    latency_s: Floats = counter("s", "those latencies, from the latest input that had influence")
+    latency_s: Floats = counter("s", "sum of those latencies, from the latest influencing input")
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +203,8 @@ class Machines(Columns):
     """One row per machine."""
 
     cores: Floats = gauge("1", "cores")
-    load: Floats = gauge("1", "threads that run or could run")
-    cores_busy: Floats = gauge("1", "cores that compute, for whomever")
+    load: Floats = gauge("1", "threads that are running or runnable")
+    cores_busy: Floats = gauge("1", "busy cores, counting all processes")
     memory_bytes: Floats = gauge("bytes", "memory")
     memory_used_bytes: Floats = gauge("bytes", "memory in use")
 
@@ -205,30 +212,30 @@ class Machines(Columns):
 TABLES: tuple[type[Columns], ...] = (Instances, Edges, Sources, Sinks, Machines)
 
 
-def incarnations(before: Columns, after: Columns) -> tuple[Bools, Bools]:
-    """Which rows began anew in between, and of which that cannot be told."""
+def restarts(before: Columns, after: Columns) -> tuple[Bools, Bools]:
+    """Which rows restarted in between, and for which rows that is unknown."""
     old, new = before.column("incarnation"), after.column("incarnation")
     return new > old, (new < old) | (np.isnan(new) != np.isnan(old))
 
 
 def difference(before: C, after: C) -> C:
-    """Counters as their growth, gauges as they are now.
+    """The growth of counters between two tables with the same rows; gauges as in `after`.
 
-    A counter of a new incarnation began at 0, so what it shows now is its growth. One that fell
-    without a new incarnation is broken, and missing; so is one whose incarnation fell, or is known
-    at one end only: nobody can say what lies between.
+    A counter of a new incarnation restarted at 0, so its value is its growth. The growth is missing
+    if a counter fell without a new incarnation, if its incarnation fell, or if the incarnation is
+    known at one end only.
     """
-    result = {}
-    anew = broken = np.zeros(len(after), dtype=bool)
+    columns = {}
+    restarted = unknown = np.zeros(len(after), dtype=bool)
     if "incarnation" in after.names():
-        anew, broken = incarnations(before, after)
+        restarted, unknown = restarts(before, after)
     for column in after.describe():
-        now = after.column(column.name)
+        values = after.column(column.name)
         if column.counter:
-            growth = np.where(anew, now, now - before.column(column.name))
-            growth[broken | (growth < 0)] = np.nan
+            growth = np.where(restarted, values, values - before.column(column.name))
+            growth[unknown | (growth < 0)] = np.nan
             growth.setflags(write=False)
-            result[column.name] = growth
+            columns[column.name] = growth
         else:
-            result[column.name] = now
-    return type(after)(**result)
+            columns[column.name] = values
+    return type(after)(**columns)

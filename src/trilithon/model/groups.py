@@ -1,7 +1,8 @@
-"""Owns key groups: keys are hashed to 1,024 groups, and a map says which instance has which group.
+"""Assigns key groups to instances.
 
-More or fewer instances, other weights, or a single group moved: only the map changes, and of it as little
-as possible, so that most keys stay where they are.
+A key is hashed to one of 1,024 key groups, and a map says which instance gets which group. When
+instances, their weights or a single group change, only that map changes, and as little of it as
+possible, so that most keys stay on their instance.
 """
 
 import math
@@ -14,9 +15,10 @@ KEY_GROUPS: Final = 1024
 def assign_key_groups(
     weights: Sequence[float], before: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """Groups for each instance in proportion to its weight, with the fewest moves from `before`.
+    """The instance of each key group, in proportion to the instances' weights.
 
-    Shares are whole: the largest remainders get one more (Hamilton's method), the lower instance first.
+    As few groups as possible move, compared with `before`. Shares are whole numbers: the largest
+    remainders get one more group (Hamilton's method), ties go to the lower instance.
     """
     total = sum(weights)
     exact = [weight / total * KEY_GROUPS for weight in weights]
@@ -24,12 +26,12 @@ def assign_key_groups(
     by_remainder = sorted(range(len(weights)), key=lambda i: (shares[i] - exact[i], i))
     for i in by_remainder[: KEY_GROUPS - sum(shares)]:
         shares[i] += 1
-    given: list[int | None] = [None] * KEY_GROUPS
+    kept: list[int | None] = [None] * KEY_GROUPS
     for group, instance in enumerate(before or ()):
         if instance < len(shares) and shares[instance] > 0:
-            given[group] = instance
+            kept[group] = instance
             shares[instance] -= 1
-    # In turn, each as often as its share: neighbouring groups go to different instances.
+    # The remaining groups go to the instances in turn, so that neighbours get different instances.
     turns = sorted(((k + 0.5) / share, i) for i, share in enumerate(shares) for k in range(share))
-    dealt = (i for _, i in turns)
-    return tuple(next(dealt) if instance is None else instance for instance in given)
+    following = (i for _, i in turns)
+    return tuple(next(following) if instance is None else instance for instance in kept)

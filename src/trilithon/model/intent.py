@@ -1,4 +1,4 @@
-"""Owns what a tenant asks of a job: thresholds, their utilities, a priority, and constraints."""
+"""Defines the intent of a job: thresholds with their utilities, a priority, and constraints."""
 
 import math
 import re
@@ -14,16 +14,16 @@ _PERCENTILE: Final = re.compile(r"p([0-9]{2}(?:\.[0-9])?)")
 
 
 class Metric(StrEnum):
-    """What a threshold is about."""
+    """The metric that a threshold bounds."""
 
     LATENCY = "latency"  # ms, from the origin time of the latest input to the sink
-    JUICE = "juice"  # 0…1 (above 1 while a backlog is worked off), processed of what arrived
+    JUICE = "juice"  # processed share of the input, 0…1 (above 1 while a backlog drains)
     THROUGHPUT = "throughput"  # records per second written by all sinks
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """One bound on one metric, and what it is worth to come near it."""
+    """A bound on a metric, and the utility of values that miss it."""
 
     metric: Metric
     value: float
@@ -36,12 +36,12 @@ class Threshold:
 
     @property
     def quantile(self) -> float | None:
-        """The quantile that a latency threshold is about, in (0, 1); None for the mean."""
+        """The quantile of a latency threshold, in (0, 1); None for the mean."""
         return quantile_of(self.statistic) if self.statistic else None
 
     @property
     def key(self) -> str:
-        """Under which name measures give the value: `latency.p95`, `latency.mean`, `juice` …"""
+        """The key of the metric among measured values: `latency.p95`, `latency.mean`, `juice` …"""
         return latency_key(self.quantile) if self.metric is Metric.LATENCY else str(self.metric)
 
     def met(self, value: float | None) -> bool | None:
@@ -71,7 +71,7 @@ class EdgeName:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The mean latency of a part of the job stays below a bound in any span of `over_s` seconds
+    """A bound on the mean latency along a path of the job, in any window of `over_s` seconds
     (latency guarantees, section II-A5). The sequence may begin or end with an edge.
     """
 
@@ -90,10 +90,10 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Thresholds, how much the job matters, and constraints over its parts.
+    """Thresholds, the priority of the job, and constraints on paths through it.
 
-    The maximum utility is proportional to the priority (Henge, section 4): here it *is* the
-    priority, so that the papers' figures (35 per job, 10 to 90) can be written down as they are.
+    The maximum utility is proportional to the priority (Henge, section 4). Here it *is* the
+    priority, so that the papers' values (35 per job, 10 to 90) can be used unchanged.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -107,8 +107,8 @@ class Intent:
     def utility(
         self, values: Mapping[str, float | None], utilities: Utilities = UTILITIES
     ) -> float | None:
-        """What the measured values are worth: the average over the thresholds (a hybrid SLO,
-        section 8.1.1), times the maximum. None when a value is missing or nothing is asked.
+        """The utility of the measured values: the average over the thresholds (a hybrid SLO,
+        section 8.1.1), times the maximum. None if a value is missing or there are no thresholds.
         """
         import numpy as np  # noqa: PLC0415 - whoever only reads a job does without
 
@@ -125,35 +125,35 @@ class Intent:
         return float(np.mean(fractions)) * self.max_utility if fractions else None
 
     def satisfied(self, values: Mapping[str, float | None]) -> bool | None:
-        """Whether every threshold is met; None when one cannot be told and none is missed."""
-        verdicts = [threshold.met(values.get(threshold.key)) for threshold in self.thresholds]
-        if False in verdicts:
+        """Whether every threshold is met; None if none is missed but a value is missing."""
+        met = [threshold.met(values.get(threshold.key)) for threshold in self.thresholds]
+        if False in met:
             return False
-        return None if None in verdicts or not verdicts else True
+        return None if None in met or not met else True
 
 
 def latency_key(quantile: float | None) -> str:
-    """The name of a latency among measured values: `latency.p95`, or `latency.mean`."""
+    """The key of a latency among measured values: `latency.p95`, or `latency.mean`."""
     return "latency.mean" if quantile is None else f"latency.p{quantile * 100:g}"
 
 
 def quantile_of(statistic: str) -> float | None:
-    """`p95` → 0.95, `p99.9` → 0.999, `mean` → None. p50 to p99.9."""
+    """`p95` → 0.95, `p99.9` → 0.999, `mean` → None. Raises `InvalidIntent` outside p50…p99.9."""
     if statistic == "mean":
         return None
-    found = _PERCENTILE.fullmatch(statistic)
-    if found is None or not 50 <= float(found.group(1)) <= 99.9:
+    match = _PERCENTILE.fullmatch(statistic)
+    if match is None or not 50 <= float(match.group(1)) <= 99.9:
         raise InvalidIntent(
             f"{statistic!r} is not a statistic of latency.",
             "Use mean, or a percentile from p50 to p99.9.",
         )
-    return round(float(found.group(1)) / 100, 6)
+    return round(float(match.group(1)) / 100, 6)
 
 
 def sequence_of(parts: Sequence[str]) -> tuple[str | EdgeName, ...]:
-    """A sequence from names of operators and `from->to` edges.
+    """Parse a sequence of operator names and `from->to` edges.
 
-    Between two operators that follow each other directly, the edge between them is meant too.
+    Between two operators in a row, the edge that connects them is inserted.
     """
     sequence: list[str | EdgeName] = []
     for part in parts:

@@ -1,7 +1,7 @@
-"""Owns what a job is: a graph from sources over operators to sinks, its intent and its bounds.
+"""Defines a job: a graph of sources, operators and sinks, with its intent and its bounds.
 
-A job is plain data. Expressions are kept as text; what they may say is checked where specs are
-read. Nothing here knows how a job runs.
+A job is plain data, independent of any engine. Expressions are text here; `trilithon.spec` checks
+them when it reads a job.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ DEFAULT_BATCH_S = 300.0
 
 
 class Grouping(StrEnum):
-    """How the records of an edge are divided among the instances that receive them."""
+    """How the records of an edge are distributed over the receiving instances."""
 
     SHUFFLE = "shuffle"
     BY_KEY = "by_key"
@@ -44,7 +44,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A Kafka topic whose values are JSON of a schema."""
+    """A Kafka topic whose values are JSON with a given schema."""
 
     name: str
     schema: tuple[Field, ...]
@@ -59,7 +59,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A Kafka topic that gets the rows as JSON."""
+    """A Kafka topic to which rows are written as JSON."""
 
     name: str
     options: tuple[tuple[str, str], ...]
@@ -72,7 +72,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A small table that is read once and joined with: rows in the file, or a file by name."""
+    """A small table to join with, read once: rows in the job file, or the path of a file."""
 
     name: str
     schema: tuple[Field, ...]
@@ -103,7 +103,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an operator does to its rows. The parts apply in the order in which they stand here."""
+    """What an operator does to its rows. The parts apply in the order of these fields."""
 
     watermark: Watermark | None = None
     join: Join | None = None
@@ -122,7 +122,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """How many instances an operator starts with, and between which bounds it may be moved."""
+    """How many instances an operator starts with, and the bounds for rescaling it."""
 
     initial: int = 1
     min: int = 1
@@ -153,7 +153,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the whole job may use, and how it may be moved."""
+    """Limits on how a policy may change the job."""
 
     max_instances: int | None = None
     preserve_order: bool = False
@@ -162,7 +162,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Job:
-    """A tenant's stream processing job, complete."""
+    """A complete streaming job of a tenant."""
 
     tenant: str
     name: str
@@ -205,19 +205,19 @@ class Job:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The nodes so that every edge points forwards. Nodes on a cycle are left out."""
-        known = dict(self.nodes())
-        waiting = {name: sum(edge.source in known for edge in self.parents[name]) for name in known}
-        ready = deque(name for name, count in waiting.items() if count == 0)
+        """The nodes in topological order, sources first. Nodes on a cycle are left out."""
+        nodes = dict(self.nodes())
+        pending = {name: sum(edge.source in nodes for edge in self.parents[name]) for name in nodes}
+        ready = deque(name for name, parents in pending.items() if parents == 0)
         order: list[str] = []
         while ready:
             name = ready.popleft()
             order.append(name)
             for edge in self.children[name]:
-                if edge.target not in waiting:
+                if edge.target not in pending:
                     continue
-                waiting[edge.target] -= 1
-                if waiting[edge.target] == 0:
+                pending[edge.target] -= 1
+                if pending[edge.target] == 0:
                     ready.append(edge.target)
         return tuple(order)
 
@@ -226,18 +226,20 @@ class Job:
 
     @property
     def topics(self) -> tuple[tuple[str, ...], ...]:
-        """What each source reads, in their order: what a checkpoint holds the places in."""
+        """The topics of each source, in the order of the sources: those whose offsets a checkpoint
+        holds.
+        """
         return tuple(source.topics for source in self.sources)
 
     @property
     def instances(self) -> int:
-        """The slots that the job asks for at its start."""
+        """The slots that the job needs at its start."""
         return sum(operator.parallelism.initial for operator in self.operators)
 
     @property
     def tasks(self) -> int:
-        """The Spark tasks that the job holds while it runs: for each operator as many as it may
-        ever use, and a reader per partition of each source (one where the file does not say).
+        """The Spark tasks that the job holds while it runs: the maximum parallelism of each
+        operator, and a reader per source partition (1 where the number is not given).
         """
         readers = sum(source.partitions or 1 for source in self.sources)
         return readers + sum(operator.parallelism.max for operator in self.operators)

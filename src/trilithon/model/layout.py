@@ -1,8 +1,8 @@
-"""Owns the shape that measurements hang on: which rows there are and how they are connected.
+"""Defines the layout of a snapshot: the rows of its tables and how they are connected.
 
-A layout changes when a job comes, goes or is rescaled, and is shared by all snapshots in between.
-Nodes stand job by job, sources first and every edge pointing forwards; instances stand node by
-node. Measures rely on this order.
+A layout changes when a job starts, ends or is rescaled, and all snapshots in between share it.
+Nodes are ordered by job and topologically within it, sources first; instances are ordered by node.
+Measures rely on this order.
 """
 
 from collections import Counter
@@ -23,12 +23,13 @@ NodeKey = tuple[str, str]
 EdgeKey = tuple[str, str, str]
 
 
-_NOTHING = np.zeros(0, dtype=np.int64)
+# Lets `np.concatenate` work, and keeps the type, when there are no jobs.
+_EMPTY = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class JobLayout:
-    """The rows of one job, its nodes counted from 0."""
+    """The rows of one job, with its nodes counted from 0."""
 
     job: str
     names: tuple[str, ...]
@@ -45,20 +46,29 @@ class JobLayout:
     ) -> "JobLayout":
         kinds = dict(job.nodes())
         if len(job.order) != len(kinds):
-            raise InvalidRecording(f"The job {job.id!r} has a cycle.", "Validate it first.")
-        # Sources first: a Kahn order from the sources already is that, for jobs that are valid.
+            raise InvalidRecording(
+                f"The graph of the job {job.id!r} has a cycle.", "Remove one of the edges on it."
+            )
+        # For a valid job, Kahn's algorithm puts the sources first.
         row = {name: i for i, name in enumerate(job.order)}
         edges = sorted(job.edges, key=lambda edge: (row[edge.source], row[edge.target]))
         wanted = {o.name: o.parallelism.initial for o in job.operators} | dict(instances or {})
-        if strange := set(wanted) - set(row):
-            raise InvalidRecording(f"{job.id} has no operator {min(strange)!r}.")
-        found: list[tuple[int, int]] = []
+        if unknown := set(wanted) - set(row):
+            raise InvalidRecording(f"The job {job.id} has no operator {min(unknown)!r}.")
+        instance_rows: list[tuple[int, int]] = []
         for name in job.order:
-            which = wanted.get(name, 0)
-            indices = range(which) if isinstance(which, int | np.integer) else sorted(which)
+            count_or_indices = wanted.get(name, 0)
+            indices = (
+                range(count_or_indices)
+                if isinstance(count_or_indices, int | np.integer)
+                else sorted(count_or_indices)
+            )
             if len(set(indices)) != len(indices) or min(indices, default=0) < 0:
-                raise InvalidRecording(f"{job.id}: {name!r} has an instance twice, or below 0.")
-            found += [(row[name], index) for index in indices]
+                raise InvalidRecording(
+                    f"The operator {name!r} of {job.id} has a duplicate or negative index.",
+                    f"Its indices are: {', '.join(map(str, indices))}.",
+                )
+            instance_rows += [(row[name], index) for index in indices]
         return cls(
             job=job.id,
             names=job.order,
@@ -66,14 +76,14 @@ class JobLayout:
             edge_source=_ints(row[edge.source] for edge in edges),
             edge_target=_ints(row[edge.target] for edge in edges),
             groupings=tuple(edge.grouping for edge in edges),
-            instance_node=_ints(node for node, _ in found),
-            instance_index=_ints(index for _, index in found),
+            instance_node=_ints(node for node, _ in instance_rows),
+            instance_index=_ints(index for _, index in instance_rows),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Rows of nodes, edges, instances and machines, by number and by name."""
+    """The rows of nodes, edges, instances and machines, by number and by name."""
 
     jobs: tuple[str, ...]
     node_names: tuple[str, ...]
@@ -93,38 +103,38 @@ class Layout:
         instances: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
         machines: Iterable[str] = (),
     ) -> "Layout":
-        """The layout of some jobs: by default with the parallelism that they start with.
+        """Build the layout of jobs, by default with their initial parallelism.
 
-        `instances` says per job and operator how many there are, or which.
+        `instances` gives, per job and operator, the number of instances or their indices.
         """
         wanted = instances or {}
         return cls.join([JobLayout.of(job, wanted.get(job.id)) for job in jobs], machines)
 
     @classmethod
     def join(cls, parts: Sequence["JobLayout"], machines: Iterable[str] = ()) -> "Layout":
-        """The layout of jobs whose rows are known: of a thousand jobs usually one has changed."""
+        """Join the layouts of single jobs: of a thousand jobs, usually one has changed."""
         names = tuple(part.job for part in parts)
         if len(set(names)) < len(names):
-            twice = next(name for name, count in Counter(names).items() if count > 1)
-            raise InvalidRecording(f"The job {twice!r} is there twice.", "Name each job once.")
+            duplicate = next(name for name, count in Counter(names).items() if count > 1)
+            raise InvalidRecording(f"The job {duplicate!r} occurs twice.", "List each job once.")
         sizes = [len(part.names) for part in parts]
         first = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
         def shifted(column: str) -> Ints:
-            found = [getattr(part, column) for part in parts]
-            offset = np.repeat(first[:-1], [len(one) for one in found])
-            return np.concatenate([*found, _NOTHING]) + offset
+            columns = [getattr(part, column) for part in parts]
+            offset = np.repeat(first[:-1], [len(values) for values in columns])
+            return np.concatenate([*columns, _EMPTY]) + offset
 
         return cls(
             jobs=names,
             node_names=tuple(chain.from_iterable(part.names for part in parts)),
             node_job=np.repeat(np.arange(len(parts), dtype=np.int64), sizes),
-            node_kind=np.concatenate([*(part.kinds for part in parts), _NOTHING]),
+            node_kind=np.concatenate([*(part.kinds for part in parts), _EMPTY]),
             edge_source=shifted("edge_source"),
             edge_target=shifted("edge_target"),
             edge_grouping=tuple(chain.from_iterable(part.groupings for part in parts)),
             instance_node=shifted("instance_node"),
-            instance_index=np.concatenate([*(part.instance_index for part in parts), _NOTHING]),
+            instance_index=np.concatenate([*(part.instance_index for part in parts), _EMPTY]),
             machines=tuple(machines),
         )
 
@@ -147,14 +157,16 @@ class Layout:
 
     @cached_property
     def first_instance(self) -> Ints:
-        """The row of the first instance of each node (of the next one that has any, if none)."""
+        """The row of the first instance of each node; for a node without instances, that of the
+        next node that has any.
+        """
         return np.searchsorted(self.instance_node, np.arange(len(self.node_names))).astype(np.int64)
 
     @cached_property
     def edges_by_depth(self) -> tuple[Ints, ...]:
-        """The rows of the edges in groups: all edges into a node are in groups before those out.
-
-        Whoever goes through the groups in order sees parents before children, for all jobs at once.
+        """The rows of the edges, grouped by depth: all edges into a node come in earlier groups
+        than the edges out of it. Iterating over the groups visits parents before children, for
+        all jobs at once.
         """
         depth = np.zeros(len(self.node_names), dtype=np.int64)
         for edge in np.argsort(self.edge_source, kind="stable"):
@@ -171,7 +183,7 @@ class Layout:
 
     @cached_property
     def _node_keys(self) -> list[NodeKey]:
-        # Numbers of numpy are slow one by one; these lists are made anew at each change of a shape.
+        # Single numpy numbers are slow; this list is rebuilt whenever a layout changes.
         jobs = self.jobs
         return [
             (jobs[job], name)
@@ -210,26 +222,25 @@ class Layout:
         return {name: row for row, name in enumerate(self.jobs)}
 
     def job_nodes(self, job: str) -> range:
-        """The rows of a job's nodes, which stand together."""
+        """The rows of a job's nodes, which are contiguous."""
         row = self.job_row[job]
         start, stop = np.searchsorted(self.node_job, [row, row + 1])
         return range(int(start), int(stop))
 
     def same_shape(self, other: "Layout") -> bool:
-        """Whether the two have the same rows with the same names."""
+        """Whether both have the same rows with the same names."""
         return (
             self.jobs == other.jobs
             and self.node_names == other.node_names
             and self.machines == other.machines
             and self.edge_grouping == other.edge_grouping
-            and all(
-                np.array_equal(getattr(self, name), getattr(other, name))
-                for name in (
-                    "node_job", "node_kind", "edge_source", "edge_target",
-                    "instance_node", "instance_index",
-                )
-            )
-        )  # fmt: skip
+            and np.array_equal(self.node_job, other.node_job)
+            and np.array_equal(self.node_kind, other.node_kind)
+            and np.array_equal(self.edge_source, other.edge_source)
+            and np.array_equal(self.edge_target, other.edge_target)
+            and np.array_equal(self.instance_node, other.instance_node)
+            and np.array_equal(self.instance_index, other.instance_index)
+        )
 
 
 def _ints(values: Iterable[int]) -> Ints:

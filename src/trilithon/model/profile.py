@@ -1,4 +1,4 @@
-"""Owns what an operator costs: declared by its author or learned from its reports."""
+"""Defines the profile of an operator: its costs, declared by its author or learned from reports."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,9 +15,9 @@ class Distribution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Service time, how much of it is CPU, what comes out, and how evenly keys are spread.
+    """Service time, its CPU share, selectivity (records out per record in), and key skew.
 
-    None is "not known", never a default: who needs a number says which one it assumes.
+    None means unknown, never a default: code that needs a number states which one it assumes.
     """
 
     service_ms: float | None = None

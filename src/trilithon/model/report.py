@@ -1,6 +1,6 @@
-"""Owns what one probe sends: its part of a snapshot, by name, before anything is put together."""
+"""Defines a report: the measurements that one probe sends, its part of a snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
@@ -8,20 +8,21 @@ from trilithon.model.layout import EdgeKey, InstanceKey, NodeKey
 from trilithon.model.sketches import Sketches
 
 
-def _rows(keys: tuple[object, ...], table: object, name: str) -> None:
-    if len(keys) != len(table):  # type: ignore[arg-type]
-        raise ValueError(f"{len(keys)} keys but {len(table)} rows of {name}")  # type: ignore[arg-type]
+def _check_rows(keys: Sized, table: Sized, name: str) -> None:
+    if len(keys) != len(table):
+        raise ValueError(f"{len(keys)} keys but {len(table)} rows of {name}")
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The columns that one sender knows, each row under its key.
+    """The columns that one sender (an executor) knows, each row under its key.
 
-    A sender knows the instances that run in it and what it sent to those elsewhere; the rest of a
-    row is missing. Counters of one row that come from several senders add up. `sequence` grows by 1
-    from report to report: a gap is a lost report. `lost` are senders that will not report again; `placed` says, if it says anything, for
-    which operators the instances are not the first ones, and which they are. Times are the driver's, and `clock_error_s` says
-    how far off they may be.
+    A sender knows the instances that run in it and the records that it sent to others; the rest of
+    a row is missing. Counters that several senders report for one row add up. `sequence` grows by 1
+    from report to report: a gap is a lost report. `lost` are senders that will not report again.
+    `placed`, if given, maps operators whose instances are not numbered from 0 without gaps to the
+    indices of their instances. Times are those of the driver, with an error of at most
+    `clock_error_s`.
     """
 
     sender: str
@@ -43,9 +44,9 @@ class Report:
     placed: Mapping[NodeKey, tuple[int, ...]] | None = None
 
     def __post_init__(self) -> None:
-        _rows(self.instance_keys, self.instances, "instances")
-        _rows(self.edge_keys, self.edges, "edges")
-        _rows(self.source_keys, self.sources, "sources")
-        _rows(self.sink_keys, self.sinks, "sinks")
-        _rows(self.sink_keys, self.latencies, "latencies")
-        _rows(self.machine_keys, self.machines, "machines")
+        _check_rows(self.instance_keys, self.instances, "instances")
+        _check_rows(self.edge_keys, self.edges, "edges")
+        _check_rows(self.source_keys, self.sources, "sources")
+        _check_rows(self.sink_keys, self.sinks, "sinks")
+        _check_rows(self.sink_keys, self.latencies, "latencies")
+        _check_rows(self.machine_keys, self.machines, "machines")

@@ -1,4 +1,4 @@
-"""Owns the snapshots that a policy may look back on, and the windows between two of them."""
+"""Defines a series: the snapshots that a policy may look back on, and the windows between them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from trilithon.model.snapshot import Snapshot
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """What happened between two snapshots: counters as their growth, gauges as of its end.
+    """The difference of two snapshots: the growth of counters, and gauges at the end.
 
-    Its rows are those of its end. What an instance did that has gone since is not in them; the
-    counters of its edges have it.
+    The rows are those of the later snapshot. The work of an instance that has been removed since is
+    not in the instance rows, but it is in the counters of its edges.
     """
 
     start_s: float
@@ -45,7 +45,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """Snapshots in the order of time, no more than `limit_s` seconds of them."""
+    """Snapshots in order of time, reaching back at most `limit_s` seconds."""
 
     snapshots: tuple[Snapshot, ...]
     limit_s: float = float("inf")
@@ -53,7 +53,7 @@ class Series:
     def __post_init__(self) -> None:
         times = [snapshot.time_s for snapshot in self.snapshots]
         if any(after <= before for before, after in pairwise(times)):
-            raise InvalidRecording("The snapshots of a series must follow each other in time.")
+            raise InvalidRecording("The times of the snapshots in a series must increase.")
         if self.snapshots and np.isfinite(self.limit_s):
             horizon = times[-1] - self.limit_s
             old = sum(time_s <= horizon for time_s in times)
@@ -64,9 +64,9 @@ class Series:
         return cls((), limit_s).extended(snapshots)
 
     def extended(self, snapshots: Iterable[Snapshot]) -> "Series":
-        """A series with more at its end; what is older than the limit falls out at its beginning.
+        """A series with the snapshots appended; those older than the limit are dropped.
 
-        One snapshot at or before the limit is kept: a window that long needs both of its ends.
+        The youngest snapshot at or beyond the limit is kept: it is the start of the longest window.
         """
         return replace(self, snapshots=(*self.snapshots, *snapshots))
 
@@ -78,10 +78,10 @@ class Series:
         return self.snapshots[-1]
 
     def window(self, span_s: float | None = None) -> Window | None:
-        """The window that ends now and is as long as asked, or as long as the series is.
+        """The window of the last `span_s` seconds, or of the whole series.
 
-        Its beginning is the youngest snapshot that is old enough. None without two ends: a single
-        snapshot has a window only if it says since when its counters run.
+        It starts at the youngest snapshot that is old enough. None if there is no earlier snapshot:
+        a single one has a window only if its `since_s` is known.
         """
         if not self.snapshots:
             return None
@@ -103,7 +103,7 @@ class Series:
 
 
 def _zero(snapshot: Snapshot, since_s: float) -> Snapshot:
-    """The moment at which the counters of a snapshot were 0."""
+    """The snapshot at the time when its counters were 0."""
     zeroed = {}
     for name in ("instances", "edges", "sources", "sinks"):
         table = getattr(snapshot, name)
@@ -113,25 +113,25 @@ def _zero(snapshot: Snapshot, since_s: float) -> Snapshot:
                 for column in table.describe()
             }
         )
-    nothing = Sketches.of({} if known else None for known in snapshot.latencies.known)
-    return replace(snapshot, time_s=since_s, since_s=None, latencies=nothing, **zeroed)
+    empty = Sketches.of({} if known else None for known in snapshot.latencies.known)
+    return replace(snapshot, time_s=since_s, since_s=None, latencies=empty, **zeroed)
 
 
-# Several parts of a round look at the same window. It is made once, and goes with its snapshots.
-_made: WeakKeyDictionary[Snapshot, WeakKeyDictionary[Snapshot, Window]] = WeakKeyDictionary()
+# Several measures of a round use the same window: it is cached as long as its snapshots exist.
+_cache: WeakKeyDictionary[Snapshot, WeakKeyDictionary[Snapshot, Window]] = WeakKeyDictionary()
 
 
 def _between(before: Snapshot, after: Snapshot) -> Window:
-    made = _made.setdefault(after, WeakKeyDictionary())
-    if (found := made.get(before)) is None:
-        found = made[before] = _make_window(before, after)
-    return found
+    windows = _cache.setdefault(after, WeakKeyDictionary())
+    if (window := windows.get(before)) is None:
+        window = windows[before] = _make_window(before, after)
+    return window
 
 
 def _make_window(before: Snapshot, after: Snapshot) -> Window:
     same = before.layout is after.layout
     aligned = before if same else _aligned(before, after)
-    anew, broken = columns.incarnations(aligned.sinks, after.sinks)
+    restarted, unknown = columns.restarts(aligned.sinks, after.sinks)
     return Window(
         start_s=before.time_s,
         end_s=after.time_s,
@@ -140,53 +140,55 @@ def _make_window(before: Snapshot, after: Snapshot) -> Window:
         edges=columns.difference(aligned.edges, after.edges),
         sources=columns.difference(aligned.sources, after.sources),
         sinks=columns.difference(aligned.sinks, after.sinks),
-        latencies=sketches.difference(aligned.latencies, after.latencies, anew, broken),
+        latencies=sketches.difference(aligned.latencies, after.latencies, restarted, unknown),
         machines=after.machines,
         jobs=after.jobs,
-        # Sent to an instance and not taken by it, at the end of the window.
+        # At the end of the window: sent to an instance and not taken by it.
         queue=np.maximum(0.0, after.instances.sent - after.instances.taken),
-        # Arrived in the log and not read, at the end of the window.
+        # At the end of the window: arrived in the topics of a source and not read.
         lag=np.maximum(0.0, after.sources.arrived - after.sources.taken),
     )
 
 
 def _aligned(snapshot: Snapshot, after: Snapshot) -> Snapshot:
-    """The rows of a snapshot in the order of those of a later one.
+    """A snapshot with the rows of a later one.
 
-    A row that was not there began at 0 in between: its counters are 0, not missing.
+    A row that it does not have started in between: its counters are 0, not missing.
     """
     old, layout = snapshot.layout, after.layout
     instances = _rows(old.instance_row, layout.instance_row)
     edges = _rows(old.edge_row, layout.edge_row)
     sources = _rows(old.source_row, layout.source_row)
     sinks = _rows(old.sink_row, layout.sink_row)
-    found = snapshot.latencies.take(sinks)
-    began = _began(snapshot.instances, after.instances, instances)
+    latencies = snapshot.latencies.take(sinks)
+    aligned_instances = _aligned_table(snapshot.instances, after.instances, instances)
     return replace(
         snapshot,
         layout=layout,
-        # Machines have other rows now, if they are there at all; where an instance was is not needed.
-        instances=replace(began, machine=np.full(len(instances), np.nan)),
-        edges=_began(snapshot.edges, after.edges, edges),
-        sources=_began(snapshot.sources, after.sources, sources),
-        sinks=_began(snapshot.sinks, after.sinks, sinks),
-        latencies=replace(found, known=found.known | (sinks < 0)),
+        # The rows of machines may have changed; the old machine of an instance is not needed.
+        instances=replace(aligned_instances, machine=np.full(len(instances), np.nan)),
+        edges=_aligned_table(snapshot.edges, after.edges, edges),
+        sources=_aligned_table(snapshot.sources, after.sources, sources),
+        sinks=_aligned_table(snapshot.sinks, after.sinks, sinks),
+        latencies=replace(latencies, known=latencies.known | (sinks < 0)),
         machines=snapshot.machines.take(_rows(old.machine_row, layout.machine_row)),
     )
 
 
 def _rows(old: Mapping[columns.Key, int], new: Mapping[columns.Key, int]) -> Ints:
+    """For each new row, its old row; −1 if there was none."""
     return np.fromiter(map(old.get, new, repeat(-1)), dtype=np.int64, count=len(new))
 
 
-def _began(before: columns.C, after: columns.C, rows: Ints) -> columns.C:
-    found = before.take(rows)
+def _aligned_table(before: columns.C, after: columns.C, rows: Ints) -> columns.C:
+    """The old rows; for new ones, counters of 0 and the gauges of `after`."""
+    taken = before.take(rows)
     return type(before)(
         **{
             column.name: np.where(
                 rows < 0,
                 0.0 if column.counter else after.column(column.name),
-                found.column(column.name),
+                taken.column(column.name),
             )
             for column in before.describe()
         }

@@ -1,9 +1,9 @@
-"""Owns the latency histograms of a snapshot: one row per sink, sparse, mergeable without loss.
+"""Defines the latency histograms of a snapshot: one per sink, sparse, mergeable without loss.
 
 Buckets grow by a constant ratio, as in DDSketch (Masson, Rim and Lee, VLDB 2019): bucket k holds
-the values in (γᵏ⁻¹, γᵏ] milliseconds with γ = (1 + α) / (1 − α), so that every quantile is right
-within a share α of itself. Merging adds counts: the result does not depend on the order, which is
-what makes decisions from merged latencies repeatable.
+the values in (γᵏ⁻¹, γᵏ] milliseconds with γ = (1 + α) / (1 − α), so that every quantile has a
+relative error of at most α. Merging adds counts: the result does not depend on the order, so that
+decisions from merged latencies are reproducible.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,16 +18,15 @@ from trilithon.model.columns import Bools, Floats, Ints
 ALPHA: Final = 0.01
 GAMMA: Final = (1 + ALPHA) / (1 - ALPHA)
 LOG_GAMMA: Final = float(np.log(GAMMA))
-# A latency below a microsecond is one of a microsecond: clocks do not tell them apart.
+# Latencies are clipped to a microsecond (clocks do not resolve less) and to twelve days.
 SMALLEST_MS: Final = 1e-3
-# One above twelve days is one of twelve days.
 LARGEST_MS: Final = 1e9
-# Buckets lie within ±1,100: with this stride, row and bucket make one number to sort by.
+# Buckets lie within ±1,100: with this stride, a row and a bucket combine into one sort key.
 _STRIDE: Final = 1 << 20
 
 
 def bucket_of(values_ms: npt.ArrayLike) -> Ints:
-    """The bucket of each value. A value that is missing has none: ValueError."""
+    """The bucket of each value. Raises ValueError for a missing value."""
     values = np.asarray(values_ms, float)
     if np.isnan(values).any():
         raise ValueError("a missing latency has no bucket")
@@ -37,15 +36,16 @@ def bucket_of(values_ms: npt.ArrayLike) -> Ints:
 
 
 def value_of(buckets: npt.ArrayLike) -> Floats:
-    """The value that stands for a bucket: within α of every value in it."""
+    """The value that represents a bucket: within a relative error α of every value in it."""
     values: Floats = 2 * np.exp(np.asarray(buckets, float) * LOG_GAMMA) / (GAMMA + 1)
     return values
 
 
 @dataclass(frozen=True, eq=False)
 class Sketches:
-    """Histograms in compressed rows: row i has the entries offsets[i] to offsets[i + 1], with
-    rising buckets. `known` tells a sink that wrote nothing from one that nobody measured.
+    """Histograms as compressed sparse rows: row i has the entries offsets[i] to offsets[i + 1],
+    with increasing buckets. `known` is False for rows without measurements; a row that is known
+    and empty belongs to a sink that wrote nothing.
     """
 
     offsets: Ints
@@ -55,24 +55,26 @@ class Sketches:
 
     @classmethod
     def missing(cls, rows: int) -> "Sketches":
-        nothing = np.zeros(0)
         return cls(
-            np.zeros(rows + 1, np.int64), nothing.astype(np.int64), nothing, np.zeros(rows, bool)
+            offsets=np.zeros(rows + 1, np.int64),
+            buckets=np.zeros(0, np.int64),
+            counts=np.zeros(0),
+            known=np.zeros(rows, bool),
         )
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[int, float] | None]) -> "Sketches":
-        """From a mapping of bucket to count per row; None where nobody measured."""
-        listed = list(rows)
-        known = np.array([row is not None for row in listed], dtype=bool)
+        """From a mapping of bucket to count per row; None for rows without measurements."""
+        histograms = list(rows)
+        known = np.array([row is not None for row in histograms], dtype=bool)
         entries = [
             (i, bucket, count)
-            for i, row in enumerate(listed)
+            for i, row in enumerate(histograms)
             for bucket, count in (row or {}).items()
         ]
         columns = np.array(entries, dtype=float).reshape(-1, 3)
         if not (columns[:, 2] >= 0).all():
-            raise ValueError("a histogram counts from 0 upwards")
+            raise ValueError("a count of a histogram must not be negative")
         return summed(
             columns[:, 0].astype(np.int64), columns[:, 1].astype(np.int64), columns[:, 2], known
         )
@@ -93,7 +95,7 @@ class Sketches:
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def take(self, rows: Ints) -> "Sketches":
-        """Other rows of the same sketches; a row of −1 is missing."""
+        """The given rows, in that order; for −1 a row that is not known."""
         sizes = np.where(rows < 0, 0, np.diff(self.offsets)[rows]) if len(self) else 0 * rows
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         # Entry j of new row i is entry j of the old row.
@@ -112,7 +114,7 @@ class Sketches:
 
 
 def summed(row: Ints, bucket: Ints, count: Floats, known: Bools) -> Sketches:
-    """Sketches from loose entries: those of one row and bucket are added, empty ones dropped."""
+    """Sketches from unsorted entries: counts of a row and bucket add up, zeros are dropped."""
     return _compressed(*_added(row, bucket, count), known)
 
 
@@ -120,7 +122,7 @@ def _added(row: Ints, bucket: Ints, count: Floats) -> tuple[Ints, Ints, Floats]:
     key = row * _STRIDE + bucket
     if (np.diff(key) > 0).all():
         return row, bucket, count
-    # Stable: entries come in runs that are sorted already, and merging those is cheap.
+    # A stable sort merges runs that are already sorted, which is cheap.
     order = np.argsort(key, kind="stable")
     key = key[order]
     starts = np.flatnonzero(np.concatenate([[True], np.diff(key) != 0]))
@@ -135,19 +137,19 @@ def _compressed(row: Ints, bucket: Ints, count: Floats, known: Bools) -> Sketche
     return Sketches(offsets, bucket, count, known)
 
 
-def difference(before: Sketches, after: Sketches, anew: Bools, broken: Bools) -> Sketches:
-    """What came in between two states of the same cumulative histograms.
+def difference(before: Sketches, after: Sketches, restarted: Bools, unknown: Bools) -> Sketches:
+    """The growth of cumulative histograms between two snapshots.
 
-    Rows that began anew count from zero. Not known is a row that was not known before, one of which
-    it cannot be told whether it began anew, and one in which a bucket fell.
+    A row that restarted counts from zero. A row is not known if it was not known before, if it is
+    unknown whether it restarted, or if a bucket fell.
     """
-    old = before.entry_row
-    kept = ~anew[old]
+    old_row = before.entry_row
+    continued = ~restarted[old_row]
     row, bucket, count = _added(
-        np.concatenate([after.entry_row, old[kept]]),
-        np.concatenate([after.buckets, before.buckets[kept]]),
-        np.concatenate([after.counts, -before.counts[kept]]),
+        np.concatenate([after.entry_row, old_row[continued]]),
+        np.concatenate([after.buckets, before.buckets[continued]]),
+        np.concatenate([after.counts, -before.counts[continued]]),
     )
     fell = np.bincount(row[count < 0], minlength=len(after)) > 0
-    known = after.known & (before.known | anew) & ~broken & ~fell
+    known = after.known & (before.known | restarted) & ~unknown & ~fell
     return _compressed(row, bucket, count, known)

@@ -1,4 +1,4 @@
-"""Owns everything known at one moment, over all jobs, and a friendly view of one job of it."""
+"""Defines a snapshot: the measurements of all jobs at one time, and a view of a single job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,10 +16,10 @@ from trilithon.model.sketches import Sketches
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Columns over all instances, edges, sources, sinks and machines, at one time.
+    """The tables of all instances, edges, sources, sinks and machines, at one time.
 
-    Counters are cumulative. `since_s` is when they were 0, where that is known: with it a single
-    snapshot has a window of its own, without it only a series has one.
+    Counters are cumulative. `since_s` is the time when they were 0, if known: with it a single
+    snapshot has a window; otherwise a window takes two snapshots.
     """
 
     time_s: float
@@ -36,13 +36,13 @@ class Snapshot:
     def __post_init__(self) -> None:
         layout = self.layout
         if not np.isfinite(self.time_s):
-            raise InvalidRecording("A snapshot needs a time.")
+            raise InvalidRecording("The time of a snapshot must be a finite number.")
         if self.since_s is not None and not self.since_s < self.time_s:
             raise InvalidRecording(
-                f"The counters run since {self.since_s:g} s, but it is only {self.time_s:g} s.",
-                "`since_s` lies before `time_s`.",
+                f"`since_s` ({self.since_s:g} s) must be before `time_s` ({self.time_s:g} s).",
+                "Correct one of them, or leave `since_s` out.",
             )
-        for name, found, expected in (
+        for name, table, expected in (
             ("instances", self.instances, len(layout.instance_node)),
             ("edges", self.edges, len(layout.edge_source)),
             ("sources", self.sources, len(layout.source_nodes)),
@@ -50,14 +50,14 @@ class Snapshot:
             ("latencies", self.latencies, len(layout.sink_nodes)),
             ("machines", self.machines, len(layout.machines)),
         ):
-            if len(found) != expected:
+            if len(table) != expected:
                 raise InvalidRecording(
-                    f"{len(found)} rows of {name}, but the layout has {expected}."
+                    f"The table {name} has {len(table)} rows, but the layout has {expected}."
                 )
         machine = self.instances.machine
         known = machine[~np.isnan(machine)]
         if ((known < 0) | (known >= len(layout.machines)) | (known != np.round(known))).any():
-            raise InvalidRecording("An instance is on a machine that the snapshot does not have.")
+            raise InvalidRecording("An instance runs on a machine that the snapshot does not have.")
 
     @classmethod
     def empty(
@@ -99,7 +99,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class JobView:
-    """One job of a snapshot, in plain numbers: for people and tests, not for hot paths."""
+    """One job of a snapshot as plain numbers: for people and tests, not for hot paths."""
 
     snapshot: Snapshot
     id: str
@@ -114,7 +114,7 @@ class JobView:
         }
 
     def instance(self, operator: str, index: int) -> dict[str, float | None]:
-        """Every column of one instance; what is missing is None."""
+        """Every column of one instance; None for missing numbers."""
         row = self.snapshot.layout.instance_row.get((self.id, operator, index))
         if row is None:
             raise NotFound(f"{self.id} has no instance {index} of {operator!r}.")
@@ -129,8 +129,8 @@ class JobView:
         return {name: present(columns.column(name)[row]) for name in columns.names()}
 
     def lag(self, source: str) -> float | None:
-        """Records that arrived and were not read yet; not below 0, though the two counts may be of
-        moments a second apart.
+        """Records that arrived and were not read yet; never negative, although the two counts may
+        have been taken up to a second apart.
         """
         row = self.snapshot.layout.source_row.get((self.id, source))
         if row is None:
@@ -140,11 +140,11 @@ class JobView:
 
 
 def present(value: float) -> float | None:
-    """A number, or None where it is missing."""
+    """The number; None if it is missing."""
     return None if np.isnan(value) else float(value)
 
 
 def plain(value: Any) -> float | None:
-    """A measured number as data: None where it is missing or has no end."""
-    found = float(value)
-    return found if np.isfinite(found) else None
+    """A measured number for JSON: None if it is missing or infinite."""
+    number = float(value)
+    return number if np.isfinite(number) else None

@@ -1,10 +1,10 @@
-"""Owns the utility functions: what a measured value is worth, as a share of the maximum.
+"""Knows the utility functions by name and checks their parameters.
 
-A utility function maps a value and a threshold to a fraction in [0, 1]. It is 1 where the
-threshold is met and never rises as the value gets worse (Henge, SoCC'18, section 4).
+A utility function maps a value and a threshold to a fraction of the maximum utility, in [0, 1]. It
+is 1 where the threshold is met and never rises as the value gets worse (Henge, SoCC'18, section 4).
 
-Names and parameters are checked here, without numpy: whoever only reads a job file need not wait
-for it. The functions themselves are in `utility_functions`, and are imported when one is called.
+This module does not import numpy, so that a job file can be validated quickly. The functions
+themselves are in `utility_functions`, which is imported when one is called.
 """
 
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Sense(StrEnum):
-    """Which way is better."""
+    """Whether a threshold is an upper or a lower bound."""
 
     AT_MOST = "at_most"
     AT_LEAST = "at_least"
@@ -40,7 +40,7 @@ class Utility:
 
 
 def number(params: Params, name: str, default: float) -> float:
-    """A parameter that is one number."""
+    """A parameter that must be a single number."""
     value = params.get(name, default)
     if isinstance(value, tuple):
         raise InvalidIntent(f"The parameter {name!r} of a utility function must be a number.")
@@ -48,7 +48,7 @@ def number(params: Params, name: str, default: float) -> float:
 
 
 class Utilities:
-    """The utility functions known by name. The built-in ones cannot be replaced."""
+    """A registry of utility functions. The built-in ones cannot be replaced."""
 
     def __init__(self) -> None:
         self._registered: dict[str, Function] = {}
@@ -57,10 +57,11 @@ class Utilities:
         return (*_PARAMS, *self._registered)
 
     def register(self, name: str, function: "Function") -> None:
-        """Adds a function after trying it: one that rises where it must not is refused."""
+        """Register a function. One that rises as the value gets worse is refused."""
         if name in self.names():
             raise InvalidIntent(
-                f"A utility function named {name!r} exists.", "Register it under another name."
+                f"A utility function named {name!r} already exists.",
+                "Register it under another name.",
             )
         from trilithon.model.utility_functions import check_monotone  # noqa: PLC0415 - numpy
 
@@ -71,7 +72,7 @@ class Utilities:
     def fraction(
         self, utility: Utility, value: "Floats", threshold: "Floats | float", sense: Sense
     ) -> "Floats":
-        """The share of the maximum utility, within [0, 1] whatever the function returns."""
+        """The fraction of the maximum utility, clipped to [0, 1]."""
         from trilithon.model.utility_functions import BUILT_IN, fraction  # noqa: PLC0415 - numpy
 
         function = BUILT_IN.get(utility.function) or self._registered.get(utility.function)
@@ -86,7 +87,7 @@ class Utilities:
         )
 
     def check(self, utility: Utility, threshold: float, sense: Sense) -> None:
-        """Refuses parameters with which the function would not be monotone."""
+        """Refuse unknown parameters, and those for which the function would not be monotone."""
         if utility.function not in self.names():
             raise self._unknown(utility.function)
         allowed = _PARAMS.get(utility.function)
@@ -96,19 +97,19 @@ class Utilities:
                 f"{', '.join(sorted(map(repr, unknown)))}.",
                 f"It takes: {', '.join(sorted(allowed)) or 'none'}.",
             )
-        for name, given in utility.params.items():
-            if not isinstance(given, tuple) and not math.isfinite(given):
+        for name, value in utility.params.items():
+            if not isinstance(value, tuple) and not math.isfinite(value):
                 raise InvalidIntent(f"The parameter {name!r} must be a finite number.")
         if utility.function == "linear":
             _check_zero_at(utility.params, threshold, sense)
         elif utility.function == "step" and not 0 <= number(utility.params, "otherwise", 0) <= 1:
-            raise InvalidIntent("`otherwise` of a step is a fraction between 0 and 1.")
+            raise InvalidIntent("`otherwise` of a step utility must lie between 0 and 1.")
         elif utility.function == "lognormal" and number(utility.params, "spread", 1) <= 0:
-            raise InvalidIntent("`spread` of a lognormal must be above 0.")
+            raise InvalidIntent("`spread` of a lognormal utility must be above 0.")
         elif utility.function == "piecewise":
             _check_points(utility.params, threshold, sense)
         elif utility.function in self._registered:
-            import numpy as np  # noqa: PLC0415 - for functions of the user's own only
+            import numpy as np  # noqa: PLC0415 - needed for user-defined functions only
 
             self.fraction(utility, np.array([threshold]), threshold, sense)
 
@@ -140,12 +141,12 @@ def _check_points(params: Params, threshold: float, sense: Sense) -> None:
         raise InvalidIntent("The fractions of `points` must lie between 0 and 1.")
     rising = fractions if sense is Sense.AT_LEAST else fractions[::-1]
     if any(right < left for left, right in pairwise(rising)):
-        way = "rise" if sense is Sense.AT_LEAST else "fall"
-        raise InvalidIntent(f"The fractions of `points` may only {way} for this threshold.")
+        change = "decrease" if sense is Sense.AT_LEAST else "increase"
+        raise InvalidIntent(f"The fractions of `points` must not {change} for this threshold.")
     if _interpolate(threshold, values, fractions) != 1:
         raise InvalidIntent(
             f"At the threshold ({threshold:g}) the fraction of `points` must be 1.",
-            "Meeting the threshold is worth everything.",
+            "Meeting the threshold gives the maximum utility.",
         )
 
 

@@ -1,5 +1,5 @@
-"""Defines the utility functions over arrays, so that the utilities of a thousand jobs are a handful
-of numpy calls. A missing value (NaN) has a missing utility.
+"""Defines the utility functions over arrays, so that the utilities of a thousand jobs take a few
+numpy calls. A missing value (NaN) has a missing utility.
 """
 
 from collections.abc import Callable
@@ -12,24 +12,24 @@ from trilithon.errors import InvalidIntent
 from trilithon.model.utility import Params, Sense, number
 
 Floats = npt.NDArray[np.float64]
-# Thresholds may be one for all values or one for each.
+# The threshold is either one number for all values, or an array with one for each.
 Function = Callable[[Floats, Floats | float, Sense, Params], Floats]
 
 
 def fraction(
     function: Function, value: Floats, threshold: Floats | float, sense: Sense, params: Params
 ) -> Floats:
-    """The share of the maximum utility, within [0, 1] whatever the function returns."""
+    """The fraction of the maximum utility, clipped to [0, 1]."""
     values = np.asarray(value, float)
-    shares = np.clip(function(values, threshold, sense, params), 0, 1)
-    return np.where(np.isnan(values), np.nan, shares)
+    fractions = np.clip(function(values, threshold, sense, params), 0, 1)
+    return np.where(np.isnan(values), np.nan, fractions)
 
 
 def _goodness(value: Floats, threshold: Floats | float, sense: Sense) -> Floats:
-    """How well the threshold is met, as a ratio: 1 or more where it is, 0 in the worst case."""
+    """How well the threshold is met, as a ratio: 1 or more if it is met, 0 at worst."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = threshold / value if sense is Sense.AT_MOST else value / threshold
-    # A latency of 0, or below it by the error of clocks, meets every threshold.
+    # A latency of 0, or a negative one due to clock errors, meets every threshold.
     good: Floats = np.where((value <= 0) & (sense is Sense.AT_MOST), np.inf, ratio)
     return good
 
@@ -46,7 +46,7 @@ def knee(value: Floats, threshold: Floats | float, sense: Sense, params: Params)
 def linear(value: Floats, threshold: Floats | float, sense: Sense, params: Params) -> Floats:
     """1 at the threshold, falling in a straight line to 0 at `zero_at`.
 
-    Left out, `zero_at` is twice the threshold for an upper bound and 0 for a lower one.
+    By default `zero_at` is twice the threshold for an upper bound and 0 for a lower one.
     """
     zero_at = params.get("zero_at", 2 * threshold if sense is Sense.AT_MOST else 0.0)
     fraction: Floats = (value - np.asarray(zero_at)) / (threshold - np.asarray(zero_at))
@@ -54,15 +54,15 @@ def linear(value: Floats, threshold: Floats | float, sense: Sense, params: Param
 
 
 def step(value: Floats, threshold: Floats | float, sense: Sense, params: Params) -> Floats:
-    """1 where the threshold is met, `otherwise` (0 if left out) where it is not."""
+    """1 if the threshold is met, else `otherwise` (default 0)."""
     met = value <= threshold if sense is Sense.AT_MOST else value >= threshold
     otherwise = number(params, "otherwise", 0.0)
     return np.where(np.isnan(value), np.nan, np.where(met, 1.0, otherwise))
 
 
 def piecewise(value: Floats, threshold: Floats | float, sense: Sense, params: Params) -> Floats:
-    """Straight lines between `points` of (value, fraction), flat beyond the first and the last; 1 at
-    the threshold.
+    """Straight lines between `points` of (value, fraction), constant beyond the first and the last;
+    1 at the threshold.
     """
     del threshold, sense
     points = np.asarray(params["points"], dtype=float)
@@ -71,10 +71,10 @@ def piecewise(value: Floats, threshold: Floats | float, sense: Sense, params: Pa
 
 
 def lognormal(value: Floats, threshold: Floats | float, sense: Sense, params: Params) -> Floats:
-    """1 where the threshold is met, and beyond it the upper tail of a lognormal distribution whose
+    """1 if the threshold is met, and beyond it the upper tail of a lognormal distribution whose
     median is the threshold: erfc(ln(1/goodness) / (spread·√2)), which is 1 at the threshold.
     """
-    # Half a second of imports, for the one function that needs it.
+    # Importing scipy takes half a second, and only this function needs it.
     from scipy.special import erfc  # noqa: PLC0415
 
     spread = number(params, "spread", 1.0)
@@ -85,7 +85,7 @@ def lognormal(value: Floats, threshold: Floats | float, sense: Sense, params: Pa
 
 
 def check_monotone(name: str, function: Function, sense: Sense) -> None:
-    """Refuses a function that rises as the value gets worse, or has no value somewhere."""
+    """Refuse a function that rises as the value gets worse, or gives NaN for some value."""
     threshold = 100.0
     grid = np.concatenate([[0.0], np.geomspace(1e-3, 1e6, 400), [threshold]])
     grid.sort()
@@ -94,14 +94,14 @@ def check_monotone(name: str, function: Function, sense: Sense) -> None:
     except (TypeError, ValueError) as error:
         raise InvalidIntent(
             f"The utility function {name!r} does not take arrays: {error}.",
-            "Values and thresholds come as arrays of the same length.",
+            "It is called with arrays of values and thresholds of the same length.",
         ) from error
-    fits = values.shape == grid.shape and not np.isnan(values).any()
-    worse = np.diff(np.clip(values, 0, 1)) * (1 if sense is Sense.AT_MOST else -1)
-    if not fits or (worse > 1e-12).any():
+    complete = values.shape == grid.shape and not np.isnan(values).any()
+    rise = np.diff(np.clip(values, 0, 1)) * (1 if sense is Sense.AT_MOST else -1)
+    if not complete or (rise > 1e-12).any():
         raise InvalidIntent(
             f"The utility function {name!r} is not monotone for {sense.value!r}.",
-            "It may never rise as the value gets worse, and needs a value for every input.",
+            "It must not rise as the value gets worse, and must return a number for every value.",
         )
 
 

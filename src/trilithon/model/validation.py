@@ -1,4 +1,7 @@
-"""Owns the rules of a well-formed job. All broken ones are told at once, each with its place."""
+"""Validates a job against the rules of its graph, its operators and its intent.
+
+All broken rules are reported together, each with its path in the job file.
+"""
 
 import math
 import re
@@ -15,7 +18,7 @@ from trilithon.model.utility import UTILITIES, Utilities
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MIN_BATCH_S: Final = 5.0
-# Above what any cluster holds; it keeps a slip of the keyboard out of the sums.
+# More than any cluster holds: larger numbers are typing errors.
 MAX_INSTANCES: Final = 10_000
 SECTIONS: Final = {
     NodeKind.SOURCE: "sources",
@@ -23,47 +26,45 @@ SECTIONS: Final = {
     NodeKind.SINK: "sinks",
 }
 
-# Every code that a job can be refused with, and what it means. docs/reference/problems.md lists
-# them; a test keeps the two the same.
+# Every problem code of a job. docs/reference/problems.md lists them, and a test compares.
 CODES: Final[dict[str, str]] = {
-    "BAD_NAME": "a name has characters that do not fit into topics and paths",
-    "BAD_TOPIC": "a Kafka topic is missing or its name is not a legal one",
-    "BATCH_TOO_SHORT": "a batch is shorter than Spark's real-time mode allows",
-    "BOUNDS_CROSSED": "a minimum is above a maximum, or a start value outside of them",
-    "CONSTRAINT_BROKEN": "the sequence of a constraint is not a path through the job",
-    "CYCLE": "records could go round for ever",
-    "DEAD_END": "what an operator or source produces reaches no sink",
-    "DUPLICATE_EDGE": "an input is named twice",
-    "DUPLICATE_NAME": "two things have the same name",
-    "FEEDBACK_TOPIC": "a sink writes to a topic that the same job reads",
-    "INCOMPLETE_WORK": "parts of an operator that only make sense together are not together",
-    "KEY_MISMATCH": "a key without grouping by key, or the other way round",
-    "NO_INPUT": "an operator or a sink reads from nothing",
+    "BAD_NAME": "a name with characters that are not allowed in topics and paths",
+    "BAD_TOPIC": "a Kafka topic that is missing or has an illegal name",
+    "BATCH_TOO_SHORT": "a batch that is shorter than Spark's real-time mode allows",
+    "BOUNDS_CROSSED": "a minimum above a maximum, or an initial value outside of them",
+    "CONSTRAINT_BROKEN": "a constraint whose sequence is not a path through the job",
+    "CYCLE": "a graph with a cycle",
+    "DEAD_END": "an operator or source whose output reaches no sink",
+    "DUPLICATE_EDGE": "an input that is named twice",
+    "DUPLICATE_NAME": "a name that is used twice",
+    "FEEDBACK_TOPIC": "a sink that writes to a topic which the same job reads",
+    "INCOMPLETE_WORK": "a part of an operator or table without another part that it needs",
+    "KEY_MISMATCH": "a key without `grouping: by_key`, or the other way round",
+    "NO_INPUT": "an operator or a sink without an input",
     "NO_SINK": "a job without a sink",
     "NO_SOURCE": "a job without a source",
-    "OUT_OF_RANGE": "a number outside of what it can be",
+    "OUT_OF_RANGE": "a number outside of its range",
     "UNKNOWN_INPUT": "an input that is neither a source nor an operator",
     "UNKNOWN_OPERATOR": "an operator that the job does not have",
     "UNKNOWN_TABLE": "a join with a table that the job does not define",
-    "UNKNOWN_TARGET": "an edge into something that is neither an operator nor a sink",
-    "UNKNOWN_UTILITY": "a utility function that nobody registered",
-    "UTILITY_PARAMETERS": "a utility function whose parameters make no sense",
+    "UNKNOWN_TARGET": "an edge to something that is neither an operator nor a sink",
+    "UNKNOWN_UTILITY": "a utility function that is not registered",
+    "UTILITY_PARAMETERS": "a utility function or a statistic with invalid parameters",
 }
 
 
 def validate(job: Job, utilities: Utilities = UTILITIES) -> tuple[Problem, ...]:
-    """Every broken rule, in the order of the file; empty for a good job."""
-    rest = (_operators, _tables, _topics)
-    more = tuple(problem for rule in rest for problem in rule(job))
-    return validate_shape(job, utilities) + more
+    """Every problem of a job; empty if it is valid."""
+    rules = (_operators, _tables, _topics)
+    problems = tuple(problem for rule in rules for problem in rule(job))
+    return validate_shape(job, utilities) + problems
 
 
 def validate_shape(job: Job, utilities: Utilities = UTILITIES) -> tuple[Problem, ...]:
-    """The rules of names, graph and intent: all that measures need of a job."""
-    rules = (_names, _ends, _edges, _shape)
-    return tuple(problem for rule in rules for problem in rule(job)) + tuple(
-        _intent(job, utilities)
-    )
+    """Problems of names, graph and intent: what measures need to know of a job."""
+    rules = (_names, _ends, _edges, _graph)
+    problems = tuple(problem for rule in rules for problem in rule(job))
+    return problems + tuple(_intent(job, utilities))
 
 
 def _names(job: Job) -> Iterator[Problem]:
@@ -79,25 +80,24 @@ def _names(job: Job) -> Iterator[Problem]:
             yield Problem(
                 "DUPLICATE_NAME",
                 path,
-                f"The name {name!r} is taken.",
-                "Sources, operators and sinks share one set of names: choose another.",
+                f"The name {name!r} is used twice.",
+                "Choose another: the names of sources, operators and sinks must differ.",
             )
     tables: set[str] = set()
     for i, table in enumerate(job.tables):
-        named.append((f"tables[{i}].name", table.name))
+        path = f"tables[{i}].name"
+        named.append((path, table.name))
         if table.name in tables:
-            yield Problem(
-                "DUPLICATE_NAME", f"tables[{i}].name", f"The name {table.name!r} is taken.",
-                "Give each table a name of its own.",
-            )  # fmt: skip
+            message = f"Two tables have the name {table.name!r}."
+            yield Problem("DUPLICATE_NAME", path, message, "Rename one of them.")
         tables.add(table.name)
     for path, name in named:
         if not NAME.fullmatch(name):
             yield Problem(
                 "BAD_NAME",
                 path,
-                f"{name!r} is not a name.",
-                "Use up to 63 lower-case letters, digits, - and _, beginning with a letter.",
+                f"{name!r} is not a valid name.",
+                "Use at most 63 lower-case letters, digits, - and _, beginning with a letter.",
             )
 
 
@@ -119,7 +119,7 @@ def _edges(job: Job) -> Iterator[Problem]:
                 "UNKNOWN_TARGET",
                 path,
                 f"{edge.source!r} is read by {edge.target!r}, which is {what}.",
-                "Only operators and sinks read.",
+                "Only operators and sinks have inputs.",
             )
         if edge.source not in kinds or kinds[edge.source] is NodeKind.SINK:
             what = "a sink" if edge.source in kinds else "nothing in this job"
@@ -142,7 +142,7 @@ def _edges(job: Job) -> Iterator[Problem]:
                 "KEY_MISMATCH",
                 path,
                 "Grouping by key needs a key.",
-                "Add `key`, a list of columns, or group by shuffle.",
+                "Add `key`, a list of columns, or set `grouping: shuffle`.",
             )
         if edge.key and edge.grouping is not Grouping.BY_KEY:
             yield Problem(
@@ -153,7 +153,7 @@ def _edges(job: Job) -> Iterator[Problem]:
             )
 
 
-def _shape(job: Job) -> Iterator[Problem]:
+def _graph(job: Job) -> Iterator[Problem]:
     kinds = dict(job.nodes())
     for i, operator in enumerate(job.operators):
         if not job.parents[operator.name]:
@@ -162,45 +162,46 @@ def _shape(job: Job) -> Iterator[Problem]:
         if not job.parents[sink.name]:
             yield _no_input(f"sinks[{i}]", sink.name)
     ordered = set(job.order)
-    stuck = [name for name in kinds if name not in ordered]
-    if stuck:
-        cycle = _cycle(job, stuck)
+    unordered = [name for name in kinds if name not in ordered]
+    if unordered:
+        cycle = _cycle(job, unordered)
         yield Problem(
             "CYCLE",
             "operators",
-            f"Records would go round: {' -> '.join(cycle)}.",
+            f"The graph has a cycle: {' -> '.join(cycle)}.",
             "Remove one of these inputs.",
         )
-    useful: set[str] = set()
-    ahead = [sink.name for sink in job.sinks]
-    while ahead:
-        useful.add(name := ahead.pop())
-        ahead += [edge.source for edge in job.parents.get(name, ()) if edge.source not in useful]
+    reaching_sink: set[str] = set()
+    to_visit = [sink.name for sink in job.sinks]
+    while to_visit:
+        reaching_sink.add(name := to_visit.pop())
+        parents = (edge.source for edge in job.parents.get(name, ()))
+        to_visit += [parent for parent in parents if parent not in reaching_sink]
     position: Counter[NodeKind] = Counter()
     for name, kind in job.nodes():
         path = f"{SECTIONS[kind]}[{position[kind]}]"
         position[kind] += 1
-        if name not in useful and name in ordered:
+        if name not in reaching_sink and name in ordered:
             yield Problem(
                 "DEAD_END",
                 path,
-                f"What {name!r} produces reaches no sink.",
-                "Let an operator or a sink read it, or remove it.",
+                f"The output of {name!r} reaches no sink.",
+                f"Make it the input of an operator or sink, or remove {name!r}.",
             )
 
 
 def _no_input(path: str, name: str) -> Problem:
-    return Problem("NO_INPUT", path, f"{name!r} reads nothing.", "Name its `input`.")
+    return Problem("NO_INPUT", path, f"{name!r} has no input.", "Set `input`.")
 
 
-def _cycle(job: Job, stuck: list[str]) -> list[str]:
-    """One cycle among the nodes that no order could be found for."""
-    walk = [stuck[0]]
+def _cycle(job: Job, unordered: list[str]) -> list[str]:
+    """One cycle among the nodes that are not in the topological order."""
+    walk = [unordered[0]]
     while True:
-        before = next(edge.source for edge in job.parents[walk[-1]] if edge.source in stuck)
-        if before in walk:
-            return [before, *reversed(walk[walk.index(before) :])]
-        walk.append(before)
+        parent = next(edge.source for edge in job.parents[walk[-1]] if edge.source in unordered)
+        if parent in walk:
+            return [parent, *reversed(walk[walk.index(parent) :])]
+        walk.append(parent)
 
 
 def _operators(job: Job) -> Iterator[Problem]:
@@ -213,8 +214,8 @@ def _operators(job: Job) -> Iterator[Problem]:
         yield Problem(
             "BOUNDS_CROSSED",
             "bounds.max_instances",
-            f"The job starts with {job.instances} instances and may have {limit}.",
-            "Raise the bound or lower the operators' parallelism.",
+            f"The job starts with {job.instances} instances, more than `max_instances` ({limit}).",
+            "Raise the limit or lower the operators' parallelism.",
         )
     names = {operator.name for operator in job.operators}
     for i, name in enumerate(job.bounds.fixed):
@@ -229,8 +230,8 @@ def _operators(job: Job) -> Iterator[Problem]:
         yield Problem(
             "BATCH_TOO_SHORT",
             "trigger.realTime",
-            f"A batch of {job.batch_s:g} s is shorter than Spark's {MIN_BATCH_S:g} s.",
-            "The latency does not depend on it: five minutes is a good length.",
+            f"A batch of {job.batch_s:g} s is shorter than Spark's minimum of {MIN_BATCH_S:g} s.",
+            "Use a few minutes; the latency does not depend on it.",
         )
 
 
@@ -240,65 +241,60 @@ def _parallelism(operator: Operator, path: str) -> Iterator[Problem]:
         yield Problem(
             "OUT_OF_RANGE",
             path,
-            f"An operator has 1 to {MAX_INSTANCES} instances.",
-            "Use a number between.",
+            f"The parallelism of an operator must lie between 1 and {MAX_INSTANCES}.",
+            "Correct initial, min or max.",
         )
     elif not wanted.min <= wanted.initial <= wanted.max:
         yield Problem(
             "BOUNDS_CROSSED",
             path,
-            f"{wanted.initial} instances do not lie between min {wanted.min} and max {wanted.max}.",
+            f"initial ({wanted.initial}) must lie between min ({wanted.min}) and max "
+            f"({wanted.max}).",
             "Set min ≤ initial ≤ max.",
         )
 
 
 def _work(work: Work, path: str) -> Iterator[Problem]:
-    if work.window and not work.aggregate:
-        yield Problem(
-            "INCOMPLETE_WORK", f"{path}.window", "A window without `aggregate` has no result.",
-            "Add `aggregate`.",
-        )  # fmt: skip
-    if work.group_by and not work.aggregate:
-        yield Problem(
-            "INCOMPLETE_WORK", f"{path}.group_by", "`group_by` without `aggregate` has no result.",
-            "Add `aggregate`, or `deduplicate` for distinct values.",
-        )  # fmt: skip
-    if work.aggregate and not (work.group_by or work.window):
-        yield Problem(
-            "INCOMPLETE_WORK", f"{path}.aggregate", "An aggregate over the whole endless stream.",
-            "Add `group_by`, `window`, or both.",
-        )  # fmt: skip
-    for part, present in (("window", work.window), ("deduplicate", work.deduplicate)):
-        if present and not work.watermark:
-            yield Problem(
-                "INCOMPLETE_WORK",
-                f"{path}.{part}",
-                f"`{part}` without a watermark keeps its state for ever.",
-                "Add `watermark` with `eventTime` and `delayThreshold`.",
-            )
-    if work.aggregate and work.deduplicate:
-        yield Problem(
-            "INCOMPLETE_WORK",
-            f"{path}.deduplicate",
-            "`deduplicate` and `aggregate` keep two kinds of state.",
-            "Make two operators of it.",
-        )
+    yield from _incomplete_work(work, path)
     if work.window:
         slide = work.window.slide_s
         if work.window.duration_s <= 0 or (slide is not None and slide <= 0):
-            yield Problem("OUT_OF_RANGE", f"{path}.window", "A window has a length.", "Use 1 second or more.")  # fmt: skip
+            message = "The durations of a window must be above 0."
+            yield Problem("OUT_OF_RANGE", f"{path}.window", message, "Use 1 second or more.")
         elif slide is not None and slide > work.window.duration_s:
             yield Problem(
                 "OUT_OF_RANGE",
                 f"{path}.window.slideDuration",
-                "The window slides by more than its length: records between would be lost.",
+                "slideDuration is larger than windowDuration: records in between would be lost.",
                 "Set slideDuration ≤ windowDuration.",
             )
     if work.watermark and work.watermark.delay_s < 0:
+        path = f"{path}.watermark.delayThreshold"
         yield Problem(
-            "OUT_OF_RANGE", f"{path}.watermark.delayThreshold", "A delay cannot be negative.",
-            "Use 0 seconds or more.",
-        )  # fmt: skip
+            "OUT_OF_RANGE", path, "The delay must not be negative.", "Use 0 seconds or more."
+        )
+
+
+def _incomplete_work(work: Work, path: str) -> Iterator[Problem]:
+    def incomplete(part: str, message: str, hint: str) -> Problem:
+        return Problem("INCOMPLETE_WORK", f"{path}.{part}", message, hint)
+
+    if work.window and not work.aggregate:
+        yield incomplete("window", "`window` needs `aggregate`.", "Add `aggregate`.")
+    if work.group_by and not work.aggregate:
+        hint = "Add `aggregate`, or use `deduplicate` for distinct values."
+        yield incomplete("group_by", "`group_by` needs `aggregate`.", hint)
+    if work.aggregate and not (work.group_by or work.window):
+        message = "`aggregate` without a group would aggregate the whole unbounded stream."
+        yield incomplete("aggregate", message, "Add `group_by`, `window`, or both.")
+    for part, present in (("window", work.window), ("deduplicate", work.deduplicate)):
+        if present and not work.watermark:
+            message = f"`{part}` without a watermark keeps its state forever."
+            hint = "Add `watermark` with `eventTime` and `delayThreshold`."
+            yield incomplete(part, message, hint)
+    if work.aggregate and work.deduplicate:
+        message = "An operator cannot have both `deduplicate` and `aggregate`."
+        yield incomplete("deduplicate", message, "Split it into two operators.")
 
 
 def _profile(operator: Operator, path: str) -> Iterator[Problem]:
@@ -313,25 +309,27 @@ def _profile(operator: Operator, path: str) -> Iterator[Problem]:
             )
     if profile.cpu_share is not None and not 0 <= profile.cpu_share <= 1:
         yield Problem(
-            "OUT_OF_RANGE", f"{path}.cpu_share", f"{profile.cpu_share:g} is not a share.",
+            "OUT_OF_RANGE",
+            f"{path}.cpu_share",
+            f"{profile.cpu_share:g} does not lie between 0 and 1.",
             "Use a number from 0 (all waiting) to 1 (all CPU).",
-        )  # fmt: skip
+        )
 
 
 def _tables(job: Job) -> Iterator[Problem]:
     tables = {table.name for table in job.tables}
     for i, table in enumerate(job.tables):
         if (table.rows is None) == (table.path is None):
+            message = "A table needs either `rows` or `path`."
             yield Problem(
-                "INCOMPLETE_WORK", f"tables[{i}]", "A table has either `rows` or a `path`.",
-                "Give exactly one of the two.",
-            )  # fmt: skip
+                "INCOMPLETE_WORK", f"tables[{i}]", message, "Give exactly one of the two."
+            )
         for j, row in enumerate(table.rows or ()):
             if len(row) != len(table.schema):
                 yield Problem(
                     "OUT_OF_RANGE",
                     f"tables[{i}].rows[{j}]",
-                    f"The row has {len(row)} values, the schema {len(table.schema)} columns.",
+                    f"The row has {len(row)} values, the schema has {len(table.schema)} columns.",
                     "Give one value per column.",
                 )
     for i, operator in enumerate(job.operators):
@@ -349,16 +347,16 @@ def _topics(job: Job) -> Iterator[Problem]:
     for i, source in enumerate(job.sources):
         path = f"sources[{i}].options.subscribe"
         if not source.topics:
-            yield Problem("BAD_TOPIC", path, f"{source.name!r} reads no topic.", "Name one.")
+            message = f"The source {source.name!r} has no topic."
+            yield Problem("BAD_TOPIC", path, message, "Name one in `subscribe`.")
         for topic in source.topics:
             read.add(topic)
             if not TOPIC.fullmatch(topic):
                 yield _bad_topic(path, topic)
         if source.partitions is not None and source.partitions < 1:
-            yield Problem(
-                "OUT_OF_RANGE", f"sources[{i}].partitions", "A topic has at least 1 partition.",
-                "Use 1 or more, or leave it out.",
-            )  # fmt: skip
+            path = f"sources[{i}].partitions"
+            hint = "Use 1 or more, or leave it out."
+            yield Problem("OUT_OF_RANGE", path, "A topic has at least 1 partition.", hint)
     written = [(f"sinks[{i}].options.topic", sink.topic) for i, sink in enumerate(job.sinks)]
     if job.dead_letter_topic is not None:
         written.append(("dead_letter_topic", job.dead_letter_topic))
@@ -369,29 +367,32 @@ def _topics(job: Job) -> Iterator[Problem]:
             yield Problem(
                 "FEEDBACK_TOPIC",
                 path,
-                f"The job reads the topic {topic!r} that it writes here.",
-                "Write to another topic: its own output would come back for ever.",
+                f"The job writes to the topic {topic!r}, which it also reads.",
+                "Write to another topic: the job would read its own output forever.",
             )
     for i, sink in enumerate(job.sinks):
         if not 0 <= sink.weight < math.inf:
-            yield Problem("OUT_OF_RANGE", f"sinks[{i}].weight", "A weight is 0 or more.", "Use 1.")
+            message = f"The weight {sink.weight:g} is negative or infinite."
+            yield Problem("OUT_OF_RANGE", f"sinks[{i}].weight", message, "Use 0 or more.")
 
 
 def _bad_topic(path: str, topic: str) -> Problem:
     return Problem(
         "BAD_TOPIC",
         path,
-        f"{topic!r} is not a Kafka topic.",
-        "Use up to 249 letters, digits, '.', '_' and '-'.",
+        f"{topic!r} is not a valid name of a Kafka topic.",
+        "Use 1 to 249 letters, digits, '.', '_' and '-'.",
     )
 
 
 def _intent(job: Job, utilities: Utilities) -> Iterator[Problem]:
     if not 0 < job.intent.priority < math.inf:
         yield Problem(
-            "OUT_OF_RANGE", "intent.priority", f"{job.intent.priority:g} is not a priority.",
-            "Use a number above 0; 1 is usual, 7 matters seven times more.",
-        )  # fmt: skip
+            "OUT_OF_RANGE",
+            "intent.priority",
+            f"The priority must be above 0, but is {job.intent.priority:g}.",
+            "The default is 1; a job of priority 7 is worth seven times as much.",
+        )
     for i, threshold in enumerate(job.intent.thresholds):
         yield from _threshold(threshold, f"intent.slo[{i}]", utilities)
     for i, constraint in enumerate(job.intent.constraints):
@@ -400,26 +401,26 @@ def _intent(job: Job, utilities: Utilities) -> Iterator[Problem]:
 
 def _threshold(threshold: Threshold, path: str, utilities: Utilities) -> Iterator[Problem]:
     if not 0 < threshold.value < math.inf:
-        yield Problem(
-            "OUT_OF_RANGE", path, f"A threshold of {threshold.value:g} asks nothing.",
-            "Use a number above 0.",
-        )  # fmt: skip
+        message = f"The threshold must be above 0, but is {threshold.value:g}."
+        yield Problem("OUT_OF_RANGE", path, message, "Use a number above 0.")
         return
     if threshold.metric is Metric.JUICE and threshold.value > 1:
         yield Problem(
-            "OUT_OF_RANGE", path, f"Juice of {threshold.value:g}: more than everything.",
-            "Use a number up to 1: the share of what arrived that was processed.",
-        )  # fmt: skip
+            "OUT_OF_RANGE",
+            path,
+            f"A threshold on juice must not exceed 1, but is {threshold.value:g}.",
+            "Juice is the share of the input that was processed: use a number up to 1.",
+        )
     if threshold.statistic is not None and threshold.metric is not Metric.LATENCY:
         yield Problem(
             "UTILITY_PARAMETERS",
             f"{path}.statistic",
-            f"`statistic` belongs to latency, not to {threshold.metric.value}.",
+            f"`statistic` is allowed for latency only, not for {threshold.metric.value}.",
             "Remove it.",
         )
         return
     try:
-        _ = threshold.quantile  # refuses a statistic that does not exist
+        _ = threshold.quantile  # raises InvalidIntent for an unknown statistic
         utilities.check(threshold.utility, threshold.value, threshold.sense)
     except NotFound as error:
         yield Problem("UNKNOWN_UTILITY", f"{path}.utility", error.message, error.hint)
@@ -429,10 +430,8 @@ def _threshold(threshold: Threshold, path: str, utilities: Utilities) -> Iterato
 
 def _constraint(job: Job, constraint: Constraint, path: str) -> Iterator[Problem]:
     if not (0 < constraint.mean_latency_ms < math.inf and 0 < constraint.over_s < math.inf):
-        yield Problem(
-            "OUT_OF_RANGE", path, "A constraint needs a latency and a span of time.",
-            "Use numbers above 0.",
-        )  # fmt: skip
+        message = "`at_most` and `over` of a constraint must be above 0."
+        yield Problem("OUT_OF_RANGE", path, message, "Use durations above 0.")
     operators = {operator.name for operator in job.operators}
     edges = {edge.name for edge in job.edges}
     for part in constraint.sequence:
@@ -450,28 +449,26 @@ def _constraint(job: Job, constraint: Constraint, path: str) -> Iterator[Problem
         leaves = before.target if isinstance(before, EdgeName) else before
         enters = after.source if isinstance(after, EdgeName) else after
         if leaves != enters or isinstance(before, str) == isinstance(after, str):
-            # Two edges in a row would leave out the operator between them.
+            # Two edges in a row would skip the operator between them.
             yield Problem(
                 "CONSTRAINT_BROKEN",
                 f"{path}.sequence",
-                f"{str(after)!r} does not follow {str(before)!r}.",
+                f"{str(after)!r} does not follow {str(before)!r} in the job.",
                 "Name a path: operators and the edges between them, in order.",
             )
     if not constraint.sequence:
-        yield Problem(
-            "CONSTRAINT_BROKEN", f"{path}.sequence", "The sequence is empty.",
-            "Name operators, or edges as `from->to`.",
-        )  # fmt: skip
+        hint = "Name operators, or edges as `from->to`."
+        yield Problem("CONSTRAINT_BROKEN", f"{path}.sequence", "The sequence is empty.", hint)
 
 
 def edge_paths(job: Job) -> list[str]:
-    """Where each edge stands in the file: below the node that reads it."""
-    place = {sink.name: f"sinks[{i}]" for i, sink in enumerate(job.sinks)}
-    place |= {operator.name: f"operators[{i}]" for i, operator in enumerate(job.operators)}
-    count: Counter[str] = Counter()
+    """The path of each edge in the job file: an input of the node that reads it."""
+    node_paths = {sink.name: f"sinks[{i}]" for i, sink in enumerate(job.sinks)}
+    node_paths |= {operator.name: f"operators[{i}]" for i, operator in enumerate(job.operators)}
+    inputs: Counter[str] = Counter()
     paths = []
     for edge in job.edges:
-        where = place.get(edge.target)
-        paths.append("edges" if where is None else f"{where}.inputs[{count[edge.target]}]")
-        count[edge.target] += 1
+        node_path = node_paths.get(edge.target)
+        paths.append("edges" if node_path is None else f"{node_path}.inputs[{inputs[edge.target]}]")
+        inputs[edge.target] += 1
     return paths

@@ -497,7 +497,7 @@ print(digest.hexdigest())
 def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder", encoding="utf-8")
-    code = "from trilithon.engines.simulated import compiled; print(compiled._KEPT)"
+    code = "from trilithon.engines.simulated import compiled; print(compiled.cache_folder())"
     done = subprocess.run(  # noqa: S603 - this interpreter, on the line above
         [sys.executable, "-c", code],
         env={**os.environ, "TRILITHON_CACHE": str(blocked)},
@@ -506,6 +506,27 @@ def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
         text=True,
     )
     assert done.stdout == "None\n"
+
+
+def test_importing_the_engine_makes_no_folder(tmp_path: Path) -> None:
+    """The folder of compiled code was once made at import, also for commands that need none."""
+    code = (
+        "from tests.engines.simulated.worlds import line, operator, world_of\n"
+        "from trilithon import folders\n"
+        "from trilithon.engines.simulated.engine import SimulatedEngine\n"
+        "from trilithon.engines.simulated.fluid_run import FluidRun\n"
+        "print(folders.cache().exists())\n"
+        "FluidRun(world_of(line(operator('only')))[0])\n"
+        "print((folders.cache() / 'compiled').exists())\n"
+    )
+    done = subprocess.run(  # noqa: S603 - this interpreter, on the lines above
+        [sys.executable, "-c", code],
+        env={**os.environ, "TRILITHON_CACHE": str(tmp_path / "cache")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_hash_seed() -> None:

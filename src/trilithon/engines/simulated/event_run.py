@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trilithon.engines.simulated import events, moving, sharing
+from trilithon.engines.simulated import compiled, events, moving, sharing
 from trilithon.engines.simulated.world_tables import IDLE, SOURCE, Floats, World
 
 
@@ -10,6 +10,7 @@ class EventRun:
     """Advances a world record by record. The same seed gives the same run."""
 
     def __init__(self, world: World, seed: int, *, even: bool = False) -> None:
+        compiled.use_cache()
         self.rng = np.random.Generator(np.random.PCG64(seed))
         self.even = even
         self.world = world

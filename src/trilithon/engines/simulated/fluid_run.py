@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from scipy import special
 
-from trilithon.engines.simulated import fluid
+from trilithon.engines.simulated import compiled, fluid
 from trilithon.engines.simulated.fluid import LEAST
 from trilithon.engines.simulated.world_tables import BROADCAST, OPERATOR, SOURCE, Floats, World
 
@@ -34,6 +34,7 @@ class FluidRun:
     """Advances a world in steps. Nothing in it is drawn: the same load gives the same run."""
 
     def __init__(self, world: World, *, even: bool = False) -> None:
+        compiled.use_cache()
         self.even = even
         self.now_s = 0.0
         self.log = np.zeros((0, REMEMBERED))

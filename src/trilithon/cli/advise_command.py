@@ -10,14 +10,18 @@ from rich.text import Text
 from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.output import Format, Output, answer
 from trilithon.control.encoding import decision_to_json
-from trilithon.control.replay import replay
+from trilithon.control.replay import replay, rounds_of
 from trilithon.errors import InvalidRecording
+from trilithon.model.series import Series
 from trilithon.policies.registry import policy as known_policy
 from trilithon.recording.files import load_recording
 
 
 def advise_command(
-    recording: Annotated[Path, typer.Argument(help="Parquet or JSON.", show_default=False)],
+    recording: Annotated[
+        Path,
+        typer.Argument(help="A recording: Parquet, JSON, or a folder.", show_default=False),
+    ],
     policy: Annotated[
         str | None, typer.Option("--policy", help="What this policy would do, and why.")
     ] = None,
@@ -27,7 +31,7 @@ def advise_command(
     if policy is not None:
         _advise_by(recording, policy, output)
         return
-    series = load_recording(recording)
+    series = _series(recording)
     if series.window() is None:
         raise InvalidRecording(
             f"{recording} holds one snapshot without `since_s`: its counters have no start time.",
@@ -35,6 +39,14 @@ def advise_command(
         )
     data = advice(series)
     answer(output, data, lambda console: draw_advice(data, console))
+
+
+def _series(recording: Path) -> Series:
+    """The snapshots of a file, or of all files in a folder: some of them are in two files."""
+    if not recording.is_dir():
+        return load_recording(recording)
+    by_time = {snapshot.time_s: snapshot for snapshot, _ in rounds_of(recording)}
+    return Series(tuple(by_time[time_s] for time_s in sorted(by_time)))
 
 
 def _advise_by(recording: Path, name: str, output: Format) -> None:

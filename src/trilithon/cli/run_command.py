@@ -35,6 +35,9 @@ from trilithon.engines.spark.application import Setup, application
 from trilithon.errors import Refused, TrilithonError
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
+from trilithon.recording.snapshot_folder import SnapshotFolder
+
+_log = logs.logger()
 
 
 def run_command(
@@ -53,6 +56,9 @@ def run_command(
     ] = None,
     executors: Executors = None,
     spark_settings: SparkSettings = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Record a snapshot each second in this folder.")
+    ] = None,
     log_level: Level = logs.LogLevel.WARNING,
     log_json: AsJson = False,
     output: Output = Format.TABLE,
@@ -61,21 +67,35 @@ def run_command(
     jobs = [job for file in files for job in jobs_in(file)]
     logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
-    with progress() as tell, running(setup, jobs, tell) as engine:
-        figures = _watch(Watcher(engine), length_s)
+    with contextlib.ExitStack() as ending:
+        # Before Spark starts: a folder that cannot be written is refused at once.
+        recorder = None if record is None else ending.enter_context(SnapshotFolder(record))
+        engine = ending.enter_context(running(setup, jobs, ending.enter_context(progress())))
+        figures = watch(Watcher(engine), length_s, recorder)
     answer(output, figures, lambda console: console.print(live.draw(figures)))
 
 
-def _watch(watcher: Watcher, length_s: float | None) -> list[dict[str, Any]]:
-    """Shows the figures every second until the time is over or somebody has had enough."""
+def watch(
+    watcher: Watcher, length_s: float | None, recorder: SnapshotFolder | None = None
+) -> list[dict[str, Any]]:
+    """Shows the figures every second, and records the snapshots they come from, until the time is
+    over or Ctrl-C.
+    """
     console = message_console()
     began = time.monotonic()
     figures: list[dict[str, Any]] = []
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as shown:
         while length_s is None or time.monotonic() - began < length_s:
-            # A look that fails is no reason to end jobs that run.
-            with contextlib.suppress(TrilithonError):
+            # A look or a recording that fails is no reason to end jobs that run.
+            try:
                 figures = watcher.look(time.time())
+                if recorder is not None:
+                    recorder.write(watcher.series.last)
+            except TrilithonError as error:
+                _log.warning("look_failed", code=error.code, message=error.message)
+            except OSError:
+                _log.exception("recording_stopped")
+                recorder = None
             shown.update(live.draw(figures), refresh=True)
             time.sleep(1.0)
     return figures

@@ -36,8 +36,9 @@ def running(state: Path, kafka: EmbeddedBroker) -> Iterator[subprocess.Popen[byt
     """`trilithon run`, ended with the test whatever happens."""
     create_topics(Kafka(kafka.address), [JOB])
     command = ["run", str(state / "job.json"), "--master", "local[24]", "--kafka", kafka.address]
+    command += ["--record", str(state / "recorded"), "--for", "10 minutes", "-o", "json"]
     process = subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "trilithon", *command, "--for", "10 minutes", "-o", "json"],
+        [sys.executable, "-m", "trilithon", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
@@ -53,8 +54,8 @@ def rescale(*changes: str) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_a_job_is_run_rescaled_from_elsewhere_and_ended_by_ctrl_c(
-    running: subprocess.Popen[bytes], kafka: EmbeddedBroker
+def test_a_job_is_run_rescaled_from_elsewhere_recorded_and_ended_by_ctrl_c(
+    running: subprocess.Popen[bytes], kafka: EmbeddedBroker, state: Path
 ) -> None:
     answers = []
 
@@ -76,6 +77,8 @@ def test_a_job_is_run_rescaled_from_elsewhere_and_ended_by_ctrl_c(
     assert figures["job"] == JOB.id
     counts = {one["operator"]: one["parallelism"] for one in figures["operators"]}
     assert counts == {"spread": 4, "keyed": 1}
+    advice = CliRunner().invoke(app, ["advise", str(state / "recorded"), "-o", "json"])
+    assert [job["job"] for job in json.loads(advice.stdout)["jobs"]] == [JOB.id]
 
 
 def test_a_span_that_is_none_is_refused(state: Path) -> None:

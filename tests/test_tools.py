@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import demo_picture
 from tools import test as runner
 
 PASSES = "def test_that_passes():\n    pass\n"
@@ -64,3 +65,10 @@ def test_whoever_still_runs_is_interrupted() -> None:
     process = subprocess.Popen(["sleep", "60"])  # noqa: S607 - of the system
     runner.end([process])
     assert process.returncode == -2
+
+
+def test_the_picture_of_the_demo_shows_the_screen_and_asks_nobody_for_fonts() -> None:
+    drawn = demo_picture.draw("$ make demo\n\x1b[1mads/pageload\x1b[0m  join 1 → 4\n\n\n")
+    assert "ads/pageload" in drawn
+    assert "font-face" not in drawn
+    assert drawn == demo_picture.draw("$ make demo\n\x1b[1mads/pageload\x1b[0m  join 1 → 4")

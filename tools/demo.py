@@ -1,8 +1,9 @@
-"""What `make demo` runs: five tenants' jobs on Spark, few slots, a load that doubles, and Henge's answer.
+"""What `make demo` runs: five tenants' jobs on Spark, few slots, one load that doubles, and Henge.
 
-Everything is started here and ended here: broker, Spark, jobs, controller, load. Four jobs wait where they
-work, so that more instances help on two cores as they would on forty; the fifth computes, and shares the
-cores with the rest. There are as many slots as the jobs begin with: who needs more gets them from another.
+Everything is started here and ended here: broker, Spark, jobs, controller, load. The work of four
+jobs is waiting, so that more instances help on two cores as they would on forty. The fifth
+computes, and shares the cores with the others. The cluster has as many slots as the jobs begin
+with: a job that needs more gets them from another.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 # The first minute belongs to the JVM, which compiles what it runs: until then nobody acts.
@@ -23,6 +25,12 @@ WARM_S = 60
 CALM_S = 40
 DOUBLES = "ads/pageload"
 PHASES = ("before", "at worst", "at the end")
+INTRODUCTION = """\
+Five jobs of five tenants on one Spark application in real-time mode, with {n} slots, all in use.
+The work of four jobs is waiting: more instances help on few cores as they would on many.
+science/primetester computes and shares the cores with the others; more instances add no cores.
+The first start fetches the Kafka jars.
+"""
 
 
 def main() -> None:
@@ -47,17 +55,12 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
 
     setup = Setup("local[128]", folder / "spark", slots=tenants.slots())
     rules = tenants.rules("henge", Mode.OFF)
-    console.print(
-        f"Five jobs of five tenants on one Spark application in real-time mode, with {setup.slots} slots, all "
-        "in use.\nFour of them wait where they work, so that more instances help on few cores as they would on "
-        "many.\nscience/primetester computes: it contends with all others for the cores, of which more instances make "
-        "none.\nA first start fetches the Kafka jars.\n"
-    )
+    console.print(INTRODUCTION.format(n=setup.slots), highlight=False)
     with progress() as tell:
         started = running_system(setup, tenants.jobs(), rules, folder, tell)
         with started as system:
             tell("")
-            loads = [tenants.Offered(one, load_of(one)) for one in tenants.TENANTS]
+            loads = [tenants.Offered(tenant, load_of(tenant)) for tenant in tenants.TENANTS]
             with tenants.offered(system.kafka, loads, WARM_S + options.seconds + 60):
                 phases = watch(console, system, options.seconds, acts=not options.off)
     summarise(console, phases, off=options.off)
@@ -84,27 +87,26 @@ def watch(
     from trilithon.policies.scene import Mode  # noqa: PLC0415
 
     before, worst, end = PHASES
-    began, told_s, shares = time.monotonic(), time.time(), dict[str, float]()
+    began, since_s, shares = time.monotonic(), time.time(), dict[str, float]()
     phases: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    with Live(console=console, auto_refresh=False, transient=True) as shown:
+    with Live(console=console, auto_refresh=False, transient=False) as shown:
         while (passed := time.monotonic() - began) < WARM_S + seconds:
             look = Look.of(passed, system.look(), most_utility())
             if acts and passed > WARM_S:
                 acts = False
                 for job in look.jobs:
                     system.daemon.commands.mode(job["job"], Mode.AUTO)
-                shown.console.print(f"{passed:3.0f} s  Henge looks after the jobs from now on")
+                shown.console.print(line(passed, "cluster", "Henge controls the jobs from now on."))
             doubled = passed >= WARM_S + CALM_S
             phase = worst if doubled else before
             if not doubled or look.satisfaction <= shares.get(worst, 1.0):
                 phases[phase], shares[phase] = look.jobs, look.satisfaction
-            for one in system.decided(told_s):
-                told_s = one.time_s
-                where = one.job or "cluster"
-                line = Text.assemble(f"{passed:3.0f} s  ", (where, "bold"), f"  {one.sentence}")
-                shown.console.print(line)
+            for decision in system.decided(since_s):
+                since_s = decision.time_s
+                if passed > WARM_S:
+                    shown.console.print(line(passed, decision.job or "cluster", decision.sentence))
             head = Text(
-                f"{passed:3.0f} s  {note(passed)}; all jobs are worth {look.utility:.1f} of "
+                f"\n{passed:3.0f} s  {note(passed)}; utility of all jobs {look.utility:.1f} of "
                 f"{look.most:g}",
                 "dim",
             )
@@ -114,11 +116,21 @@ def watch(
     return phases
 
 
+def line(passed: float, job: str, sentence: str) -> Table:
+    """A decision in three columns, so that a long sentence stays in its own."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=5, justify="right")
+    grid.add_column(width=19, style="bold")
+    grid.add_column()
+    grid.add_row(f"{passed:.0f} s", job, Text(sentence))
+    return grid
+
+
 def note(passed: float) -> str:
     if passed < WARM_S:
         return "the JVM warms up"
     twice = passed >= WARM_S + CALM_S
-    return f"{DOUBLES} gets {'twice its' if twice else 'its usual'} load"
+    return f"{DOUBLES} gets {'twice its' if twice else 'its'} usual load"
 
 
 def summarise(
@@ -127,18 +139,19 @@ def summarise(
     from trilithon.cli.live import slots  # noqa: PLC0415
     from trilithon.cli.output import table  # noqa: PLC0415
 
-    found = {name: {job["job"]: job for job in jobs} for name, jobs in phases.items()}
+    figures = {name: {job["job"]: job for job in jobs} for name, jobs in phases.items()}
     rows: list[tuple[Any, ...]] = []
-    for name, last in found[PHASES[-1]].items():
-        worth = [found.get(phase, {}).get(name, {}).get("utility") for phase in PHASES]
-        first = found.get(PHASES[0], {}).get(name, last)
+    for name, last in figures[PHASES[-1]].items():
+        worth = [figures.get(phase, {}).get(name, {}).get("utility") for phase in PHASES]
+        first = figures.get(PHASES[0], {}).get(name, last)
         rows.append((name, last.get("max_utility"), *worth, f"{slots(first)} → {slots(last)}"))
     totals = [sum(row[i] or 0.0 for row in rows) for i in range(1, 5)]
     rows.append(("all", *totals, ""))
     console.print()
     console.print(table("utility", ("job", "of", *PHASES, "slots"), rows))
-    told = "Nobody acted: the controller was off. " if off else ""
-    console.print(f'\n{told}"At worst" is the worst look after the load of {DOUBLES} doubled.')
+    prefix = "The controller was off. " if off else ""
+    after = f"“At worst” is the lowest utility after the load of {DOUBLES} doubled."
+    console.print(f"\n{prefix}{after}", highlight=False)
 
 
 if __name__ == "__main__":

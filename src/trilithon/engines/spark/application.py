@@ -89,7 +89,7 @@ class TopicCreatingEngine:
 
 def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:
     """Creates the topics that the jobs read and write, as far as they are missing."""
-    admin = AdminClient(dict(kafka.client))
+    admin = AdminClient({"log_level": 0, **kafka.client})
     try:
         existing = set(admin.list_topics(timeout=10).topics)
         wanted: dict[str, int] = {}

@@ -35,7 +35,7 @@ def scene(jobs: int) -> Scene:
     }
     used = sum(standing.allocation.instances for standing in statuses.values())
     live = Capabilities(dict.fromkeys(Ability, How.LIVE))
-    cluster = Cluster(live, 2 * used, used, machines=second.layout.machines)
+    cluster = Cluster(live, 2 * used, used)
     return Scene(1, Series((first, second)), statuses, cluster)
 
 

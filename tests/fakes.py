@@ -1,6 +1,7 @@
 """Fakes that several tests share: an engine that keeps the contract and runs nothing."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trilithon.contract.engine import (
     Ability,
@@ -22,6 +23,25 @@ from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.columns import Instances, Machines
 from trilithon.model.job import Job
 from trilithon.model.report import Report
+from trilithon.policies.parameters import Parameters
+from trilithon.policies.policy import State, Verdict
+from trilithon.policies.scene import Scene
+
+
+class FakePolicy:
+    """What every policy has; those of tests decide."""
+
+    name = "fake"
+    lookback_s = 20.0
+    feedback_rounds = 0
+    parameters = Parameters()
+
+    def decide(self, scene: Scene, state: State) -> Verdict:  # noqa: ARG002
+        return Verdict((), state)
+
+    def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
+        return {"round": scene.round, "state": dict(state)}
+
 
 UNCHANGED = Outcome(Status.UNCHANGED)
 
@@ -97,7 +117,7 @@ class FakeEngine:
         name, job = action.job, action.spec or self.jobs_by_name[action.job]
         wanted = action.allocation or self.allocations[name]
         if action.allocation is None and action.spec is not None:
-            wanted = carried_over(wanted, job)
+            wanted = carried_over(wanted, job).next_generation()
         self.ledger.reserve(name, Entry(job.tenant, job.tasks, wanted.instances))
         self.jobs_by_name[name], self.allocations[name] = job, wanted
         if action.checkpoint is not None:

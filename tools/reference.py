@@ -8,13 +8,12 @@ import typer.main
 
 from trilithon.cli.lazy import LazyCommand
 from trilithon.cli.main import app
-from trilithon.control import guard
 from trilithon.control.rules import Limits
 from trilithon.engines.spark import compiler
 from trilithon.errors import EXIT_CODES, error_classes
 from trilithon.model import validation
 from trilithon.model.columns import TABLES
-from trilithon.policies import registry
+from trilithon.policies import feedback, registry
 from trilithon.policies.parameters import Described
 from trilithon.service import api
 from trilithon.spec import functions, job_builder, json_schema, kafka_options
@@ -96,7 +95,8 @@ def control() -> str:
         "## Limits\n\nUnder `limits` in the file of `trilithon serve --rules`.\n\n"
         + _parameters(Limits.describe())
         + "\n## What the guard says\n\n| code | why something was not granted as asked |\n"
-        "| --- | --- |\n" + "".join(f"| `{code}` | {why} |\n" for code, why in guard.CODES.items())
+        "| --- | --- |\n"
+        + "".join(f"| `{code}` | {why} |\n" for code, why in feedback.CLIP_CODES.items())
     )
     for name, known in registry.POLICIES.items():
         text += f"\n## The policy `{name}`\n\n{known.summary[0].upper()}{known.summary[1:]}.\n\n"

@@ -19,7 +19,7 @@ def main() -> None:
     print(f"attached at generation {allocation.generation}", flush=True)
     while True:
         engine.reports()
-        allocation = allocation.rescaled({"a": 4 + allocation.generation % 3})
+        allocation = allocation.rescaled({"a": 4 + allocation.generation % 3}).next_generation()
         assert engine.apply(Reallocate(allocation)).status is Status.DONE
         time.sleep(PERIOD_S)
 

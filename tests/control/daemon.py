@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import chain
+from tests.fakes import FakePolicy
 from trilithon.control import failpoints
 from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.remote import RemoteEngine
-from trilithon.model.action import Action, RestartInstance
 from trilithon.model.allocation import initial
+from trilithon.model.change import InstanceRestart
 from trilithon.model.job import Job
-from trilithon.policies.parameters import Parameters
-from trilithon.policies.policy import Decision, State, Verdict, decision_id
+from trilithon.policies.decision import Decision
+from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.registry import policy
 from trilithon.policies.scene import Mode, Scene
 
@@ -40,14 +41,12 @@ class Ticking:
         return self.at_s
 
 
-class Busy:
+class Busy(FakePolicy):
     """The threshold policy, and a restart of an instance now and then: wanted state and
     one-shot actions side by side.
     """
 
     name = "busy"
-    lookback_s = 20.0
-    parameters = Parameters()
 
     def __init__(self) -> None:
         self._inner = policy("threshold", {"window_s": 10.0})
@@ -62,9 +61,9 @@ class Busy:
         if not quiet or scene.round % 3:
             return verdict
         id_ = decision_id(scene, quiet[0].job)
-        action: Action = RestartInstance(f"{id_}!", quiet[0].job, "o0", 0)
+        restart = InstanceRestart(quiet[0].job, "o0", 0)
         return Verdict(
-            (*verdict.decisions, Decision(id_, quiet[0].job, (action,), "NOW_AND_THEN", "Again.")),
+            (*verdict.decisions, Decision(id_, quiet[0].job, (restart,), "NOW_AND_THEN", "Again.")),
             verdict.state,
         )
 
@@ -136,7 +135,7 @@ def recover(folder: str, socket: str, start_s: float, answer: Any) -> None:
     run = Run(Path(folder), Path(socket), start_s)
     run.tick(8)
     jobs = {
-        name: (held.wish.value, held.mode.value, held.wanted == held.accepted)
-        for name, held in run.controller.books.jobs.items()
+        name: (held.desired.value, held.mode.value, held.wanted == held.accepted)
+        for name, held in run.controller.state.jobs.items()
     }
     answer.put(jobs)

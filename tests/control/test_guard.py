@@ -10,17 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster import START_S, chain
-from trilithon.control.guard import CODES, Guard, LoadSigns, Ruling
+from trilithon.control.guard import Guard, Ruling
+from trilithon.control.instance_limits import LoadSigns
 from trilithon.control.rules import Limits, QuietHours, Rules
 from trilithon.errors import InvalidPolicy
-from trilithon.model.action import Action, AddMachines, Reallocate, RestartJob
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import (
+    BatchingChange,
+    JobRestart,
+    MachinesAddition,
+    ParallelismChange,
+    Proposal,
+)
 from trilithon.model.job import Bounds, Job
 from trilithon.model.layout import Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.policy import Decision
+from trilithon.policies.decision import Decision
+from trilithon.policies.feedback import CLIP_CODES
 from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
 
 JOB = chain()
@@ -54,12 +62,12 @@ def scene(
     )
 
 
-def asks(*actions: Action, job: str | None = JOB.id) -> Decision:
-    return Decision("1", job, actions, "WHY", "Because.")
+def asks(*changes: Proposal, job: str | None = JOB.id) -> Decision:
+    return Decision("1", job, changes, "WHY", "Because.")
 
 
-def wants(o0: int = 4, o1: int = 4, job: str = JOB.id) -> Reallocate:
-    return Reallocate(Allocation(job, 4, {"o0": o0, "o1": o1}))
+def wants(o0: int = 4, o1: int = 4, job: str = JOB.id) -> ParallelismChange:
+    return ParallelismChange(job, {"o0": o0, "o1": o1})
 
 
 def review(
@@ -77,24 +85,22 @@ def review(
 
 
 def granted(ruling: Ruling) -> dict[str, int] | None:
+    """What the job of the tests has after it; None if nothing changes."""
     if not ruling.granted:
         return None
-    [action] = ruling.granted
-    assert isinstance(action, Reallocate)
-    return dict(action.allocation.parallelism)
+    [change] = ruling.granted
+    assert isinstance(change, ParallelismChange)
+    return {"o0": 4, "o1": 4, **change.parallelism}
 
 
 def codes(ruling: Ruling) -> list[str]:
     return [clip.code for clip in ruling.clips]
 
 
-def test_what_keeps_every_bound_is_granted_as_asked_in_the_next_generation() -> None:
+def test_what_keeps_every_bound_is_granted_as_asked() -> None:
     ruling = review(asks(wants(6, 3)))
     assert granted(ruling) == {"o0": 6, "o1": 3}
     assert ruling.clips == ()
-    [action] = ruling.granted
-    assert isinstance(action, Reallocate)
-    assert action.allocation.generation == 4
 
 
 @pytest.mark.parametrize(
@@ -134,7 +140,7 @@ def test_what_keeps_every_bound_is_granted_as_asked_in_the_next_generation() -> 
     ],
 )
 def test_what_is_asked_is_clipped_and_the_reason_told(
-    asked: Reallocate,
+    asked: ParallelismChange,
     change: dict[str, object],
     signs: LoadSigns,
     expected: dict[str, int] | None,
@@ -194,7 +200,7 @@ def test_slots_that_a_job_gives_back_are_free_in_the_next_round_only() -> None:
 
 
 def test_only_the_first_action_on_a_job_in_a_round_is_granted() -> None:
-    found = review(asks(wants(5), RestartJob("r", JOB.id)))
+    found = review(asks(wants(5), JobRestart(JOB.id)))
     assert len(found.granted) == 1
     assert codes(found) == ["SUPERSEDED"]
 
@@ -215,8 +221,10 @@ def test_a_wish_for_fewer_that_is_not_repeated_is_forgotten() -> None:
 
 
 def test_what_the_engine_cannot_do_is_not_asked_of_it() -> None:
-    batched = replace(wants(5).allocation, batching_ms={JOB.edges[0].name: 5.0})
-    assert codes(review(asks(Reallocate(batched)))) == ["CANNOT"]
+    batched = BatchingChange(JOB.id, {JOB.edges[0].name: 5.0})
+    ruling = review(asks(batched, wants(5)))
+    assert [(clip.facet, clip.code) for clip in ruling.clips] == [("batching", "CANNOT")]
+    assert granted(ruling) == {"o0": 5, "o1": 4}
 
 
 def test_cool_down_and_quiet_hours_hold_a_job() -> None:
@@ -226,7 +234,7 @@ def test_cool_down_and_quiet_hours_hold_a_job() -> None:
     assert guard.hold(standing(changed_s=day - 29), day) == "COOL_DOWN"
     assert guard.hold(standing(changed_s=day - 30), day) == ""
     assert guard.hold(standing(), night) == "QUIET_HOURS"
-    machines = asks(AddMachines("m", 1), job=None)
+    machines = asks(MachinesAddition(1), job=None)
     assert codes(review(machines, guard=guard, now_s=night)) == ["QUIET_HOURS"]
     assert len(review(machines, guard=guard, now_s=day).granted) == 1
 
@@ -318,10 +326,12 @@ def test_nothing_that_is_granted_breaks_a_bound(
     job = replace(JOB, bounds=Bounds(max_instances=most))
     signs = LoadSigns({"o0": busy, "o1": busy}, backlog)
     ruling = review(asks(wants(*asked)), one, signs, guard, job, slots=slots)
-    assert set(codes(ruling)) <= set(CODES)
-    after = granted(ruling)
-    if after is None:
+    assert set(codes(ruling)) <= set(CLIP_CODES)
+    if not ruling.granted:
         return
+    [change] = ruling.granted
+    assert isinstance(change, ParallelismChange)
+    after = {**before, **change.parallelism}
     assert mode is Mode.AUTO
     grown = sum(after.values()) - sum(before.values())
     for limit in (slots, quota, most):

@@ -13,8 +13,8 @@ from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
 from tests.strategies import jobs
 from trilithon.control.compact import CompactSeries
-from trilithon.control.database import Database, migrations
 from trilithon.control.journal import FILE, Journal
+from trilithon.control.journal.database import Database, migrations
 from trilithon.control.state import load
 from trilithon.errors import JournalUnusable
 from trilithon.model.allocation import initial
@@ -99,7 +99,7 @@ def test_what_is_older_than_its_age_limit_is_forgotten_and_what_is_in_force_is_n
     world.cluster.rates[JOB.id] = 250.0
     world.commands.apply(JOB)
     world.rounds(40)
-    wanted = world.controller.books.jobs[JOB.id].wanted
+    wanted = world.controller.state.jobs[JOB.id].wanted
     world.rounds(160)
     now_s = world.cluster.now_s
     for table, column, limit_s in (
@@ -112,7 +112,7 @@ def test_what_is_older_than_its_age_limit_is_forgotten_and_what_is_in_force_is_n
         # What is due is forgotten every ten minutes.
         assert oldest is None or oldest >= now_s - limit_s - 600
     world.start()
-    held = world.controller.books.jobs[JOB.id]
+    held = world.controller.state.jobs[JOB.id]
     assert held.wanted.generation >= wanted.generation
     assert held.wanted == world.cluster.allocations[JOB.id]
 

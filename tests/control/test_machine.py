@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.cluster import FakeCluster, chain
 from tests.control.conftest import quick_folder
 from tests.control.scene import World
-from trilithon.control.rows import DesiredState
+from trilithon.control.journal.rows import DesiredState
 from trilithon.control.rules import Limits, Rules
 from trilithon.errors import JobEnding
 from trilithon.model.action import Action, Outcome, Reallocate, Status
@@ -172,7 +172,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def generations_only_grow(self) -> None:
         assert self.cluster.went_back == []
-        for held in self.world.controller.books.jobs.values():
+        for held in self.world.controller.state.jobs.values():
             assert held.wanted.generation <= held.last_generation
 
     @precondition(lambda self: hasattr(self, "world"))
@@ -185,12 +185,12 @@ class Machine(RuleBasedStateMachine):
     def what_is_known_is_what_is_written(self) -> None:
         """A new daemon would know the same of every job."""
         rows = dict(self.world.rows("SELECT id, wish FROM job WHERE gone_s IS NULL"))
-        jobs = self.world.controller.books.jobs
-        assert rows == {name: held.wish.value for name, held in jobs.items()}
+        jobs = self.world.controller.state.jobs
+        assert rows == {name: held.desired.value for name, held in jobs.items()}
 
     def _wish(self, name: str) -> DesiredState | None:
-        held = self.world.controller.books.jobs.get(job(name).id)
-        return None if held is None else held.wish
+        held = self.world.controller.state.jobs.get(job(name).id)
+        return None if held is None else held.desired
 
     def teardown(self) -> None:
         """Under a constant load, with nothing failing, there is rest in the end."""
@@ -209,8 +209,8 @@ class Machine(RuleBasedStateMachine):
         self.world.rounds(110)
         quiet = self.world.rounds(15)
         assert [outcome for one in quiet for outcome in one.outcomes] == []
-        for name, held in self.world.controller.books.jobs.items():
-            if held.wish is DesiredState.RUN and held.running:
+        for name, held in self.world.controller.state.jobs.items():
+            if held.desired is DesiredState.RUN and held.running:
                 assert self.cluster.allocations[name] == held.wanted == held.accepted
         self.bounds_are_kept()
         self.never_above_capacity_or_quota()

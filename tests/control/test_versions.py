@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
-from trilithon.control.rows import SpecStatus
+from trilithon.control.journal.rows import SpecStatus
 from trilithon.errors import NeedsNewCheckpoint
 from trilithon.model.action import Reallocate, RestartJob, Status
 from trilithon.model.allocation import initial
@@ -29,7 +29,10 @@ class TestNewVersions:
         world.rounds(3)
         assert told.plan.impact == "live"
         assert world.cluster.checkpoints[JOB.id] == {"": 1}
-        assert world.controller.observer.series.last.jobs[JOB.id].intent == chain(p95_ms=50).intent
+        assert (
+            world.controller.freshness.observer.series.last.jobs[JOB.id].intent
+            == chain(p95_ms=50).intent
+        )
 
     def test_other_work_without_state_goes_on_from_the_checkpoint(self, world: World) -> None:
         world.commands.apply(JOB)
@@ -40,18 +43,18 @@ class TestNewVersions:
         world.rounds(8)
         assert world.cluster.checkpoints[JOB.id] == {"": 2}
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"
-        assert world.controller.books.jobs[JOB.id].version.standing is SpecStatus.GOOD
+        assert world.controller.state.jobs[JOB.id].version.status is SpecStatus.GOOD
 
     def test_it_begins_with_what_the_one_before_had_as_far_as_it_may(self, world: World) -> None:
         world.commands.apply(JOB)
         world.rounds(3)
-        now = initial(JOB).rescaled({"o0": 3, "o1": 2})
+        now = initial(JOB).rescaled({"o0": 3, "o1": 2}).next_generation()
         assert world.cluster.apply(Reallocate(replace(now, weights={"o1": (1, 2)}))).changed
         world.round()
         first, second = JOB.operators
         narrower = replace(first, parallelism=replace(first.parallelism, max=2))
         world.commands.apply(replace(JOB, operators=(narrower, second)))
-        wanted = world.controller.books.jobs[JOB.id].wanted
+        wanted = world.controller.state.jobs[JOB.id].wanted
         assert wanted.parallelism == {"o0": 2, "o1": 2}
         # What was said of an operator whose number stays is still meant.
         assert wanted.weights == {"o1": (1, 2)}
@@ -96,7 +99,7 @@ class TestNewVersions:
         world.commands.apply(huge)
         world.rounds(2)
         assert world.cluster.jobs()[JOB.id].job.operators == JOB.operators
-        assert world.controller.books.jobs[JOB.id].version.generation == 1
+        assert world.controller.state.jobs[JOB.id].version.generation == 1
         # The next version has a number of its own.
         assert world.commands.apply(chain(p95_ms=7)).generation == 3
 
@@ -134,7 +137,7 @@ class TestNewVersions:
         world.rounds(5)
         world.commands.apply(_with(Work(where="v >= 2")))
         world.rounds(10)
-        assert Ability.RESTART_JOB in world.controller.books.jobs[JOB.id].gap_s
+        assert Ability.RESTART_JOB in world.controller.state.jobs[JOB.id].gap_s
 
     def test_an_engine_that_cannot_restart_is_told_to_stop_and_to_start(self, world: World) -> None:
         world.commands.apply(JOB)
@@ -185,7 +188,7 @@ class TestOddMoments:
         world.rounds(5)
         assert world.rows("SELECT standing FROM allocation WHERE spec = 2") == [("refused",)]
         world.start()
-        assert world.controller.books.jobs[JOB.id].wanted.parallelism == {"o0": 1, "o1": 1}
+        assert world.controller.state.jobs[JOB.id].wanted.parallelism == {"o0": 1, "o1": 1}
         world.rounds(5)
         assert world.parallelism(JOB.id) == {"o0": 1, "o1": 1}
 
@@ -224,7 +227,7 @@ class TestOddMoments:
         world.cluster.apply = slow  # type: ignore[method-assign, assignment]
         world.commands.apply(_with(Work(where="v >= 1")))
         world.rounds(10)
-        assert world.controller.books.jobs[JOB.id].version.standing is SpecStatus.GOOD
+        assert world.controller.state.jobs[JOB.id].version.status is SpecStatus.GOOD
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"
 
     def test_one_that_was_healthy_in_time_is_not_rolled_back_before_it_is_good(
@@ -238,8 +241,8 @@ class TestOddMoments:
         world.rounds(3)
         world.cluster.health.pop(JOB.id)
         world.rounds(12)
-        assert world.controller.books.jobs[JOB.id].version.generation == 2
-        assert world.controller.books.jobs[JOB.id].version.standing is SpecStatus.GOOD
+        assert world.controller.state.jobs[JOB.id].version.generation == 2
+        assert world.controller.state.jobs[JOB.id].version.status is SpecStatus.GOOD
 
     def test_what_an_owner_changes_while_a_policy_decides_is_not_overwritten(
         self, tmp_path: Path
@@ -253,7 +256,7 @@ class TestOddMoments:
             def decide(self, scene: Scene, state: State) -> Verdict:
                 verdict = super().decide(scene, state)
                 [one] = worlds
-                if verdict.decisions and one.controller.books.jobs[JOB.id].last_spec == 1:
+                if verdict.decisions and one.controller.state.jobs[JOB.id].last_spec == 1:
                     one.commands.apply(replace(JOB, operators=(narrow, second)))
                 return verdict
 
@@ -263,7 +266,7 @@ class TestOddMoments:
         world.commands.apply(JOB)
         world.rounds(20)
         assert world.parallelism(JOB.id)["o0"] == 1
-        assert world.controller.books.jobs[JOB.id].version.generation == 2
+        assert world.controller.state.jobs[JOB.id].version.generation == 2
         assert world.rows("SELECT count(*) FROM spec WHERE standing = 'failed'") == [(0,)]
 
 

@@ -16,12 +16,13 @@ def test_a_job_starts_with_what_its_file_asks_for(job: Job) -> None:
     assert allocation.generation == 1
 
 
-def test_rescaling_makes_a_new_generation_and_drops_what_was_meant_for_the_old_number() -> None:
+def test_rescaling_keeps_the_generation_and_drops_what_was_meant_for_the_old_number() -> None:
     before = Allocation(
         "t/j", 3, {"a": 2, "b": 1}, weights={"a": (1, 2), "b": (1,)}, placement={"a": ("m1", None)}
     )
     after = before.rescaled({"a": 4})
-    assert after.generation == 4
+    assert after.generation == 3
+    assert after.next_generation().generation == 4
     assert after.parallelism == {"a": 4, "b": 1}
     assert after.weights == {"b": (1,)}
     assert after.placement == {}

@@ -11,9 +11,11 @@ from tests.cluster import FakeCluster, chain
 from trilithon.contract.assembler import Assembler
 from trilithon.model.action import Reallocate, Status
 from trilithon.model.allocation import Allocation, initial
+from trilithon.model.change import ParallelismChange
 from trilithon.model.job import Job
 from trilithon.model.series import Series
-from trilithon.policies.policy import Decision, State, Verdict
+from trilithon.policies.decision import Decision
+from trilithon.policies.policy import State, Verdict
 from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
 from trilithon.policies.threshold import AMPLE, AT_LIMIT, MISSED, ThresholdPolicy
 
@@ -55,10 +57,11 @@ class Stage:
         return verdict.decisions
 
     def obey(self, decision: Decision) -> None:
-        for action in decision.actions:
-            assert isinstance(action, Reallocate)
-            assert self.cluster.apply(action).status is Status.DONE
-            self.take(action.allocation)
+        for change in decision.changes:
+            assert isinstance(change, ParallelismChange)
+            wanted = self.status.allocation.changed([change]).next_generation()
+            assert self.cluster.apply(Reallocate(wanted)).status is Status.DONE
+            self.take(wanted)
 
     def take(self, allocation: Allocation) -> None:
         self.assembler.expect(self.job, allocation)
@@ -96,7 +99,7 @@ def test_the_threshold_is_met_in_the_end_and_then_there_is_rest() -> None:
 
 def test_ample_room_lowers_down_to_the_minimum_one_by_one() -> None:
     stage = Stage(rate=5.0)
-    stage.take(initial(JOB).rescaled({"o0": 4, "o1": 3}))
+    stage.take(initial(JOB).rescaled({"o0": 4, "o1": 3}).next_generation())
     assert stage.cluster.apply(Reallocate(stage.status.allocation)).changed
     found = stage.rounds(40)
     assert {decision.reason for decision in found} == {AMPLE}
@@ -126,7 +129,7 @@ def test_a_limit_is_told_and_nothing_is_asked() -> None:
     stage = Stage(chain(most=1), rate=150.0)
     found = stage.rounds(4)
     assert {decision.reason for decision in found} == {AT_LIMIT}
-    assert all(not decision.actions for decision in found)
+    assert all(not decision.changes for decision in found)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_a_limit_is_told_and_nothing_is_asked() -> None:
 def test_nothing_is_asked_where_nothing_may_be(change: dict[str, object]) -> None:
     stage = Stage(rate=150.0)
     stage.status = replace(stage.status, **change)  # type: ignore[arg-type]
-    assert all(not decision.actions for decision in stage.rounds(4))
+    assert all(not decision.changes for decision in stage.rounds(4))
 
 
 def test_nothing_is_decided_from_missing_numbers() -> None:

@@ -26,7 +26,7 @@ from trilithon.model.snapshot import Snapshot
 from trilithon.recording import parquet
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import RunPhase, compare
-from trilithon.scenarios.rounds import Looking
+from trilithon.scenarios.rounds import ObservedRounds
 from trilithon.workloads.shapes import StepChange
 
 TRUTH = replace(
@@ -58,12 +58,12 @@ def recorded(character: Character, *, rescale: bool) -> Series:
     bare = replace(TRUTH, operators=tuple(replace(o, profile=None) for o in TRUTH.operators))
     assert engine.submit(TRUTH, initial(TRUTH)).changed
     engine.feed(TRUTH.id, "in", StepChange(150.0, 480.0, 40.0))
-    looking = Looking(engine)
-    looking.series = Series(())
+    looking = ObservedRounds(engine, 1.0)
+    looking.observer.series = Series(())
     for second in range(1, 161):
         engine.advance(1.0)
         if rescale and second == 80:
-            wanted = initial(TRUTH).rescaled({"second": 2})
+            wanted = initial(TRUTH).rescaled({"second": 2}).next_generation()
             assert engine.apply(Reallocate(wanted)).changed
         looking.round()
     return Series(tuple(replace(s, jobs={TRUTH.id: bare}) for s in looking.series.snapshots))
@@ -183,8 +183,8 @@ def test_how_keys_are_spread_is_found_again(zipf: float) -> None:
     )
     assert engine.submit(job, initial(job)).changed
     engine.feed(job.id, "in", StepChange(400.0, 400.0, 1.0))
-    looking = Looking(engine)
-    looking.series = Series(())
+    looking = ObservedRounds(engine, 1.0)
+    looking.observer.series = Series(())
     for _ in range(60):
         engine.advance(1.0)
         looking.round()

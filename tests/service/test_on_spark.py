@@ -144,8 +144,8 @@ def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
     with looked_after(host, broker, state, job) as (running, other):
 
         def standing(job_: Job) -> tuple[int, str]:
-            version = running.controller.books.jobs[job_.id].version
-            return version.generation, str(version.standing)
+            version = running.controller.state.jobs[job_.id].version
+            return version.generation, str(version.status)
 
         flow = Flow(broker, job.name, 40.0)
         try:

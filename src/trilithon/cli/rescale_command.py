@@ -27,7 +27,7 @@ def rescale_command(
         names = [name for name in found if job in {name, name.partition("/")[2]}]
         if len(names) != 1:
             raise NotFound(f"No job {job!r} runs.", f"There are: {', '.join(found) or 'none'}.")
-        allocation = found[names[0]].allocation.rescaled(wanted)
+        allocation = found[names[0]].allocation.rescaled(wanted).next_generation()
         outcome = remote.apply(Reallocate(allocation))
     finally:
         remote.close()

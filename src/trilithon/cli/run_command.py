@@ -90,7 +90,7 @@ def watch(
             try:
                 figures = watcher.look(time.time())
                 if recorder is not None:
-                    recorder.write(watcher.series.last)
+                    recorder.write(watcher.observer.series.last)
             except TrilithonError as error:
                 _log.warning("look_failed", code=error.code, message=error.message)
             except OSError:

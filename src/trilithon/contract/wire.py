@@ -49,11 +49,12 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
     }
 
 
-def allocation_from_json(data: Mapping[str, Any]) -> Allocation:
-    def edge(name: str) -> EdgeName:
-        source, _, target = name.partition("->")
-        return EdgeName(source, target)
+def edge_from_json(name: str) -> EdgeName:
+    source, _, target = name.partition("->")
+    return EdgeName(source, target)
 
+
+def allocation_from_json(data: Mapping[str, Any]) -> Allocation:
     try:
         return Allocation(
             job=data["job"],
@@ -61,7 +62,9 @@ def allocation_from_json(data: Mapping[str, Any]) -> Allocation:
             parallelism={name: int(count) for name, count in data["parallelism"].items()},
             weights={name: tuple(map(float, w)) for name, w in data["weights"].items()},
             placement={name: tuple(machines) for name, machines in data["placement"].items()},
-            batching_ms={edge(name): float(wait) for name, wait in data["batching_ms"].items()},
+            batching_ms={
+                edge_from_json(name): float(wait) for name, wait in data["batching_ms"].items()
+            },
             groups={name: tuple(map(int, g)) for name, g in data.get("groups", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -150,6 +153,8 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
             slots=data["slots"],
             tasks=data["tasks"],
             fixed={job: tuple(operators) for job, operators in data["fixed"].items()},
+            # Recordings and hosts of 0.1 do not have it.
+            machine_slots=dict(data.get("machine_slots", {})),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotUnderstood(f"These are not capabilities: {error}.") from error

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from trilithon.control.changes import Impact, Plan, compare, running_form
 from trilithon.control.journal import Journal
+from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
 from trilithon.control.loop import Controller
-from trilithon.control.rows import DesiredState, SpecRow, SpecStatus
-from trilithon.control.state import ControllerState, JobRecord, Version, last_numbers
+from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.errors import JobEnding, NeedsNewCheckpoint, NotFound
 from trilithon.model.allocation import carried_over, initial
 from trilithon.model.job import Job
@@ -32,8 +32,8 @@ class JobCommands:
         self._controller = controller
 
     @property
-    def _books(self) -> ControllerState:
-        return self._controller.books
+    def _state(self) -> ControllerState:
+        return self._controller.state
 
     @property
     def _journal(self) -> Journal:
@@ -41,8 +41,8 @@ class JobCommands:
 
     def plan(self, job: Job) -> Plan:
         """What handing in this version would do, without doing it."""
-        record = self._books.jobs.get(job.id)
-        if record is None or record.wish is DesiredState.DELETE:
+        record = self._state.jobs.get(job.id)
+        if record is None or record.desired is DesiredState.DELETE:
             return Plan(())
         return compare(record.job, job_from_json(job_to_json(job)))
 
@@ -53,10 +53,10 @@ class JobCommands:
         # What is kept is what the journal gives back, so that both are the same to the last digit.
         job = job_from_json(job_to_json(job))
         with self._controller.lock:
-            record = self._books.jobs.get(job.id)
+            record = self._state.jobs.get(job.id)
             if record is None:
                 return self._first(job, mode or self._controller.rules.mode)
-            if record.wish is DesiredState.DELETE:
+            if record.desired is DesiredState.DELETE:
                 raise JobEnding(f"{job.id} is about to end.", "Hand it in again when it is gone.")
             plan = compare(record.job, job)
             if plan.impact is Impact.NONE:
@@ -72,15 +72,15 @@ class JobCommands:
 
     def _first(self, job: Job, mode: Mode) -> Acceptance:
         now_s = self._controller.clock.now_s()
-        spec, generation = last_numbers(self._journal, job.id)
+        spec, generation = self._journal.last_generations(job.id)
         version = Version(spec + 1, job, f"g{spec + 1}" if spec else "", now_s, SpecStatus.WANTED)
         wanted = replace(initial(job), generation=generation + 1)
         told = "It is new and will be started."
         self._journal.accept(job, _row(version), wanted, mode, now_s, told)
-        self._books.jobs[job.id] = JobRecord(
+        self._state.jobs[job.id] = JobRecord(
             version=version,
             last_spec=version.generation,
-            wish=DesiredState.RUN,
+            desired=DesiredState.RUN,
             mode=mode,
             accepted_s=now_s,
             wanted=wanted,
@@ -97,12 +97,12 @@ class JobCommands:
             job,
             f"g{generation}" if plan.impact is Impact.ANEW else before.checkpoint,
             now_s,
-            before.standing if plan.impact is Impact.LIVE else SpecStatus.WANTED,
+            before.status if plan.impact is Impact.LIVE else SpecStatus.WANTED,
         )
         wanted = replace(carried_over(record.wanted, job), generation=record.next_generation())
         self._journal.accept(job, _row(version), wanted, mode or record.mode, now_s, str(plan))
         record.version, record.last_spec, record.wanted = version, generation, wanted
-        record.mode, record.wish = mode or record.mode, DesiredState.RUN
+        record.mode, record.desired = mode or record.mode, DesiredState.RUN
         record.healthy_since_s, record.tries, record.try_at_s = None, 0, 0.0
         if running_form(before.job) != version.form:
             record.accepted = record.started_s = None
@@ -122,11 +122,11 @@ class JobCommands:
     def _wish(self, job: str, wish: DesiredState) -> None:
         with self._controller.lock:
             record = self.record(job)
-            if record.wish is DesiredState.DELETE and wish is not DesiredState.DELETE:
+            if record.desired is DesiredState.DELETE and wish is not DesiredState.DELETE:
                 raise JobEnding(f"{job} is about to end.", "Hand it in again when it is gone.")
-            if record.wish is not wish:
+            if record.desired is not wish:
                 self._journal.wish(job, wish, self._controller.clock.now_s())
-                record.wish, record.tries, record.try_at_s = wish, 0, 0.0
+                record.desired, record.tries, record.try_at_s = wish, 0, 0.0
 
     def mode(self, job: str, mode: Mode) -> None:
         with self._controller.lock:
@@ -136,9 +136,9 @@ class JobCommands:
                 record.mode = mode
 
     def record(self, job: str) -> JobRecord:
-        if (found := self._books.jobs.get(job)) is None:
+        if (found := self._state.jobs.get(job)) is None:
             raise NotFound(
-                f"There is no job {job!r}.", f"There are: {', '.join(self._books.jobs) or 'none'}."
+                f"There is no job {job!r}.", f"There are: {', '.join(self._state.jobs) or 'none'}."
             )
         return found
 
@@ -150,6 +150,6 @@ def _row(version: Version) -> SpecRow:
         body=job_to_json(version.job),
         checkpoint=version.checkpoint,
         accepted_s=version.accepted_s,
-        standing=version.standing,
-        told="",
+        status=version.status,
+        message="",
     )

@@ -4,9 +4,8 @@ Numbers are of four bytes and stand in columns; which row is what is written onc
 come, go or change their shape.
 """
 
-import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,27 +65,18 @@ class CompactSeries:
         ]
         columns = [np.asarray(column, dtype="<f4").tobytes() for column in (*jobs, *each)]
         body = zlib.compress(b"".join(columns), 1)
-        with self._journal.database.transaction("series") as db:
-            if self._layout is None or self._layout[0] != names:
-                db.insert("layout", body=names)
-                row = db.one("SELECT max(id) AS id FROM layout")
-                self._layout = (names, int(row["id"]) if row else 0)
-            db.insert("series", True, time_s=time_s, layout=self._layout[1], body=body)
+        known = self._layout is not None and self._layout[0] == names
+        rows: int | str = self._layout[1] if known and self._layout is not None else names
+        self._layout = (names, self._journal.add_series(time_s, body, rows))
 
     def read(self, job: str, since_s: float = 0.0) -> Iterator[Point]:
         """The points of a job, in the order of time."""
-        rows = self._journal.database.all(
-            "SELECT series.time_s, series.body, layout.body AS names FROM series "
-            "JOIN layout ON layout.id = series.layout WHERE time_s >= ? ORDER BY time_s",
-            since_s,
-        )
-        for row in rows:
-            names = json.loads(row["names"])
+        for time_s, names, body in self._journal.series(since_s):
             if job in names["jobs"]:
-                yield _point(row["time_s"], job, names, zlib.decompress(row["body"]))
+                yield _point(time_s, job, names, zlib.decompress(body))
 
 
-def _point(time_s: float, job: str, names: dict[str, Any], body: bytes) -> Point:
+def _point(time_s: float, job: str, names: Mapping[str, Any], body: bytes) -> Point:
     numbers = np.frombuffer(body, dtype="<f4")
     jobs, operators = len(names["jobs"]), names["operators"]
     cut = jobs * len(JOB_COLUMNS)

@@ -1,8 +1,10 @@
-"""Owns what actions really cost: for how long a job's records stopped after each kind of action.
+"""Learns what actions really cost: for how long a job's records stopped after each kind of action.
 
 Reports come about every second and say how much each instance has taken. After an action, the longest time
 from one report with progress to the next is looked for; what exceeds twice the time between two reports of a
-sender (an action may fall anywhere between them) is the gap. A shorter one is 0: nobody could see it.
+sender (an action may fall anywhere between them) is the gap. A shorter one is 0: it cannot be seen. A job
+whose records have not moved since the action, or stand though more arrive, is watched until they move, for
+ten minutes at most: an outage that outlasts the usual watch is learned as long as it was.
 """
 
 from collections.abc import Iterable
@@ -12,10 +14,13 @@ from typing import Final
 import numpy as np
 
 from trilithon.model.capability import Ability
+from trilithon.model.layout import NodeKey
 from trilithon.model.report import Report
 
 # Chosen: half of what was learned is of the last time, a quarter of the time before …
 NEWEST_SHARE: Final = 0.5
+# Chosen: a job without any records for so long after an action teaches nothing.
+LONGEST_WATCH_S: Final = 600.0
 
 
 @dataclass
@@ -28,6 +33,13 @@ class _Watch:
     taken: dict[tuple[str, str, int], float] = field(default_factory=dict)
     longest_s: float = 0.0
     moves: int = 0
+    # What its sources had got when it was last looked at, and whether more came since records moved.
+    arrived: dict[NodeKey, float] = field(default_factory=dict)
+    stands: bool = False
+
+    @property
+    def recovering(self) -> bool:
+        return not self.moves or self.stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,9 @@ class Costs:
                 watch.longest_s = max(watch.longest_s, report.time_s - watch.moved_s)
                 watch.moved_s = report.time_s
                 watch.moves += 1
+                watch.stands = False
+            elif _arrived(watch, report, job):
+                watch.stands = True
 
     def _moved(self, watch: _Watch, report: Report, rows: list[int]) -> bool:
         """Whether any of these instances took a record since the report before."""
@@ -102,14 +117,32 @@ class Costs:
         """The gaps of actions whose time of watching is over. Of a job whose records did not move at
         all in that time nothing was learned: perhaps there were none.
         """
-        over = [job for job, watch in self._watched.items() if now_s >= watch.until_s]
+        over = [
+            job
+            for job, watch in self._watched.items()
+            if now_s >= watch.until_s
+            and (not watch.recovering or now_s >= watch.until_s - self.watch_s + LONGEST_WATCH_S)
+        ]
         found = []
         for job in over:
             watch = self._watched.pop(job)
-            if watch.moves:
+            if watch.stands:
+                watch.longest_s = max(watch.longest_s, now_s - watch.moved_s)
+            if watch.moves or watch.stands:
                 gap_s = watch.longest_s - 2 * (self._interval_s or 0.0)
                 found.append(Gap(job, watch.ability, max(0.0, gap_s)))
         return tuple(found)
+
+
+def _arrived(watch: _Watch, report: Report, job: str) -> bool:
+    """Whether more came into the sources of a job since the report before."""
+    more = False
+    for row, key in enumerate(report.source_keys):
+        now = float(report.sources.arrived[row])
+        if key[0] == job and not np.isnan(now):
+            more |= now > watch.arrived.get(key, now)
+            watch.arrived[key] = now
+    return more
 
 
 def learned(before: tuple[float, int] | None, gap_s: float) -> tuple[float, int]:

@@ -3,13 +3,16 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from trilithon.contract import wire
-from trilithon.model.action import Action, Reallocate
+from trilithon.contract.change_wire import proposal_from_json, proposal_to_json
+from trilithon.model.action import Action
 from trilithon.model.capability import Ability
-from trilithon.policies.policy import Decision, Expectation
+from trilithon.model.utility import Sense
+from trilithon.policies.decision import Decision, Expectation
+from trilithon.policies.feedback import Clip, Feedback
 from trilithon.policies.scene import Cluster, JobStatus, Mode, Span
 
 
@@ -27,23 +30,17 @@ def kind_of(action: Action) -> str:
     return str(wire.action_to_json(action)["do"])
 
 
-def ability_of(action: Action) -> Ability:
-    """What an engine must be able to do for an action; of wanted state its first part."""
-    if isinstance(action, Reallocate):
-        return Ability.PARALLELISM
-    return Ability(kind_of(action))
-
-
 def decision_to_json(decision: Decision) -> dict[str, Any]:
     return {
         "id": decision.id,
         "job": decision.job,
-        "actions": [wire.action_to_json(action) for action in decision.actions],
+        "changes": [proposal_to_json(change) for change in decision.changes],
         "reason": decision.reason,
         "sentence": decision.sentence,
         "numbers": {name: _number(value) for name, value in decision.numbers.items()},
         "causes": list(decision.causes),
         "expects": None if decision.expects is None else asdict(decision.expects),
+        "issuer": decision.issuer,
     }
 
 
@@ -51,12 +48,40 @@ def decision_from_json(data: Mapping[str, Any]) -> Decision:
     return Decision(
         id=data["id"],
         job=data["job"],
-        actions=tuple(wire.action_from_json(action) for action in data["actions"]),
+        changes=tuple(proposal_from_json(change) for change in data["changes"]),
         reason=data["reason"],
         sentence=data["sentence"],
         numbers=dict(data["numbers"]),
         causes=tuple(data["causes"]),
-        expects=None if data["expects"] is None else Expectation(**data["expects"]),
+        expects=None if data["expects"] is None else expectation_from_json(data["expects"]),
+        issuer=data["issuer"],
+    )
+
+
+def expectation_from_json(data: Mapping[str, Any]) -> Expectation:
+    sense = data.get("sense")
+    if sense is None:  # version 0.1 knew no other metric that is better when it is lower
+        sense = Sense.AT_MOST if data["metric"].startswith("latency") else Sense.AT_LEAST
+    return Expectation(data["metric"], data["value"], data["by_s"], Sense(sense))
+
+
+def feedback_to_json(feedback: Feedback) -> dict[str, Any]:
+    return {
+        **asdict(replace(feedback, granted=(), clips=(), outcomes=())),
+        "granted": [proposal_to_json(change) for change in feedback.granted],
+        "clips": [asdict(clip) for clip in feedback.clips],
+        "outcomes": [wire.outcome_to_json(outcome) for outcome in feedback.outcomes],
+    }
+
+
+def feedback_from_json(data: Mapping[str, Any]) -> Feedback:
+    return Feedback(
+        **{
+            **data,
+            "granted": tuple(proposal_from_json(change) for change in data["granted"]),
+            "clips": tuple(Clip(**clip) for clip in data["clips"]),
+            "outcomes": tuple(wire.outcome_from_json(outcome) for outcome in data["outcomes"]),
+        }
     )
 
 
@@ -74,7 +99,7 @@ def status_to_json(status: JobStatus) -> dict[str, Any]:
         "changed_s": status.changed_s,
         "mode": status.mode.value,
         "in_flight": status.in_flight,
-        "held": status.hold_reason,
+        "hold_reason": status.hold_reason,
         "gap_s": {ability.value: gap_s for ability, gap_s in status.gap_s.items()},
         "fixed": sorted(status.fixed),
         "spans": {name: [span.min, span.max] for name, span in status.spans.items()},
@@ -85,7 +110,8 @@ def status_from_json(data: Mapping[str, Any]) -> JobStatus:
     return JobStatus(
         **{
             **{key: value for key, value in data.items() if key != "held"},
-            "hold_reason": data["held"],
+            # Version 0.1 called it so.
+            "hold_reason": data.get("hold_reason", data.get("held", "")),
             "allocation": wire.allocation_from_json(data["allocation"]),
             "mode": Mode(data["mode"]),
             "gap_s": {Ability(name): gap_s for name, gap_s in data["gap_s"].items()},
@@ -101,9 +127,10 @@ def cluster_to_json(cluster: Cluster) -> dict[str, Any]:
         "slots": cluster.slots,
         "slots_used": cluster.slots_used,
         "quotas": dict(cluster.quotas),
-        "machines": list(cluster.machines),
         "unseen": dict(cluster.unseen),
         "down_delay_s": cluster.down_delay_s,
+        "mode": cluster.mode.value,
+        "machines_changed_s": cluster.machines_changed_s,
     }
 
 
@@ -113,8 +140,9 @@ def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
         data["slots"],
         data["slots_used"],
         dict(data["quotas"]),
-        tuple(data["machines"]),
         # Older recordings do not have these.
         dict(data.get("unseen", {})),
         data.get("down_delay_s", 0.0),
+        Mode(data.get("mode", "auto")),
+        data.get("machines_changed_s"),
     )

@@ -1,13 +1,15 @@
-"""Owns explaining: from the journal, in sentences, what was decided, why, and what came of it."""
+"""Explains, from the journal, in sentences: what was decided, why, and what came of it."""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from trilithon.control.guard import Clip
+from trilithon.control.describe import describe_action, describe_change
+from trilithon.control.encoding import expectation_from_json
 from trilithon.control.journal import Journal
-from trilithon.control.rows import ActionRow, DecisionRow
+from trilithon.control.journal.rows import ActionRow, DecisionRow
 from trilithon.errors import NotFound
+from trilithon.policies.feedback import Clip
 
 
 def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]:
@@ -28,7 +30,7 @@ def explain_one(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> dict[s
         *_numbers(decision),
         *_causes(decision),
         *_granted(decision, actions),
-        *(_done(action) for action in actions),
+        *(_done(action, decision.granted) for action in actions),
         *_expected(decision),
     ]
     return {
@@ -57,11 +59,11 @@ def clock(time_s: float) -> str:
 def _numbers(decision: DecisionRow) -> list[str]:
     if not decision.numbers:
         return []
-    told = [
+    numbers = [
         f"{name} {'unknown' if value is None else f'{value:.4g}'}"
         for name, value in decision.numbers.items()
     ]
-    return [f"It came from: {', '.join(told)}."]
+    return [f"Based on: {', '.join(numbers)}."]
 
 
 def _causes(decision: DecisionRow) -> list[str]:
@@ -78,50 +80,48 @@ def _granted(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> list[str]
         else ""
     )
     if not decision.asked:
-        return [f"Nothing was asked for.{again}"]
-    if not decision.granted:
-        return [f"Nothing was granted: {'; '.join(clips) or 'nothing would have changed'}.{again}"]
+        return [f"It asked for no change.{again}"]
+    raised = [one for one in decision.granted if one.get("change") == "alert"]
+    alerts = [f"It raised a {describe_change(alert)}" for alert in raised]
+    if len(alerts) == len(decision.asked):
+        return [*alerts, *([again.strip()] if again else [])]
+    if len(alerts) == len(decision.granted):
+        why = "; ".join(clips) or "nothing would have changed"
+        return [*alerts, f"Nothing was granted: {why}.{again}"]
     if not actions:
-        return ["It was granted, and then not wanted any more."]
-    return (
-        [f"It was granted in part: {'; '.join(clips)}."] if clips else ["It was granted as asked."]
-    )
+        return [*alerts, "It was granted, and superseded before it was done."]
+    if clips:
+        return [*alerts, f"It was granted in part: {'; '.join(clips)}."]
+    return [*alerts, "It was granted as asked."]
 
 
-def _done(action: ActionRow) -> str:
-    what = _wanted(action.body)
+def _done(action: ActionRow, granted: tuple[Mapping[str, Any], ...]) -> str:
+    what = describe_action(action.body, granted)
     if action.started_s is None and action.ended_s is None:
-        return f"{what} is about to be done."
+        return f"Pending: {what}."
     if action.ended_s is None:
-        return f"{what} was begun; nobody knows yet what came of it."
+        return f"Begun: {what}; outcome unknown."
     took = "" if action.took_s is None else f" in {action.took_s:.2f} s"
     why = f": {action.code} {action.message}".rstrip() if action.code or action.message else ""
     word = {
-        "done": f"was done{took}",
-        "unchanged": "changed nothing, it was so already",
-        "refused": "was refused",
-        "failed": "failed, and what was before is there again",
-        "unknown": "may have been done, nobody can tell",
+        "done": f"Done{took}",
+        "unchanged": "Unchanged, it was so already",
+        "refused": "Refused by the engine",
+        "failed": "Failed and rolled back",
+        "unknown": "Outcome unknown",
     }[action.status or "unknown"]
-    return f"{what} {word} at {clock(action.ended_s)}{why}."
-
-
-def _wanted(body: Mapping[str, Any]) -> str:
-    if body["do"] == "reallocate":
-        wanted = body["allocation"]["parallelism"]
-        return ", ".join(f"{name} ×{count}" for name, count in wanted.items())
-    named = [str(body[key]) for key in ("job", "operator", "index", "count") if key in body]
-    return f"{body['do'].replace('_', ' ')} {' '.join(named)}".strip()
+    return f"{word} at {clock(action.ended_s)}: {what}{why}."
 
 
 def _expected(decision: DecisionRow) -> list[str]:
     expects, came = decision.expects, decision.came
     if expects is None or not decision.granted:
         return []
-    sign = "at most" if expects["metric"].startswith("latency") else "at least"
-    told = f"It expected {expects['metric']} of {sign} {expects['value']:.4g} by {clock(expects['by_s'])}"
+    sense = expectation_from_json(expects).sense.value.replace("_", " ")
+    expected = f"It expected {expects['metric']} of {sense} {expects['value']:.4g}"
+    expected += f" by {clock(expects['by_s'])}"
     if came is None:
-        return [f"{told}; that time has not come, or nobody looked."]
+        return [f"{expected}; not checked yet."]
     if came["value"] is None:
-        return [f"{told}; what it was then is not known."]
-    return [f"{told}; it was {came['value']:.4g}: {'kept' if came['kept'] else 'not kept'}."]
+        return [f"{expected}; it could not be measured then."]
+    return [f"{expected}; it was {came['value']:.4g}: {'met' if came['kept'] else 'not met'}."]

@@ -1,65 +1,39 @@
-"""Owns what stands between a policy and an engine: it clips what is asked, and tells what it granted.
+"""Stands between a policy and an engine: clips what is asked, facet by facet, and says what was granted.
 
 No policy can get around it, and none has to do its work. What it grants holds at once, without waiting for
 something else to be given back first: slots that one job gives back in this round are free in the next.
+
+Each change passes two stations: the capability check (can the engine do this at all?) and the guard's own
+rules (may it be done now, and how much of it?). What one facet of a decision is refused for leaves the
+others as they are. Alerts change nothing and pass, but for jobs in mode off.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from trilithon.control.encoding import ability_of
+from trilithon.control.instance_limits import InstanceLimits, LoadSigns, LoweringWishes
 from trilithon.control.rules import Rules
-from trilithon.model.action import Action, AddMachines, Reallocate, RemoveMachines
-from trilithon.model.allocation import Allocation
-from trilithon.model.capability import Ability, How
+from trilithon.control.shape_check import ShapeCheck
+from trilithon.model.capability import Capabilities, How
+from trilithon.model.change import (
+    Alert,
+    AllocationChange,
+    Change,
+    InstanceRestart,
+    JobRestart,
+    MachinesAddition,
+    MachinesChange,
+    MachinesRemoval,
+    ParallelismChange,
+    Proposal,
+    facet_name,
+)
 from trilithon.model.job import Job
-from trilithon.policies.policy import Decision
-from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene
+from trilithon.policies.decision import Decision
+from trilithon.policies.feedback import Clip
+from trilithon.policies.scene import JobStatus, Mode, Scene
 
-CODES: Final[dict[str, str]] = {
-    "MODE_OFF": "the job is in mode off",
-    "ADVICE_ONLY": "the job is in mode advise",
-    "NOT_RUNNING": "the job does not run, or is about to end",
-    "IN_FLIGHT": "an action for the job is under way",
-    "UNHEALTHY": "the job is not healthy",
-    "METRICS_MISSING": "metrics of the job are missing or stale",
-    "NOT_ENOUGH_FRESH_DATA": "there is not enough fresh data since a failure, a gap or a start",
-    "QUIET_HOURS": "these are quiet hours",
-    "COOL_DOWN": "the job was changed a short while ago",
-    "REFUSED_LATELY": "the engine refused a change of the job a short while ago",
-    "CANNOT": "the engine cannot do this",
-    "FIXED": "the operator is excluded from changes",
-    "MINIMUM": "below the least that the operator may have",
-    "MAXIMUM": "above the most that the operator may have",
-    "STEP": "more at once than a step may be",
-    "SATURATED": "the operator is saturated, or nobody knows whether it is",
-    "BACKLOG": "a backlog is being worked off",
-    "DELAYED": "fewer must be wished for long enough, and the highest wish counts",
-    "JOB_MAXIMUM": "above the most instances that the job may have",
-    "QUOTA": "above the quota of the tenant",
-    "SLOTS": "above the slots of the cluster",
-    "SUPERSEDED": "an earlier decision of this round is about the same job",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """One thing that was asked and not granted as it was."""
-
-    code: str
-    operator: str | None = None
-    asked: int | None = None
-    granted: int | None = None
-
-    def __str__(self) -> str:
-        what = (
-            ""
-            if self.operator is None
-            else f"{self.operator}: asked {self.asked}, granted {self.granted}; "
-        )
-        return f"{what}{CODES[self.code]}"  # fmt: skip
+Claims = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,45 +41,38 @@ class Ruling:
     """A decision, what was granted of it, and why not the rest."""
 
     decision: Decision
-    granted: tuple[Action, ...]
+    granted: tuple[Proposal, ...]
     clips: tuple[Clip, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class LoadSigns:
-    """What the guard itself looks at, of one job: how busy its operators are (None where nobody knows)
-    and for how many seconds of arrivals its backlog would last.
-    """
-
-    capacity: Mapping[str, float | None] = field(default_factory=dict)
-    backlog_s: float | None = None
+    @property
+    def acts(self) -> bool:
+        """Whether the engine has anything to do for it."""
+        return any(not isinstance(one, Alert) for one in self.granted)
 
 
 @dataclass
-class _Turn:
-    """One review: what it is about, the slots that can still be given out, and what was granted."""
+class _Review:
+    """One round's review: what it is about, the slots that can still be given out, and what was granted."""
 
     scene: Scene
     jobs: Mapping[str, Job]
     signs: Mapping[str, LoadSigns]
+    claims: Claims
     slots: int | None
     quotas: dict[str, int]
-    wished: set[tuple[str, str]] = field(default_factory=set)
-    changed: set[str] = field(default_factory=set)
+    changed_jobs: set[str] = field(default_factory=set)
+    machines_changed: bool = False
 
 
 class Guard:
-    """Reviews the decisions of a round. It remembers wishes for fewer instances; after a restart of the
-    daemon their delay begins anew.
-    """
+    """Reviews the decisions of a round. It remembers wishes for fewer instances."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        # Since when fewer are wished for, without a break: per job and operator (time, wish) pairs.
-        self._wishes: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        self._wishes = LoweringWishes()
 
     def hold(self, status: JobStatus, now_s: float) -> str:
-        """Why no change of a job would be granted now; empty if one might be."""
+        """The code of why no change of a job would be granted now; empty if one might be."""
         if self.rules.quiet_at(now_s):
             return "QUIET_HOURS"
         changed_s = status.changed_s
@@ -119,12 +86,14 @@ class Guard:
         decisions: Sequence[Decision],
         jobs: Mapping[str, Job],
         signs: Mapping[str, LoadSigns],
+        claims: Claims | None = None,
     ) -> tuple[Ruling, ...]:
-        turn = _Turn(scene, jobs, signs, *self._room(scene))
-        rulings = [self._one(turn, decision) for decision in decisions]
-        # A wish for fewer that is not repeated is withdrawn.
-        self._wishes = {key: found for key, found in self._wishes.items() if key in turn.wished}
-        return tuple(rulings)
+        """What is granted of each decision, in their order. `claims` says which policy has claimed a job."""
+        review = _Review(scene, jobs, signs, claims or {}, *self._room(scene))
+        self._wishes.begin_round()
+        rulings = tuple(self._rule(review, decision) for decision in decisions)
+        self._wishes.end_round()
+        return rulings
 
     def _room(self, scene: Scene) -> tuple[int | None, dict[str, int]]:
         """The free slots of the cluster, and of each tenant that has a quota."""
@@ -134,111 +103,186 @@ class Guard:
         left = {tenant: quota - used.get(tenant, 0) for tenant, quota in self.rules.quotas.items()}
         return scene.cluster.slots_free, left
 
-    def _one(self, turn: _Turn, decision: Decision) -> Ruling:
-        granted: list[Action] = []
-        clips: list[Clip] = []
-        for action in decision.actions:
-            found, why = self._action(turn, action)
+    def _rule(self, review: _Review, decision: Decision) -> Ruling:
+        possible, clips = check_capabilities(review.scene.cluster.capabilities, decision.changes)
+        granted: list[Proposal] = []
+        for job, wanted in _by_job(possible).items():
+            allowed, why = self._allocation(review, decision, job, wanted)
+            granted += allowed
             clips += why
-            if found is not None:
-                granted.append(found)
-                if not isinstance(found, AddMachines | RemoveMachines):
-                    turn.changed.add(found.job)
-        return Ruling(decision, tuple(granted), tuple(clips))
+            # One action per job at a time.
+            review.changed_jobs |= {job} if allowed else set()
+        for change in possible:
+            if isinstance(change, InstanceRestart | JobRestart):
+                why = self._restart(review, decision, change)
+            elif isinstance(change, MachinesAddition | MachinesRemoval):
+                why = self._machines(review, change)
+            else:
+                continue
+            clips += why
+            if not why:
+                granted.append(change)
+                review.changed_jobs |= set() if change.job is None else {change.job}
+        alerts, why = _alerts(review, decision)
+        return Ruling(decision, (*granted, *alerts), (*clips, *why))
 
-    def _action(self, turn: _Turn, action: Action) -> tuple[Action | None, list[Clip]]:
-        if not _can(turn.scene.cluster, action):
-            return None, [Clip("CANNOT")]
-        if isinstance(action, AddMachines | RemoveMachines):
-            quiet = self.rules.quiet_at(turn.scene.now_s)
-            return (None, [Clip("QUIET_HOURS")]) if quiet else (action, [])
-        status = turn.scene.statuses.get(action.job)
-        if status is None or action.job not in turn.jobs:
-            return None, [Clip("NOT_RUNNING")]
-        if action.job in turn.changed:
-            return None, [Clip("SUPERSEDED")]
-        if isinstance(action, Reallocate):
-            allocation, clips = self._clip(turn, action.allocation, status)
-            return None if allocation is None else Reallocate(allocation), clips
+    # The wanted state of a job.
+
+    def _allocation(
+        self, review: _Review, decision: Decision, job: str, changes: Sequence[AllocationChange]
+    ) -> tuple[list[AllocationChange], list[Clip]]:
+        """What is granted of all that a decision wants of a job's allocation."""
+        status = review.scene.statuses.get(job)
+        if code := _unavailable(review, decision, job):
+            return [], [Clip(code, facet=facet_name(change)) for change in changes]
+        assert status is not None  # noqa: S101 - a job that is available has one
         refusal = _refusal(status)
-        return (None, [Clip(refusal)]) if refusal else (action, [])
-
-    def _clip(
-        self, turn: _Turn, asked: Allocation, status: JobStatus
-    ) -> tuple[Allocation | None, list[Clip]]:
-        """What is granted of wanted state: the next generation, or None if nothing changes."""
-        now = status.allocation
-        wanted: dict[str, int] = {}
+        granted: list[AllocationChange] = []
         clips: list[Clip] = []
-        for name, current in now.parallelism.items():
-            wish = asked.parallelism.get(name, current)
-            wanted[name], codes = self._operator(turn, status, name, current, wish)
+        for change in changes:
+            if not isinstance(change, ParallelismChange):
+                continue
+            wanted, why = self._parallelism(review, status, change, refusal)
+            clips += why
+            if wanted is not None:
+                granted.append(wanted)
+        counts = status.allocation.changed(granted).parallelism
+        shape = ShapeCheck(review.jobs[job], counts, status.fixed, review.scene.machine_names)
+        for change in changes:
+            if isinstance(change, ParallelismChange):
+                continue
+            if refusal:
+                clips.append(Clip(refusal, facet=facet_name(change)))
+                continue
+            allowed, why = shape.check(change)
+            clips += why
+            if allowed is not None:
+                granted.append(allowed)
+        return _that_change(status, granted), clips
+
+    def _parallelism(
+        self, review: _Review, status: JobStatus, change: ParallelismChange, refusal: str
+    ) -> tuple[ParallelismChange | None, list[Clip]]:
+        now = status.allocation.parallelism
+        limits = InstanceLimits(
+            self.rules.limits,
+            self._wishes,
+            status,
+            review.signs.get(status.job, LoadSigns()),
+            review.scene.now_s,
+        )
+        clips = [
+            Clip("UNKNOWN_OPERATOR", name, count, 0)
+            for name, count in change.parallelism.items()
+            if name not in now
+        ]
+        wanted: dict[str, int] = {}
+        for name, current in now.items():
+            wish = change.parallelism.get(name, current)
+            wanted[name], codes = limits.grant(name, wish)
             clips += [Clip(code, name, wish, wanted[name]) for code in codes]
-        if refusal := _refusal(status):
+        if refusal:
             # A wish for fewer is remembered all the same; nothing is done.
             return None, [Clip(refusal), *clips]
-        clips += _clip_total(turn, status, wanted)
-        granted = _merged(now, asked, wanted)
-        if granted is None:
-            return None, clips
-        used = max(0, granted.instances - now.instances)
-        if turn.slots is not None:
-            turn.slots -= used
-        if status.tenant in turn.quotas:
-            turn.quotas[status.tenant] -= used
-        return granted, clips
+        clips += _clip_total(review, status, wanted)
+        used = max(0, sum(wanted.values()) - status.allocation.instances)
+        if review.slots is not None:
+            review.slots -= used
+        if status.tenant in review.quotas:
+            review.quotas[status.tenant] -= used
+        moved = {name: count for name, count in wanted.items() if count != now[name]}
+        return (ParallelismChange(status.job, moved) if moved else None), clips
 
-    def _operator(
-        self, turn: _Turn, status: JobStatus, name: str, current: int, wish: int
-    ) -> tuple[int, list[str]]:
-        """How many instances of one operator are granted, and what stood in the way."""
-        limits = self.rules.limits
-        if wish == current:
-            return current, []
-        if name in status.fixed:
-            return current, ["FIXED"]
-        codes: list[str] = []
-        span = status.spans[name]
-        count = span.clip(wish)
-        if count != wish:
-            codes.append("MINIMUM" if count > wish else "MAXIMUM")
-        if (count - current) * (wish - current) < 0:
-            # Bounds that changed under a job must not turn a wish into its opposite.
-            return current, codes
-        if count > current:
-            most = max(current + 1, math.floor(current * limits.up_factor))
-            if count > most:
-                codes.append("STEP")
-            return min(count, most), codes
-        if count == current:
-            return current, codes
-        least = min(current - 1, math.ceil(current * limits.down_factor))
-        if count < least:
-            codes.append("STEP")
-            count = least
-        signs = turn.signs.get(status.job, LoadSigns())
-        busy = signs.capacity.get(name)
-        if busy is None or busy >= limits.saturated:
-            return current, [*codes, "SATURATED"]
-        if signs.backlog_s is None or signs.backlog_s > limits.backlog_s:
-            return current, [*codes, "BACKLOG"]
-        key = (status.job, name)
-        turn.wished.add(key)
-        highest = self._highest_wish(key, turn.scene.now_s, count)
-        if highest is None or highest >= current:
-            return current, [*codes, "DELAYED"]
-        return highest, codes if highest == count else [*codes, "DELAYED"]
+    # Restarts.
 
-    def _highest_wish(self, key: tuple[str, str], now_s: float, wish: int) -> int | None:
-        """The highest wish within the delay; None while fewer are not wished for as long as that."""
-        delay_s = self.rules.limits.down_delay_s
-        past = [(at_s, one) for at_s, one in self._wishes.get(key, []) if at_s <= now_s]
-        # One at or before the beginning of the delay is kept: it shows that the delay is covered.
-        old = sum(at_s <= now_s - delay_s for at_s, _ in past)
-        found = [*past[max(0, old - 1) :], (now_s, wish)]
-        self._wishes[key] = found
-        covered = found[0][0] <= now_s - delay_s
-        return max(one for _, one in found) if covered else None
+    def _restart(
+        self, review: _Review, decision: Decision, change: InstanceRestart | JobRestart
+    ) -> list[Clip]:
+        facet = facet_name(change)
+        if why := _unavailable(review, decision, change.job):
+            return [Clip(why, facet=facet)]
+        status = review.scene.statuses[change.job]
+        if refusal := _refusal(status):
+            return [Clip(refusal, facet=facet)]
+        if isinstance(change, InstanceRestart):
+            count = status.allocation.parallelism.get(change.operator)
+            if count is None:
+                return [Clip("UNKNOWN_OPERATOR", change.operator, facet=facet)]
+            if not 0 <= change.index < count:
+                return [Clip("UNKNOWN_INSTANCE", change.operator, facet=facet)]
+        return []
+
+    # Machines.
+
+    def _machines(self, review: _Review, change: MachinesChange) -> list[Clip]:
+        """Machines belong to nobody's job: the cluster's own mode, cool-down and bounds hold for them."""
+        facet = facet_name(change)
+        if why := self._cluster_hold(review):
+            return [Clip(why, facet=facet)]
+        names, limits = set(review.scene.machine_names), self.rules.limits
+        if isinstance(change, MachinesAddition):
+            if change.count < 1:
+                return [Clip("INVALID", facet=facet)]
+            if len(names) + change.count > limits.max_machines:
+                return [Clip("MAXIMUM", asked=change.count, granted=0, facet=facet)]
+        else:
+            count = len(change.machines)
+            if not count or len(set(change.machines)) < count:
+                return [Clip("INVALID", facet=facet)]
+            if set(change.machines) - names:
+                return [Clip("UNKNOWN_MACHINE", facet=facet)]
+            if len(names) - count < limits.min_machines:
+                return [Clip("MINIMUM", asked=count, granted=0, facet=facet)]
+            if not _fits_without(review, change.machines):
+                return [Clip("SLOTS", asked=count, granted=0, facet=facet)]
+        review.machines_changed = True
+        return []
+
+    def _cluster_hold(self, review: _Review) -> str:
+        cluster, now_s = review.scene.cluster, review.scene.now_s
+        if cluster.mode is not Mode.AUTO:
+            return "MODE_OFF" if cluster.mode is Mode.OFF else "ADVICE_ONLY"
+        if self.rules.quiet_at(now_s):
+            return "QUIET_HOURS"
+        if review.machines_changed:
+            return "SUPERSEDED"
+        changed_s = cluster.machines_changed_s
+        if changed_s is not None and now_s - changed_s < self.rules.limits.machines_cool_down_s:
+            return "COOL_DOWN"
+        return ""
+
+
+def check_capabilities(
+    capabilities: Capabilities, proposals: Iterable[Proposal]
+) -> tuple[list[Change], list[Clip]]:
+    """The changes that the engine can bring about at all, and a clip for each that it cannot."""
+    possible: list[Change] = []
+    clips: list[Clip] = []
+    for proposal in proposals:
+        if isinstance(proposal, Alert):
+            continue
+        if capabilities.of(proposal.facet) is How.NOT_AT_ALL:
+            clips.append(Clip("CANNOT", facet=facet_name(proposal)))
+        else:
+            possible.append(proposal)
+    return possible, clips
+
+
+def _by_job(changes: Iterable[Change]) -> dict[str, list[AllocationChange]]:
+    found: dict[str, list[AllocationChange]] = {}
+    for change in changes:
+        if isinstance(change, AllocationChange):
+            found.setdefault(change.job, []).append(change)
+    return found
+
+
+def _unavailable(review: _Review, decision: Decision, job: str) -> str:
+    """The code of why this decision cannot touch a job in this round, whatever it wants."""
+    if job not in review.scene.statuses or job not in review.jobs:
+        return "NOT_RUNNING"
+    if job in review.changed_jobs:
+        return "SUPERSEDED"
+    return "CLAIMED" if review.claims.get(job, decision.issuer) != decision.issuer else ""
 
 
 def _refusal(status: JobStatus) -> str:
@@ -251,30 +295,34 @@ def _refusal(status: JobStatus) -> str:
     return "ADVICE_ONLY" if status.mode is Mode.ADVISE else ""
 
 
-def _can(cluster: Cluster, action: Action) -> bool:
-    """Whether the engine can do it at all. Wanted state asks for several abilities."""
-    of = cluster.capabilities.of
-    if not isinstance(action, Reallocate):
-        return of(ability_of(action)) is not How.NOT_AT_ALL
-    wanted = action.allocation
-    asked = [
-        (Ability.WEIGHTS, wanted.weights),
-        (Ability.PLACEMENT, wanted.placement),
-        (Ability.BATCHING, wanted.batching_ms),
-        (Ability.PARALLELISM, True),
-    ]
-    return all(of(ability) is not How.NOT_AT_ALL for ability, given in asked if given)
+def _alerts(review: _Review, decision: Decision) -> tuple[list[Alert], list[Clip]]:
+    granted: list[Alert] = []
+    clips: list[Clip] = []
+    for alert in decision.changes:
+        if not isinstance(alert, Alert):
+            continue
+        status = None if alert.job is None else review.scene.statuses.get(alert.job)
+        if status is not None and status.mode is Mode.OFF:
+            clips.append(Clip("MODE_OFF", facet=facet_name(alert)))
+        else:
+            granted.append(alert)
+    return granted, clips
 
 
-def _clip_total(turn: _Turn, status: JobStatus, wanted: dict[str, int]) -> list[Clip]:
+def _that_change(status: JobStatus, granted: list[AllocationChange]) -> list[AllocationChange]:
+    """Nothing, if the allocation is as it would be already."""
+    return [] if status.allocation.changed(granted) == status.allocation else granted
+
+
+def _clip_total(review: _Review, status: JobStatus, wanted: dict[str, int]) -> list[Clip]:
     """Takes back raises that are too many for the job, its tenant or the cluster; the last first."""
     clips = []
     now, before = status.allocation, status.allocation.instances
-    most = {"JOB_MAXIMUM": turn.jobs[status.job].bounds.max_instances}
-    if turn.slots is not None:
-        most["SLOTS"] = before + max(0, turn.slots)
-    if status.tenant in turn.quotas:
-        most["QUOTA"] = before + max(0, turn.quotas[status.tenant])
+    most = {"JOB_MAXIMUM": review.jobs[status.job].bounds.max_instances}
+    if review.slots is not None:
+        most["SLOTS"] = before + max(0, review.slots)
+    if status.tenant in review.quotas:
+        most["QUOTA"] = before + max(0, review.quotas[status.tenant])
     for code, limit in most.items():
         # A job that is above a limit already may stay, and shrink.
         over = 0 if limit is None else sum(wanted.values()) - max(limit, before)
@@ -287,15 +335,12 @@ def _clip_total(turn: _Turn, status: JobStatus, wanted: dict[str, int]) -> list[
     return clips
 
 
-def _merged(now: Allocation, asked: Allocation, wanted: Mapping[str, int]) -> Allocation | None:
-    """The next generation: the granted numbers, and of weights and placement what still fits them."""
-    base = now.rescaled(wanted)
-    fits = {name for name, count in wanted.items() if asked.parallelism.get(name) == count}
-    merged = replace(
-        base,
-        weights={**base.weights, **{n: w for n, w in asked.weights.items() if n in fits}},
-        placement={**base.placement, **{n: m for n, m in asked.placement.items() if n in fits}},
-        batching_ms={**base.batching_ms, **asked.batching_ms},
-    )
-    same = replace(merged, generation=now.generation) == now
-    return None if same else merged
+def _fits_without(review: _Review, machines: Sequence[str]) -> bool:
+    """Whether the instances of now fit into the slots that are left. Where slots are not counted, or the
+    engine does not know what a machine brings, the engine itself must refuse.
+    """
+    cluster = review.scene.cluster
+    brings = cluster.capabilities.machine_slots
+    if cluster.slots is None or any(name not in brings for name in machines):
+        return True
+    return cluster.slots_used <= cluster.slots - sum(brings[name] for name in machines)

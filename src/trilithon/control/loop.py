@@ -1,40 +1,48 @@
-"""Owns the round: reconcile, observe, decide, guard, record, act. Level-triggered and safe to be killed.
+"""Runs the round: reconcile, observe, decide, guard, record, act, learn. Level-triggered, safe to be killed.
 
 Nothing here is remembered that the journal does not have, but for what is measured and for how long it was
 fine: after a crash that begins anew, and until there is enough of it nothing is changed.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from trilithon import logs
 from trilithon.contract.engine import Engine
 from trilithon.control.clock import Clock
 from trilithon.control.compact import CompactSeries
 from trilithon.control.cost import Costs, learned
-from trilithon.control.encoding import ability_of, text
+from trilithon.control.encoding import text
+from trilithon.control.engine_calls import call_engine
 from trilithon.control.expectations import Expectations
+from trilithon.control.feedback_log import FeedbackLog
+from trilithon.control.freshness import Freshness
 from trilithon.control.guard import Guard, Ruling
 from trilithon.control.journal import ActionResult, Journal, PlannedAction
-from trilithon.control.observe import Observer
-from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler, told
-from trilithon.control.rows import DesiredState, SpecStatus
+from trilithon.control.journal.rows import DesiredState, SpecStatus
+from trilithon.control.planner import Planner, without_refused_facet
+from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler
+from trilithon.control.repeats import Repeats, subjects
 from trilithon.control.rules import Rules
 from trilithon.control.state import ControllerState, JobRecord, load
 from trilithon.errors import TrilithonError
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.action import Outcome, Reallocate, Status
-from trilithon.model.capability import Capabilities
+from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import ParallelismChange
+from trilithon.model.report import Report
 from trilithon.model.series import Series
-from trilithon.policies.policy import Decision, Policy, State, Verdict
-from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene
+from trilithon.policies.layered import claims_of
+from trilithon.policies.policy import Policy, State, Verdict
+from trilithon.policies.scene import Cluster, JobStatus, Scene
 
 # Even if nothing happens the round is written now and then, so that one sees when the loop last ran.
 WRITTEN_EVERY_S: Final = 60.0
 TRIMMED_EVERY_S: Final = 600.0
+_COSTS_MORE: Final = (How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
 _log = logs.logger()
 
 
@@ -45,15 +53,23 @@ class RoundRecorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round did, for whoever waits for the next one."""
+    """What a round did, for whoever waits for the next one. Results name the decision they are for."""
 
     number: int
     time_s: float
     next_s: float
     rulings: tuple[Ruling, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    results: tuple[ActionResult, ...] = ()
     # Why nothing could be seen: the engine does not answer.
     blind: str = ""
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        return tuple(result.outcome for result in self.results)
+
+    def results_of(self, decision: str) -> tuple[ActionResult, ...]:
+        """What came of the actions of one decision; none if none was done."""
+        return tuple(result for result in self.results if result.planned.decision == decision)
 
 
 @dataclass
@@ -71,22 +87,28 @@ class Controller:
     def __post_init__(self) -> None:
         limits = self.rules.limits
         self.journal.recover(self.clock.now_s())
-        self.books: ControllerState = load(self.journal)
-        if self.books.policy != self.policy.name:
+        self.state: ControllerState = load(self.journal)
+        self.state.mode = self.rules.mode
+        rounds, known = self.policy.feedback_rounds, self.state.policy == self.policy.name
+        if not known:
             # What another policy remembers means nothing to this one.
-            self.books.policy, self.books.state = self.policy.name, {"seed": self.rules.seed}
+            self.state.policy = self.policy.name
+            self.state.policy_state = {"seed": self.rules.seed}
+        past = self.journal.feedback(self.state.round - rounds) if known and rounds else ()
+        self.feedback = FeedbackLog(rounds, past)
         self.guard = Guard(self.rules)
-        self.observer = Observer(limits, self.policy.lookback_s)
+        self.freshness = Freshness(limits, self.policy.lookback_s)
         self.costs = Costs(limits.watch_s)
         self.compact = CompactSeries(self.journal)
         self.expectations = Expectations(self.journal)
         self.reconciler = Reconciler(
             self.engine,
             self.journal,
-            self.books,
+            self.state,
             self.rules,
-            self.observer,
+            self.freshness,
             self.costs,
+            self.feedback,
             self.lock,
             self.clock,
         )
@@ -95,9 +117,8 @@ class Controller:
         # What the last round saw, for whoever asks in between.
         self.scene: Scene | None = None
         self._assessed: tuple[float, Assessment | None] = (0.0, None)
-        self._repeats: dict[str, tuple[str, str]] = {}
-        self._alias: dict[str, str] = {}
-        self._written = (text(self.books.state), 0.0)
+        self._repeats = Repeats()
+        self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
 
@@ -105,7 +126,7 @@ class Controller:
         """One turn. An engine that does not answer is asked again in the next one."""
         now_s = self.clock.now_s()
         usual_s = self.rules.limits.round_s
-        self.books.round += 1
+        self.state.round += 1
         try:
             there = self.engine.jobs()
             capabilities = self.engine.capabilities()
@@ -113,23 +134,22 @@ class Controller:
             self.reconciler.run(there, now_s)
             reports = self.engine.reports()
         except TrilithonError as error:
-            self.last = Round(
-                self.books.round, now_s, usual_s, blind=f"{error.code}: {error.message}"
-            )
+            blind = f"{error.code}: {error.message}"
+            self.last = Round(self.state.round, now_s, usual_s, blind=blind)
             return self.last
         # Starting a job may have taken long: what was reported is of now.
         now_s = self.clock.now_s()
         self._observe(reports, now_s)
         self.scene = scene = self._scene(capabilities, now_s)
         verdict = self._decide(scene)
-        rulings = self._review(scene, verdict.decisions)
-        steps = self._record(verdict, rulings, now_s)
-        outcomes = self._act(steps, now_s)
+        rulings = self._review(scene, verdict)
+        planned = self._record(scene, verdict, rulings, now_s)
+        results = self._act(planned, now_s)
         self._learn(now_s)
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
-        self.observer.wait_s = next_s
-        self.last = Round(self.books.round, now_s, next_s, rulings, outcomes)
+        self.freshness.wait_s = next_s
+        self.last = Round(self.state.round, now_s, next_s, rulings, results)
         return self.last
 
     # Observe.
@@ -139,7 +159,7 @@ class Controller:
         as long as it jumped.
         """
         with self.lock:
-            jobs = list(self.books.jobs.values())
+            jobs = list(self.state.jobs.values())
         for record in jobs:
             if record.changed_s is not None and record.changed_s > now_s:
                 record.changed_s = now_s
@@ -148,28 +168,27 @@ class Controller:
                 if at_s is not None and at_s > now_s:
                     setattr(record, name, now_s)
 
-    def _observe(self, reports: Iterable[Any], now_s: float) -> None:
-        found = list(reports)
-        self.costs.take(found)
+    def _observe(self, reports: Sequence[Report], now_s: float) -> None:
+        self.costs.take(reports)
         with self.lock:
             there = {
                 name: (record.job, record.accepted)
-                for name, record in self.books.jobs.items()
+                for name, record in self.state.jobs.items()
                 if record.running and record.accepted is not None
             }
-        self.observer.expect(there)
-        self.observer.look(found, now_s)
+        self.freshness.look(there, reports, now_s)
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
+        state = self.state
         with self.lock:
             statuses = {
-                name: self._standing(name, record, capabilities, now_s)
-                for name, record in self.books.jobs.items()
+                name: self._status(name, record, capabilities, now_s)
+                for name, record in state.jobs.items()
                 if record.running
-                and record.wish is DesiredState.RUN
+                and record.desired is DesiredState.RUN
                 and record.accepted is not None
             }
-            counted = {name: record for name, record in self.books.jobs.items() if _counts(record)}
+            counted = {name: record for name, record in state.jobs.items() if _counts(record)}
             unseen: dict[str, int] = {}
             for name in counted.keys() - statuses.keys():
                 tenant, wanted = counted[name].job.tenant, counted[name].wanted
@@ -179,18 +198,20 @@ class Controller:
                 capabilities.slots,
                 sum(record.wanted.instances for record in counted.values()),
                 self.rules.quotas,
-                self.observer.series.last.layout.machines,
                 dict(sorted(unseen.items())),
                 self.rules.limits.down_delay_s,
+                state.mode,
+                state.machines_changed_s,
             )
-        series = Series(self.observer.series.snapshots, self.policy.lookback_s)
-        return Scene(self.books.round, series, statuses, self.cluster)
+        series = Series(self.freshness.observer.series.snapshots, self.policy.lookback_s)
+        feedback = self.feedback.for_round(state.round)
+        return Scene(state.round, series, statuses, self.cluster, feedback)
 
-    def _standing(
+    def _status(
         self, name: str, record: JobRecord, capabilities: Capabilities, now_s: float
     ) -> JobStatus:
         engine = capabilities.fixed.get(name, ())
-        standing = JobStatus(
+        status = JobStatus(
             job=name,
             tenant=record.job.tenant,
             allocation=record.wanted,
@@ -203,177 +224,185 @@ class Controller:
             spans=record.version.spans,
         )
         why = "UNHEALTHY" if record.health not in {"", HEALTHY} else ""
-        why = why or self.observer.distrusted(name, now_s) or self.guard.hold(standing, now_s)
+        why = why or self.freshness.distrusted(name, now_s) or self.guard.hold(status, now_s)
         if not why and now_s < record.refused_until_s <= now_s + LONGEST_WAIT_S:
             why = "REFUSED_LATELY"
-        return replace(standing, hold_reason=why) if why else standing
+        return replace(status, hold_reason=why) if why else status
 
     # Decide and guard.
 
     def _decide(self, scene: Scene) -> Verdict:
-        state = self.books.state
+        state = self.state.policy_state
         try:
             verdict = self.policy.decide(scene, state)
         except Exception as error:  # noqa: BLE001 - whatever a policy throws, the jobs are looked after
-            told_ = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
-            if told_ != self._failure:
-                self.journal.event("policy_failed", None, told_, scene.now_s)
+            failure = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
+            if failure != self._failure:
+                self.journal.event("policy_failed", None, failure, scene.now_s)
                 _log.exception("policy_failed", policy=self.policy.name, round=scene.round)
-            self._failure = told_
+            self._failure = failure
             return Verdict((), state)
         self._failure = ""
         if self.recorder is not None:
             try:
                 self.recorder.write(scene, self.policy, state, verdict)
             except Exception as error:  # noqa: BLE001 - a full disk must not keep jobs from being helped
-                told_ = f"The run is not recorded any more: {type(error).__name__}: {error}"
-                self.journal.event("recording_stopped", None, told_, scene.now_s)
+                failure = f"The recording stopped: {type(error).__name__}: {error}"
+                self.journal.event("recording_stopped", None, failure, scene.now_s)
                 _log.exception("recording_stopped", round=scene.round)
                 self.recorder = None
         return verdict
 
-    def _review(self, scene: Scene, decisions: tuple[Decision, ...]) -> tuple[Ruling, ...]:
+    def _review(self, scene: Scene, verdict: Verdict) -> tuple[Ruling, ...]:
         lowered = {
-            action.job
-            for decision in decisions
-            for action in decision.actions
-            if isinstance(action, Reallocate) and _lowers(action, scene.statuses.get(action.job))
+            change.job
+            for decision in verdict.decisions
+            for change in decision.changes
+            if isinstance(change, ParallelismChange)
+            and _lowers(change, scene.statuses.get(change.job))
         }
         with self.lock:
-            jobs = {name: record.job for name, record in self.books.jobs.items()}
-        return self.guard.review(scene, decisions, jobs, self.observer.signs(sorted(lowered)))
+            jobs = {name: record.job for name, record in self.state.jobs.items()}
+        claims = {job: by for job, (by, _) in claims_of(verdict.state).items()}
+        signs = self.freshness.signs(sorted(lowered))
+        return self.guard.review(scene, verdict.decisions, jobs, signs, claims)
 
     # Record, then act.
 
     def _record(
-        self, verdict: Verdict, rulings: tuple[Ruling, ...], now_s: float
+        self, scene: Scene, verdict: Verdict, rulings: tuple[Ruling, ...], now_s: float
     ) -> list[PlannedAction]:
         """Everything that will be done, in the journal before any of it is done."""
+        number = self.state.round
         fresh: list[Ruling] = []
         repeated: list[str] = []
         with self.lock:
-            steps: list[PlannedAction] = []
+            planner = Planner(scene, self.state.jobs)
+            planned: list[PlannedAction] = []
             for ruling in rulings:
-                first = self._alias.get(ruling.decision.job or "")
-                if (known := self._known(ruling)) is not None:
-                    repeated.append(known)
+                self.feedback.decided(ruling, number, now_s)
+                with_cause = self._repeats.with_known_cause(ruling)
+                if (first := self._repeats.first_of(ruling)) is not None:
+                    repeated.append(first)
                     continue
-                fresh.append(_with_cause(ruling, first))
-                steps += self._steps(ruling)
-            told_ = {ruling.decision.job for ruling in rulings}
-            self._repeats = {k: v for k, v in self._repeats.items() if k in told_ or not k}
-            self._alias = {k: v for k, v in self._alias.items() if not k or k in self.books.jobs}
+                fresh.append(with_cause)
+                planned += planner.plan(ruling)
+            self._repeats.end_round(subjects(rulings), set(self.state.jobs))
             state, (before, at_s) = text(verdict.state), self._written
-            self.books.state = verdict.state
+            self.state.policy_state = verdict.state
             if fresh or repeated or state != before or not 0 <= now_s - at_s < WRITTEN_EVERY_S:
-                number = self.books.round
                 self.journal.round(
-                    number, self.policy.name, verdict.state, fresh, steps, now_s, repeated
+                    number, self.policy.name, verdict.state, fresh, planned, now_s, repeated
                 )
                 self._written = (state, now_s)
             for ruling in fresh:
                 self.expectations.add(ruling)
-            for step in steps:
-                if isinstance(step.action, Reallocate):
-                    self.books.jobs[step.action.job].wanted = step.action.allocation
-        return steps
+            for one in planned:
+                self._want(one)
+        return planned
 
-    def _steps(self, ruling: Ruling) -> list[PlannedAction]:
-        steps = []
-        for i, action in enumerate(ruling.granted):
-            step_id, spec = f"{ruling.decision.id}#{i}", None
-            if isinstance(action, Reallocate):
-                record = self.books.jobs.get(action.job)
-                if record is None or record.wish is not DesiredState.RUN:
-                    continue
-                # Its owner gave it another shape or another mode a moment ago: what was decided was about another.
-                decided_on = action.allocation.generation - 1
-                if record.wanted.generation != decided_on or record.mode is not Mode.AUTO:
-                    continue
-                numbered = replace(action.allocation, generation=record.next_generation())
-                action, spec = Reallocate(numbered), record.version.generation  # noqa: PLW2901
-            elif (job := getattr(action, "job", None)) is not None and job not in self.books.jobs:
-                continue
-            steps.append(PlannedAction(step_id, ruling.decision.id, action, spec))
-        return steps
+    def _want(self, planned: PlannedAction) -> None:
+        if isinstance(planned.action, Reallocate):
+            self.state.jobs[planned.action.job].wanted = planned.action.allocation
 
-    def _known(self, ruling: Ruling) -> str | None:
-        """The id of the decision that this one only repeats, with the same answer."""
-        decision = ruling.decision
-        where = decision.job or ""
-        asked = [
-            dict(action.allocation.parallelism) if isinstance(action, Reallocate) else repr(action)
-            for action in decision.actions
-        ]
-        # About the whole cluster, the same reason with other words is other news.
-        news = "" if decision.job else decision.sentence
-        key = text([decision.reason, asked, sorted({clip.code for clip in ruling.clips}), news])
-        before = self._repeats.get(where)
-        if not ruling.granted and before is not None and before[0] == key:
-            self._alias[where] = before[1]
-            return before[1]
-        self._repeats[where] = (key, decision.id)
-        self._alias.pop(where, None)
-        return None
-
-    def _act(self, steps: Sequence[PlannedAction], now_s: float) -> tuple[Outcome, ...]:
-        """Tells the engine. What came of wanted state is written once for all of it: after a crash the
+    def _act(self, planned: Sequence[PlannedAction], now_s: float) -> tuple[ActionResult, ...]:
+        """Asks the engine. What came of wanted state is written once for all of it: after a crash the
         next round would find it out. One-shot actions are marked before and after, one by one.
         """
-        done: list[ActionResult] = []
-        for step in steps:
-            action = step.action
-            if isinstance(action, Reallocate):
-                done.append(
-                    self._done(step, told("reallocate", partial(self.engine.apply, action)))
-                )
+        results: list[ActionResult] = []
+        for one in planned:
+            if isinstance(one.action, Reallocate):
+                results += self._reallocate(one, one.action, now_s)
                 continue
-            self.journal.start(step.id, now_s)
-            one = self._done(step, told("one_shot", partial(self.engine.apply, action)))
-            self.journal.end([one])
-            done.append(one)
-        # Nobody knows of some: the next round finds out, and brings them about if they were not.
-        known = [one for one in done if isinstance(one.step.action, Reallocate) and one.standing]
+            self.journal.start(one.id, now_s)
+            outcome = call_engine("one_shot", partial(self.engine.apply, one.action))
+            result = ActionResult(one, outcome, None, self.clock.now_s())
+            self.journal.end([result])
+            results.append(result)
+        # Where the outcome is unknown the next round finds out, and brings about what was not done.
+        known = [
+            one for one in results if isinstance(one.planned.action, Reallocate) and one.status
+        ]
         if known:
             self.journal.end(known)
-        for one in done:
-            self._take_over(one)
-        return tuple(one.outcome for one in done)
+        for one_result in results:
+            self._take_over(one_result)
+        return tuple(results)
 
-    def _done(self, step: PlannedAction, outcome: Outcome) -> ActionResult:
-        standing = _standing_after(outcome) if isinstance(step.action, Reallocate) else None
-        return ActionResult(step, outcome, standing, self.clock.now_s())
-
-    def _take_over(self, done: ActionResult) -> None:
-        """What came of an action, in the books."""
-        action, job = done.step.action, getattr(done.step.action, "job", None)
+    def _reallocate(
+        self, planned: PlannedAction, action: Reallocate, now_s: float
+    ) -> list[ActionResult]:
+        """Asks for wanted state. If the engine refuses it because of one facet, the rest is asked for."""
+        outcome = call_engine("reallocate", partial(self.engine.apply, action))
+        result = ActionResult(planned, outcome, _status_after(outcome), self.clock.now_s())
         with self.lock:
-            record = self.books.jobs.get(job) if job is not None else None
-            if record is None:
+            record = self.state.jobs.get(action.job)
+            before = None if record is None else record.accepted
+            if record is None or before is None or record.wanted is not action.allocation:
+                return [result]
+            rest = without_refused_facet(planned, outcome, before, record.last_generation + 1)
+            if rest is None:
+                return [result]
+            record.next_generation()
+            self.journal.add_action(rest, now_s)
+            self._want(rest)
+        again = call_engine("reallocate", partial(self.engine.apply, rest.action))
+        return [result, ActionResult(rest, again, _status_after(again), self.clock.now_s())]
+
+    def _take_over(self, result: ActionResult) -> None:
+        """What came of an action, in memory."""
+        action, outcome = result.planned.action, result.outcome
+        self.feedback.acted(result.planned.decision, outcome)
+        job = getattr(action, "job", None)
+        with self.lock:
+            if job is None:
+                if result.changed:
+                    self.state.machines_changed_s = result.ended_s
+                touched = [name for name, record in self.state.jobs.items() if record.running]
+            elif (record := self.state.jobs.get(job)) is None or not self._settle(record, result):
                 return
-            if isinstance(action, Reallocate):
-                if done.standing is SpecStatus.ACCEPTED:
-                    record.accepted, record.refusals = action.allocation, 0
-                elif done.standing is SpecStatus.REFUSED:
-                    if record.wanted is action.allocation and record.accepted is not None:
-                        record.wanted = record.accepted
-                    record.refused(done.ended_s, self.rules.limits.cool_down_s)
-                    return
-                else:
-                    return
-            record.changed_s = done.ended_s
-        if done.outcome.status is Status.DONE:
-            self.costs.began(record.job.id, ability_of(action), done.ended_s)
+            else:
+                touched = [job]
+        if outcome.status is Status.DONE:
+            facet = self._costliest(result.planned.facets)
+            for name in touched:
+                self.costs.began(name, facet, result.ended_s)
+
+    def _settle(self, record: JobRecord, result: ActionResult) -> bool:
+        """Whether the job was changed."""
+        action = result.planned.action
+        if not isinstance(action, Reallocate):
+            if result.changed:
+                record.changed_s = result.ended_s
+            return result.changed
+        if result.status is SpecStatus.ACCEPTED:
+            record.accepted, record.refusals = action.allocation, 0
+            record.changed_s = result.ended_s
+            return True
+        if result.status is SpecStatus.REFUSED:
+            # Perhaps the rest of it is wanted instead.
+            if record.wanted is action.allocation and record.accepted is not None:
+                record.wanted = record.accepted
+            record.refused(result.ended_s, self.rules.limits.cool_down_s)
+        return False
+
+    def _costliest(self, facets: Sequence[Ability]) -> Ability:
+        """A gap is learned for one facet: of several that changed at once, the one that costs the most
+        on this engine, and the first of those.
+        """
+        how = self.cluster.capabilities.of
+        return max(facets, key=lambda facet: _COSTS_MORE.index(how(facet)))
 
     # Learn and keep.
 
     def _learn(self, now_s: float) -> None:
         for gap in self.costs.ended(now_s):
-            record = self.books.jobs.get(gap.job)
+            record = self.state.jobs.get(gap.job)
             if record is not None:
                 record.gap_s[gap.ability] = learned(record.gap_s.get(gap.ability), gap.seconds)
                 self.journal.cost(gap.job, gap.ability, *record.gap_s[gap.ability])
-        self.expectations.check(self.observer.window, now_s)
+        for result in self.expectations.check(self.freshness.window, now_s):
+            self.feedback.measured(result.decision, result.value, result.met)
 
     def _keep(self, now_s: float) -> None:
         limits = self.rules.limits
@@ -387,35 +416,27 @@ class Controller:
 
     def assessment(self) -> Assessment | None:
         """Every measure of the last window: made when it is asked for, once per round."""
-        series = self.observer.series
+        series = self.freshness.observer.series
         if not series.snapshots:
             return None
         if self._assessed[0] != series.last.time_s:
-            window = self.observer.window()
+            window = self.freshness.window()
             self._assessed = (series.last.time_s, None if window is None else assess(window))
         return self._assessed[1]
 
 
-def _with_cause(ruling: Ruling, first: str | None) -> Ruling:
-    """Causes by the ids that the journal has: of decisions that were repeated, the first."""
-    decision = ruling.decision
-    if first is None or not decision.causes:
-        return ruling
-    return replace(ruling, decision=replace(decision, causes=(first,)))
-
-
-def _lowers(action: Reallocate, standing: JobStatus | None) -> bool:
+def _lowers(change: ParallelismChange, status: JobStatus | None) -> bool:
     """Whether an operator would have fewer instances: only then the guard looks at how busy it is."""
-    now = {} if standing is None else standing.allocation.parallelism
-    return any(count < now.get(name, 0) for name, count in action.allocation.parallelism.items())
+    now = {} if status is None else status.allocation.parallelism
+    return any(count < now.get(name, 0) for name, count in change.parallelism.items())
 
 
 def _counts(record: JobRecord) -> bool:
     """Whether a job's slots are taken: it runs, or is about to."""
-    return record.wish is DesiredState.RUN and (record.running or not record.tries)
+    return record.desired is DesiredState.RUN and (record.running or not record.tries)
 
 
-def _standing_after(outcome: Outcome) -> SpecStatus | None:
-    if outcome.status in {Status.DONE, Status.UNCHANGED}:
+def _status_after(outcome: Outcome) -> SpecStatus | None:
+    if outcome.applied:
         return SpecStatus.ACCEPTED
     return None if outcome.status is Status.UNKNOWN else SpecStatus.REFUSED

@@ -5,7 +5,7 @@ whose outcome nobody knows. The next round mends it.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,20 +13,13 @@ from trilithon.contract.engine import Accepted, Engine
 from trilithon.control.changes import running_form
 from trilithon.control.clock import Clock
 from trilithon.control.cost import Costs
-from trilithon.control.failpoints import hit
+from trilithon.control.engine_calls import call_engine
+from trilithon.control.feedback_log import FeedbackLog
+from trilithon.control.freshness import Freshness
 from trilithon.control.journal import Journal
-from trilithon.control.observe import Observer
-from trilithon.control.rows import DesiredState, SpecStatus
+from trilithon.control.journal.rows import DesiredState, SpecStatus
 from trilithon.control.rules import Rules
-from trilithon.control.state import (
-    ControllerState,
-    JobRecord,
-    Version,
-    last_allocation,
-    last_good,
-    last_numbers,
-)
-from trilithon.errors import TrilithonError
+from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.model.action import Outcome, Reallocate, RestartJob, Status
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability
@@ -39,20 +32,21 @@ LONGEST_WAIT_S: Final = 300.0
 class Reconciler:
     engine: Engine
     journal: Journal
-    books: ControllerState
+    state: ControllerState
     rules: Rules
-    observer: Observer
+    freshness: Freshness
     costs: Costs
+    feedback: FeedbackLog
     lock: threading.RLock
     clock: Clock
 
     def run(self, there: Mapping[str, Accepted], now_s: float) -> None:
         """One pass over all jobs. `there` is what the engine has."""
         for name, accepted in there.items():
-            if name not in self.books.jobs:
+            if name not in self.state.jobs:
                 self._adopt(name, accepted, now_s)
         with self.lock:
-            jobs = list(self.books.jobs.items())
+            jobs = list(self.state.jobs.items())
         for name, record in jobs:
             self._one(name, record, there.get(name), now_s)
 
@@ -60,14 +54,14 @@ class Reconciler:
         """A job that somebody else started is looked after from now on."""
         job, found, mode = accepted.job, accepted.allocation, self.rules.mode
         with self.lock:
-            if name in self.books.jobs:
+            if name in self.state.jobs:
                 return  # its owner was faster
-            spec, generation = last_numbers(self.journal, name)
+            spec, generation = self.journal.last_generations(name)
             self.journal.adopt(job, spec + 1, found, mode, now_s, accepted.checkpoint)
-            self.books.jobs[name] = JobRecord(
+            self.state.jobs[name] = JobRecord(
                 version=Version(spec + 1, job, accepted.checkpoint, now_s, SpecStatus.GOOD),
                 last_spec=spec + 1,
-                wish=DesiredState.RUN,
+                desired=DesiredState.RUN,
                 mode=mode,
                 accepted_s=now_s,
                 wanted=found,
@@ -78,9 +72,9 @@ class Reconciler:
 
     def _one(self, name: str, record: JobRecord, there: Accepted | None, now_s: float) -> None:
         # Owners may change their minds at any moment: each is looked at once.
-        wish, version = record.wish, record.version
-        if wish is not DesiredState.RUN:
-            self._end(name, record, there, now_s, keep=wish is DesiredState.PAUSE)
+        desired, version = record.desired, record.version
+        if desired is not DesiredState.RUN:
+            self._end(name, record, there, now_s, keep=desired is DesiredState.PAUSE)
         elif there is None:
             record.running = False
             self._start(name, record, now_s)
@@ -94,21 +88,21 @@ class Reconciler:
     ) -> None:
         """A job that is to pause keeps its checkpoint; one that is to be deleted does not."""
         if there is not None or not keep:
-            outcome = self._tell("cancel", lambda: self.engine.cancel(name, keep=keep))
+            outcome = call_engine("cancel", lambda: self.engine.cancel(name, keep=keep))
             if outcome.status not in {Status.DONE, Status.UNCHANGED}:
                 record.problem = outcome.message
                 return
         record.running, record.accepted, record.health, record.problem = False, None, "", ""
-        self.observer.distrust(name)
+        self.freshness.distrust(name)
         with self.lock:
             # Its owner may have changed their mind while it was being ended.
-            if record.wish is DesiredState.DELETE and not keep:
+            if record.desired is DesiredState.DELETE and not keep:
                 self.journal.gone(name, now_s)
-                self.books.jobs.pop(name, None)
+                self.state.jobs.pop(name, None)
 
     def _replace(self, name: str, record: JobRecord, now_s: float) -> None:
         """Another version of a job that runs. The engine looks at it before it stops anything: one that is
-        refused does not disturb the one that is good. One that cannot do so is told to stop and to start.
+        refused does not disturb the one that is good. One that cannot do so is message to stop and to start.
         """
         if _not_yet(record, now_s):
             return
@@ -122,13 +116,13 @@ class Reconciler:
             wanted,
             version.checkpoint,
         )
-        outcome = self._over_quota(name, record) or self._tell(
+        outcome = self._over_quota(name, record) or call_engine(
             "replace", lambda: self.engine.apply(action)
         )
         if outcome.code == "NOT_AT_ALL":
-            ended = self._tell("cancel", lambda: self.engine.cancel(name, keep=True))
+            ended = call_engine("cancel", lambda: self.engine.cancel(name, keep=True))
             record.running = False
-            self.observer.distrust(name)
+            self.freshness.distrust(name)
             if ended.status in {Status.DONE, Status.UNCHANGED}:
                 self._start(name, record, now_s)
             return
@@ -140,7 +134,7 @@ class Reconciler:
             return
         with self.lock:
             version, wanted = record.version, record.wanted
-        outcome = self._over_quota(name, record) or self._tell(
+        outcome = self._over_quota(name, record) or call_engine(
             "submit", lambda: self.engine.submit(version.job, wanted, version.checkpoint)
         )
         self._started(name, record, version, wanted, outcome, now_s)
@@ -159,7 +153,7 @@ class Reconciler:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 record.running, record.tries, record.try_at_s, record.problem = True, 0, 0.0, ""
                 record.started_s, record.healthy_since_s = self.clock.now_s(), None
-                self.observer.distrust(name)
+                self.freshness.distrust(name)
                 # Another version may be wanted by now; the next round brings that about.
                 if record.version is version:
                     self._has(record, wanted, now_s, "It was started.")
@@ -168,14 +162,14 @@ class Reconciler:
             record.try_at_s = now_s + min(
                 LONGEST_WAIT_S, self.rules.limits.round_s * 2**record.tries
             )
-            told = f"It was not started: {outcome.code} {outcome.message}"
-            if told != record.problem:
-                record.problem = told
-                self.journal.event("not_started", name, told, now_s)
+            message = f"It was not started: {outcome.code} {outcome.message}"
+            if message != record.problem:
+                record.problem = message
+                self.journal.event("not_started", name, message, now_s)
             if outcome.status is Status.UNKNOWN:
                 return False  # perhaps it runs: the next round finds out
-            if version.standing is SpecStatus.WANTED and record.version is version:
-                self._roll_back(name, record, told, now_s)
+            if version.status is SpecStatus.WANTED and record.version is version:
+                self._roll_back(name, record, message, now_s)
         return False
 
     def _runs(
@@ -187,7 +181,7 @@ class Reconciler:
         record.running, record.health = True, there.health
         record.problem = there.reason if there.health != HEALTHY else ""
         if there.health != HEALTHY:
-            self.observer.distrust(name)
+            self.freshness.distrust(name)
         with self.lock:
             if record.version is not version:
                 return  # another is wanted since a moment ago
@@ -213,7 +207,9 @@ class Reconciler:
         outcome = None
         if wanted.instances > found.instances:
             outcome = self._over_quota(wanted.job, record)
-        outcome = outcome or self._tell("reallocate", lambda: self.engine.apply(Reallocate(wanted)))
+        outcome = outcome or call_engine(
+            "reallocate", lambda: self.engine.apply(Reallocate(wanted))
+        )
         with self.lock:
             if record.wanted is not wanted:
                 return
@@ -222,8 +218,8 @@ class Reconciler:
                     record, wanted, now_s, "It was brought to the allocation that was wanted."
                 )
             elif outcome.status in {Status.REFUSED, Status.FAILED}:
-                told = f"The engine did not take an allocation: {outcome.code} {outcome.message}"
-                self._refused(record, wanted, found, now_s, told, outcome)
+                message = f"The engine did not take an allocation: {outcome.code} {outcome.message}"
+                self._refused(record, wanted, found, now_s, message, outcome)
 
     def _refused(
         self,
@@ -231,25 +227,28 @@ class Reconciler:
         wanted: Allocation,
         found: Allocation,
         now_s: float,
-        told: str,
+        message: str,
         outcome: Outcome,
     ) -> None:
         """What the engine has is wanted again."""
         spec = record.version.generation
-        self.journal.settle(wanted, spec, SpecStatus.REFUSED, now_s, told, outcome)
+        self.journal.settle(wanted, spec, SpecStatus.REFUSED, now_s, message, outcome)
+        self.feedback.settled(wanted.job, outcome)
         record.wanted = record.accepted = found
         record.refused(now_s, self.rules.limits.cool_down_s)
 
-    def _has(self, record: JobRecord, allocation: Allocation, now_s: float, told: str) -> None:
-        self.journal.settle(allocation, record.version.generation, SpecStatus.ACCEPTED, now_s, told)
+    def _has(self, record: JobRecord, allocation: Allocation, now_s: float, message: str) -> None:
+        spec = record.version.generation
+        self.journal.settle(allocation, spec, SpecStatus.ACCEPTED, now_s, message)
+        self.feedback.settled(allocation.job, Outcome(Status.DONE))
         record.accepted, record.changed_s = allocation, now_s
 
     def _judge(self, name: str, record: JobRecord, now_s: float) -> None:
         """Whether a new spec has become good, or did not in its time."""
         version, limits = record.version, self.rules.limits
-        if version.standing is not SpecStatus.WANTED:
+        if version.status is not SpecStatus.WANTED:
             return
-        well = record.health == HEALTHY and name in self.observer.fresh_since_s
+        well = record.health == HEALTHY and name in self.freshness.fresh_since_s
         record.healthy_since_s = (record.healthy_since_s or now_s) if well else None
         if (
             record.healthy_since_s is not None
@@ -258,28 +257,29 @@ class Reconciler:
             self.journal.spec_stands(
                 name, version.generation, SpecStatus.GOOD, "It is healthy.", now_s
             )
-            record.version = replace(version, standing=SpecStatus.GOOD)
+            record.version = replace(version, status=SpecStatus.GOOD)
         elif (
             record.healthy_since_s is None
             and record.started_s is not None
             and now_s - record.started_s > limits.healthy_within_s
         ):
             why = record.problem or "its metrics were not complete"
-            told = f"It was not healthy within {limits.healthy_within_s:g} s: {why}."
-            self._roll_back(name, record, told, now_s)
+            message = f"It was not healthy within {limits.healthy_within_s:g} s: {why}."
+            self._roll_back(name, record, message, now_s)
 
-    def _roll_back(self, name: str, record: JobRecord, told: str, now_s: float) -> None:
+    def _roll_back(self, name: str, record: JobRecord, message: str, now_s: float) -> None:
         """The last good spec is wanted again. Without one there is nothing to go back to."""
         failed = record.version.generation
-        good = last_good(self.journal, name, failed)
-        if good is None:
+        row = self.journal.last_good_spec(name, failed)
+        if row is None:
             return
-        before = last_allocation(self.journal, name, good.generation) or initial(good.job)
+        good = Version.of(row)
+        before = self.journal.last_allocation(name, good.generation) or initial(good.job)
         wanted = replace(before, generation=record.next_generation())
-        self.journal.roll_back(name, failed, told, good.generation, wanted, now_s)
+        self.journal.roll_back(name, failed, message, good.generation, wanted, now_s)
         record.version, record.wanted, record.accepted = good, wanted, None
         record.started_s, record.healthy_since_s, record.tries, record.try_at_s = None, None, 0, 0.0
-        record.problem = told
+        record.problem = message
 
     def _over_quota(self, name: str, record: JobRecord) -> Outcome | None:
         """Why a job cannot have what it wants: its tenant's other jobs have taken too much."""
@@ -288,32 +288,18 @@ class Reconciler:
         with self.lock:
             others = sum(
                 other.wanted.instances
-                for id_, other in self.books.jobs.items()
+                for id_, other in self.state.jobs.items()
                 if id_ != name and other.running and other.job.tenant == tenant
             )
         if quota is None or others + record.wanted.instances <= quota:
             return None
-        told = (
+        message = (
             f"{name} needs {record.wanted.instances} slots; the tenant {tenant} may use {quota} and "
             f"uses {others}."
         )
-        return Outcome(Status.REFUSED, "QUOTA", told)
-
-    def _tell(self, name: str, call: Callable[[], Outcome]) -> Outcome:
-        return told(name, call)
+        return Outcome(Status.REFUSED, "QUOTA", message)
 
 
 def _not_yet(record: JobRecord, now_s: float) -> bool:
     """Whether it is too early to try again; not if the clock was set back since."""
     return now_s < record.try_at_s and record.try_at_s - now_s <= LONGEST_WAIT_S
-
-
-def told(name: str, call: Callable[[], Outcome]) -> Outcome:
-    """Tells an engine something; if it does not answer, nobody knows what came of it."""
-    hit(f"engine.{name}.before")
-    try:
-        outcome = call()
-    except TrilithonError as error:
-        outcome = Outcome(Status.UNKNOWN, error.code, error.message)
-    hit(f"engine.{name}.after")
-    return outcome

@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from trilithon import folders
-from trilithon.control.encoding import cluster_to_json, decision_to_json, status_to_json, text
+from trilithon.control.encoding import (
+    cluster_to_json,
+    decision_to_json,
+    feedback_to_json,
+    status_to_json,
+    text,
+)
 from trilithon.policies.policy import Policy, State, Verdict
 from trilithon.policies.scene import Scene
 from trilithon.recording import parquet
 
 ROUNDS_PER_FILE: Final = 360
+# Version 0.1 wrote rounds without a format: their decisions have actions instead of changes.
+FORMAT: Final = 2
 
 
 def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) -> dict[str, Any]:
@@ -24,7 +32,9 @@ def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) 
         "state": state,
         "snapshots": len(scene.series),
         "limit_s": scene.series.limit_s,
-        "standings": [status_to_json(standing) for standing in scene.statuses.values()],
+        "format": FORMAT,
+        "statuses": [status_to_json(status) for status in scene.statuses.values()],
+        "feedback": [feedback_to_json(feedback) for feedback in scene.feedback.values()],
         "cluster": cluster_to_json(scene.cluster),
         "decisions": [decision_to_json(decision) for decision in verdict.decisions],
         "next_round_s": verdict.next_round_s,

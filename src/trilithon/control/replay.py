@@ -6,13 +6,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trilithon.control.encoding import cluster_from_json, decision_to_json, status_from_json, text
+from trilithon.control.encoding import (
+    cluster_from_json,
+    decision_to_json,
+    feedback_from_json,
+    status_from_json,
+    text,
+)
+from trilithon.control.recorder import FORMAT
 from trilithon.errors import FileUnreadable, InvalidRecording
+from trilithon.model.action import Outcome, Status
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import ParallelismChange
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.policy import Decision, Policy, State
+from trilithon.policies.decision import Decision
+from trilithon.policies.feedback import Clip, Feedback
+from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 from trilithon.recording import files, parquet
 
@@ -76,7 +87,7 @@ def replayed(
     plain = all(known is None for _, known in rounds)
     state: State | None = None
     past: list[Snapshot] = []
-    guess = _Guess()
+    guess = _Guess(policy)
     for number, (snapshot, known) in enumerate(rounds, 1):
         if past and snapshot.time_s <= past[-1].time_s:
             # A file begins with what its first round looks back on, or the clock was set back.
@@ -88,12 +99,15 @@ def replayed(
             if state is None and same and seed is None:
                 state = known["state"]
         elif plain:
-            scene, same = guess.scene(number, past, policy.lookback_s), False
+            scene, same = guess.scene(number, past), False
         else:
             continue
         verdict = policy.decide(scene, {"seed": seed or 0} if state is None else state)
         state = verdict.state
-        recorded = tuple(known["decisions"]) if known is not None and same else None
+        guess.decided(verdict.decisions)
+        # What version 0.1 decided has another form and cannot be compared.
+        comparable = known is not None and same and known.get("format", 1) == FORMAT
+        recorded = tuple(known["decisions"]) if known is not None and comparable else None
         yield Replayed(scene.round, scene.now_s, verdict.decisions, recorded)
 
 
@@ -109,35 +123,70 @@ def _recorded_scene(
             "Replay it together with the files before it.",
         )
     seen = tuple(past[-known["snapshots"] :])
-    statuses = [status_from_json(status) for status in known["standings"]]
+    old = known.get("format", 1) < FORMAT
+    statuses = [status_from_json(one) for one in known["standings" if old else "statuses"]]
+    feedback = [feedback_from_json(one) for one in known.get("feedback", ())]
     scene = Scene(
         known["round"],
         Series(seen, known["limit_s"] if same else policy.lookback_s),
         {status.job: status for status in statuses},
         cluster_from_json(known["cluster"]),
+        {one.decision: one for one in feedback},
     )
     return scene, same
 
 
 class _Guess:
-    """How jobs stood, where nobody recorded it: with the instances that a snapshot shows."""
+    """The scenes of a series that has no rounds: jobs have the instances that each snapshot shows, and
+    what was decided counts as done where the next snapshot shows it.
+    """
 
-    def __init__(self) -> None:
-        self._standings: dict[str, JobStatus] = {}
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._statuses: dict[str, JobStatus] = {}
+        self._decided: tuple[Decision, ...] = ()
+        self._feedback: dict[str, Feedback] = {}
 
-    def scene(self, number: int, past: Sequence[Snapshot], lookback_s: float) -> Scene:
+    def scene(self, number: int, past: Sequence[Snapshot]) -> Scene:
         last = past[-1]
-        self._standings = {name: self._status(last, name) for name in last.jobs}
-        cluster = Cluster(
-            Capabilities(dict.fromkeys(Ability, How.LIVE)), machines=last.layout.machines
-        )
-        return Scene(number, Series(tuple(past), lookback_s), self._standings, cluster)
+        self._statuses = {name: self._status(last, name) for name in last.jobs}
+        self._look_back(number, last)
+        cluster = Cluster(Capabilities(dict.fromkeys(Ability, How.LIVE)))
+        series = Series(tuple(past), self._policy.lookback_s)
+        return Scene(number, series, self._statuses, cluster, dict(self._feedback))
+
+    def decided(self, decisions: tuple[Decision, ...]) -> None:
+        self._decided = decisions
+
+    def _look_back(self, number: int, last: Snapshot) -> None:
+        """What became of the decisions of the round before, by what there is now."""
+        for decision in self._decided:
+            shown = [
+                change
+                for change in decision.changes
+                if isinstance(change, ParallelismChange)
+                and change.job in self._statuses
+                and change.parallelism.items()
+                <= self._statuses[change.job].allocation.parallelism.items()
+            ]
+            missing = [] if len(shown) == len(decision.changes) else [Clip("ADVICE_ONLY")]
+            self._feedback[decision.id] = Feedback(
+                decision=decision.id,
+                round=number - 1,
+                time_s=last.time_s,
+                job=decision.job,
+                granted=tuple(shown),
+                clips=tuple(missing),
+                outcomes=(Outcome(Status.DONE),) if shown else (),
+            )
+        oldest = number - self._policy.feedback_rounds
+        self._feedback = {k: one for k, one in self._feedback.items() if one.round >= oldest}
 
     def _status(self, snapshot: Snapshot, name: str) -> JobStatus:
         job = snapshot.jobs[name]
         seen = snapshot.job(name).parallelism
         wanted = {o.name: max(1, seen.get(o.name, 0)) for o in job.operators}
-        before = self._standings.get(name)
+        before = self._statuses.get(name)
         if before is not None and dict(before.allocation.parallelism) == wanted:
             return before
         if before is not None:

@@ -35,6 +35,11 @@ class Limits(Parameters):
     watch_s: float = parameter(
         30.0, "s", "after an action in which the gap it caused is looked for"
     )
+    machines_cool_down_s: float = parameter(
+        300.0, "s", "after machines were added or removed, before the next time"
+    )
+    min_machines: int = parameter(1, "machines", "below this none is removed", least=1)
+    max_machines: int = parameter(1000, "machines", "above this none is added", least=1)
     series_every_s: float = parameter(60.0, "s", "between two entries of the compact series")
     keep_series_s: float = parameter(DAY_S, "s", "age limit of the compact series")
     keep_history_s: float = parameter(30 * DAY_S, "s", "age limit of decisions, actions and events")
@@ -50,7 +55,9 @@ class QuietHours:
     @classmethod
     def of(cls, text: str) -> "QuietHours":
         if (found := _HOURS.fullmatch(text)) is None:
-            raise InvalidPolicy(f"{text!r} are no hours.", "Write them as 22:00-06:00, in UTC.")
+            raise InvalidPolicy(
+                f"{text!r} is not a time range.", "Write 22:00-06:00; times are in UTC."
+            )
         a, b, c, d = map(int, found.groups())
         return cls(60.0 * (60 * a + b), 60.0 * (60 * c + d))
 
@@ -69,7 +76,8 @@ class Rules:
     quotas: Mapping[str, int] = field(default_factory=dict)
     quiet: tuple[QuietHours, ...] = ()
     mode: Mode = Mode.AUTO
-    policy: str = "threshold"
+    # One name, or several: layers, the first with precedence.
+    policy: str | tuple[str, ...] = "threshold"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
@@ -92,7 +100,10 @@ class Rules:
                 )
         hours = data.get("quiet_hours", [])
         if not isinstance(hours, list) or not all(isinstance(one, str) for one in hours):
-            raise InvalidPolicy("`quiet_hours` is a list.", "Write them as 22:00-06:00, in UTC.")
+            raise InvalidPolicy(
+                "`quiet_hours` is not a list of time ranges.",
+                "Write 22:00-06:00; times are in UTC.",
+            )
         seed = data.get("seed", 0)
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise InvalidPolicy(f"The seed is {seed!r}.", "It is a whole number.")
@@ -101,13 +112,22 @@ class Rules:
             quotas=quotas,
             quiet=tuple(QuietHours.of(one) for one in hours),
             mode=Mode(mode),
-            policy=str(data.get("policy", "threshold")),
+            policy=_policy(data.get("policy", "threshold")),
             parameters=_mapping(data, "parameters"),
             seed=seed,
         )  # fmt: skip
 
     def quiet_at(self, now_s: float) -> bool:
         return any(now_s in hours for hours in self.quiet)
+
+
+def _policy(given: Any) -> str | tuple[str, ...]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+        raise InvalidPolicy(
+            f"`policy` is {given!r}.", "Write a name, or a list of names: [dhalion, henge]."
+        )
+    return names[0] if len(names) == 1 else tuple(names)
 
 
 def _mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -1,13 +1,11 @@
-"""Owns what the controller knows of each job, in memory: the journal's present, read once at the start."""
+"""Holds what the controller knows of each job, in memory: the journal's present, read once at the start."""
 
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trilithon.contract import wire
 from trilithon.control.changes import running_form
 from trilithon.control.journal import Journal
-from trilithon.control.rows import DesiredState, SpecRow, SpecStatus, spec_of
+from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability
 from trilithon.model.job import Job
@@ -24,7 +22,7 @@ class Version:
     job: Job
     checkpoint: str
     accepted_s: float
-    standing: SpecStatus
+    status: SpecStatus
 
     @cached_property
     def form(self) -> Job:
@@ -42,7 +40,7 @@ class Version:
     @classmethod
     def of(cls, row: SpecRow) -> "Version":
         job = job_from_json(row.body)
-        return cls(row.generation, job, row.checkpoint, row.accepted_s, row.standing)
+        return cls(row.generation, job, row.checkpoint, row.accepted_s, row.status)
 
 
 @dataclass
@@ -55,7 +53,7 @@ class JobRecord:
 
     version: Version
     last_spec: int
-    wish: DesiredState
+    desired: DesiredState
     mode: Mode
     accepted_s: float
     wanted: Allocation
@@ -95,104 +93,55 @@ class JobRecord:
 
 @dataclass
 class ControllerState:
-    """All jobs by name, the last round, and what the policy remembers."""
+    """All jobs by name, the last round, what the policy remembers, and the machines' own status."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     round: int = 0
     policy: str = ""
-    state: State = field(default_factory=dict)
+    policy_state: State = field(default_factory=dict)
+    # How far the controller may go with machines, and when they were last changed.
+    mode: Mode = Mode.AUTO
+    machines_changed_s: float | None = None
 
 
 def load(journal: Journal) -> ControllerState:
     """The present, from the journal."""
-    db = journal.database
-    books = ControllerState()
-    if (last := db.one("SELECT * FROM round")) is not None:
-        books.round, books.policy = last["number"], last["policy"]
-        books.state = json.loads(last["state"])
-    costs: dict[str, dict[Ability, tuple[float, int]]] = {}
-    for row in db.all("SELECT * FROM cost"):
-        costs.setdefault(row["job"], {})[Ability(row["ability"])] = (row["gap_s"], row["times"])
-    for row in db.all("SELECT * FROM job WHERE gone_s IS NULL ORDER BY accepted_s, id"):
-        record = _record_of(journal, row["id"])
-        record.wish, record.mode = DesiredState(row["wish"]), Mode(row["mode"])
-        record.accepted_s, record.changed_s = row["accepted_s"], row["changed_s"]
-        record.gap_s = costs.get(row["id"], {})
-        books.jobs[row["id"]] = record
-    return books
-
-
-def last_good(journal: Journal, job: str, before: int) -> Version | None:
-    """The latest version before this one under which the job was healthy."""
-    found = journal.database.one(
-        "SELECT * FROM spec WHERE job = ? AND standing = 'good' AND generation < ? "
-        "ORDER BY generation DESC LIMIT 1",
-        job, before,
-    )  # fmt: skip
-    return None if found is None else Version.of(spec_of(found))
-
-
-def last_allocation(journal: Journal, job: str, spec: int) -> Allocation | None:
-    """The latest allocation that a job had under a version."""
-    found = journal.database.one(
-        "SELECT body FROM allocation WHERE job = ? AND spec = ? AND standing != 'refused' "
-        "ORDER BY generation DESC LIMIT 1",
-        job, spec,
-    )  # fmt: skip
-    return None if found is None else wire.allocation_from_json(json.loads(found["body"]))
-
-
-def last_numbers(journal: Journal, job: str) -> tuple[int, int]:
-    """The highest generations that a job ever had: of specs and of allocations. None comes twice."""
-    spec = journal.database.one("SELECT max(generation) AS n FROM spec WHERE job = ?", job)
-    allocation = journal.database.one(
-        "SELECT max(generation) AS n FROM allocation WHERE job = ?", job
-    )
-    return int((spec and spec["n"]) or 0), int((allocation and allocation["n"]) or 0)
+    state = ControllerState()
+    if (last := journal.last_round()) is not None:
+        state.round, state.policy, state.policy_state = last.number, last.policy, last.state
+    state.machines_changed_s = journal.machines_changed_s()
+    costs = journal.costs()
+    for row in journal.present_jobs():
+        record = _record_of(journal, row.id)
+        record.desired, record.mode = DesiredState(row.wish), Mode(row.mode)
+        record.accepted_s, record.changed_s = row.accepted_s, row.changed_s
+        record.gap_s = costs.get(row.id, {})
+        state.jobs[row.id] = record
+    return state
 
 
 def _record_of(journal: Journal, job: str) -> JobRecord:
-    row = journal.database.one(
-        "SELECT * FROM spec WHERE job = ? AND standing IN ('wanted', 'good') "
-        "ORDER BY generation DESC LIMIT 1",
-        job,
-    )
-    assert row is not None  # noqa: S101 - a job is accepted together with its spec
-    version = Version.of(spec_of(row))
-    wanted = last_allocation(journal, job, version.generation) or _before(journal, version.job)
-    last_spec, last_generation = last_numbers(journal, job)
+    version = Version.of(journal.current_spec(job))
+    wanted = journal.last_allocation(job, version.generation) or _before(journal, version.job)
+    last_spec, last_generation = journal.last_generations(job)
     return JobRecord(
         version=version,
         last_spec=last_spec,
-        wish=DesiredState.RUN,
+        desired=DesiredState.RUN,
         mode=Mode.AUTO,
         accepted_s=version.accepted_s,
         wanted=wanted,
         last_generation=last_generation,
         # What the engine had when the daemon ended it has still, unless it shows otherwise.
-        accepted=wanted if _was_accepted(journal, wanted) else None,
+        accepted=wanted if journal.was_accepted(wanted) else None,
     )
 
 
 def _before(journal: Journal, job: Job) -> Allocation:
-    """What a job goes on with whose version came with an allocation that the engine did not take: the last one that
-    it did, if that fits.
+    """What a job goes on with whose version came with an allocation that the engine did not take: the
+    last one that it did, if that fits.
     """
-    found = journal.database.one(
-        "SELECT body FROM allocation WHERE job = ? AND standing != 'refused' "
-        "ORDER BY generation DESC LIMIT 1",
-        job.id,
-    )
-    if found is not None:
-        before = wire.allocation_from_json(json.loads(found["body"]))
-        if set(before.parallelism) == {operator.name for operator in job.operators}:
-            return before
+    before = journal.last_allocation(job.id)
+    if before is not None and set(before.parallelism) == {o.name for o in job.operators}:
+        return before
     return initial(job)
-
-
-def _was_accepted(journal: Journal, allocation: Allocation) -> bool:
-    found = journal.database.one(
-        "SELECT standing FROM allocation WHERE job = ? AND generation = ?",
-        allocation.job, allocation.generation,
-    )  # fmt: skip
-    return found is not None and found["standing"] == SpecStatus.ACCEPTED

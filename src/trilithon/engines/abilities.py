@@ -10,6 +10,7 @@ REAL_TIME: Final = {
     Ability.PARALLELISM: How.LIVE,
     Ability.WEIGHTS: How.LIVE,
     Ability.PLACEMENT: How.LIVE,
+    Ability.KEY_GROUPS: How.LIVE,
     Ability.BATCHING: How.NOT_AT_ALL,
     Ability.RESTART_INSTANCE: How.NOT_AT_ALL,
     Ability.RESTART_JOB: How.WITH_OUTAGE,

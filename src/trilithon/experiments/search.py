@@ -18,7 +18,7 @@ from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
 from trilithon.measures.group import sum_by_job
 from trilithon.model.job import Job, Operator, Parallelism
-from trilithon.scenarios.rounds import Looking
+from trilithon.scenarios.rounds import ObservedRounds
 from trilithon.scenarios.run import engine_for
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Constant
@@ -78,7 +78,7 @@ class Look:
 def look(scenario: Scenario, from_s: float) -> Look:
     """A coarse run, of which the time from a moment on counts."""
     engine = engine_for(replace(scenario, step_s=STEP_S))
-    looking = Looking(engine)
+    looking = ObservedRounds(engine, LOOK_S)
     worth: dict[str, list[float]] = {}
     busy: dict[str, dict[str, float]] = {}
     while engine.now_s < scenario.length_s - 1e-9:

@@ -119,7 +119,9 @@ def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: 
     run = _Run(engine, job, kafka)
 
     def rescale(instances: int) -> None:
-        wanted = engine.jobs()[job.id].allocation.rescaled({case.operator: instances})
+        wanted = (
+            engine.jobs()[job.id].allocation.rescaled({case.operator: instances}).next_generation()
+        )
         done = engine.apply(Reallocate(wanted))
         if done.status is not Status.DONE:
             raise SparkNotStarted(f"{job.id} was not rescaled: {done.message}")
@@ -214,7 +216,7 @@ class _Run:
                 while todo and passed >= todo[0][0]:
                     todo.pop(0)[1]()
                 self.watcher.look(time.time())
-                last = self.watcher.series.last
+                last = self.watcher.observer.series.last
                 if not seen or last.time_s > seen[-1].time_s:
                     seen.append(last)
                     if recorder is not None:
@@ -224,7 +226,7 @@ class _Run:
 
     def capacity_per_s(self, operator: str) -> float:
         """What one instance of an operator can do, by its service time in the last half minute."""
-        window = self.watcher.series.window(30.0)
+        window = self.watcher.observer.series.window(30.0)
         assert window is not None  # noqa: S101 - somebody has just looked
         layout = window.layout
         busy = sum_by_node(layout, window.instances.busy_s)

@@ -6,8 +6,10 @@ id and are done at most once.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from trilithon.model.allocation import Allocation
+from trilithon.model.capability import Ability
 from trilithon.model.job import Job
 
 
@@ -59,6 +61,14 @@ class RemoveMachines:
 OneShot = RestartInstance | RestartJob | AddMachines | RemoveMachines
 Action = Reallocate | OneShot
 
+# Codes with which an engine refuses wanted state because of one facet: without it, it takes the rest.
+REFUSED_FACETS: Final[dict[str, Ability]] = {
+    "CANNOT_BATCHING": Ability.BATCHING,
+    "TOO_MANY_INSTANCES": Ability.PARALLELISM,
+    "UNKNOWN_MACHINE": Ability.PLACEMENT,
+    "WEIGHTS_WITH_PLACEMENT": Ability.WEIGHTS,
+}
+
 
 class Status(StrEnum):
     DONE = "done"
@@ -80,3 +90,8 @@ class Outcome:
     @property
     def changed(self) -> bool:
         return self.status is Status.DONE
+
+    @property
+    def applied(self) -> bool:
+        """Whether the engine has what it was asked for."""
+        return self.status in {Status.DONE, Status.UNCHANGED}

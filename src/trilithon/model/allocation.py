@@ -1,13 +1,32 @@
 """Owns the wanted state of a job: parallelism, weights, placement and batching, with a generation."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from trilithon.errors import InvalidAllocation, NotFound
+from trilithon.model.capability import Ability
+from trilithon.model.change import (
+    AllocationChange,
+    BatchingChange,
+    KeyGroupsChange,
+    ParallelismChange,
+    PlacementChange,
+    WeightsChange,
+)
 from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.intent import EdgeName
 from trilithon.model.job import Job
+
+# The field that holds each facet of wanted state.
+FACET_FIELDS: Final = {
+    Ability.PARALLELISM: "parallelism",
+    Ability.WEIGHTS: "weights",
+    Ability.PLACEMENT: "placement",
+    Ability.KEY_GROUPS: "groups",
+    Ability.BATCHING: "batching_ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +79,31 @@ class Allocation:
         """The slots in use."""
         return sum(self.parallelism.values())
 
+    def next_generation(self) -> "Allocation":
+        """The same under the next number, for whoever speaks to an engine without a controller."""
+        return replace(self, generation=self.generation + 1)
+
+    def changed(self, changes: Iterable[AllocationChange]) -> "Allocation":
+        """With these changes, under the same number; weights, places and key groups are those of the
+        new numbers of instances.
+        """
+        found = self
+        for change in sorted(changes, key=lambda one: not isinstance(one, ParallelismChange)):
+            match change:
+                case ParallelismChange(parallelism=wanted):
+                    found = found.rescaled(wanted)
+                case WeightsChange(weights=weights):
+                    found = replace(found, weights={**found.weights, **weights})
+                case PlacementChange(placement=machines):
+                    found = replace(found, placement={**found.placement, **machines})
+                case KeyGroupsChange(groups=groups):
+                    found = replace(found, groups={**found.groups, **groups})
+                case BatchingChange(batching_ms=waits):
+                    found = replace(found, batching_ms={**found.batching_ms, **waits})
+        return found
+
     def rescaled(self, parallelism: Mapping[str, int]) -> "Allocation":
-        """The next generation, with other numbers of instances.
+        """With other numbers of instances, under the same number.
 
         Weights, placement and key groups of a changed operator are dropped: they were meant for the old
         number.
@@ -74,7 +116,6 @@ class Allocation:
         changed = {name for name, count in parallelism.items() if count != self.parallelism[name]}
         return replace(
             self,
-            generation=self.generation + 1,
             parallelism={**self.parallelism, **parallelism},
             weights={name: w for name, w in self.weights.items() if name not in changed},
             placement={name: m for name, m in self.placement.items() if name not in changed},
@@ -83,8 +124,8 @@ class Allocation:
 
 
 def carried_over(before: Allocation, job: Job) -> Allocation:
-    """The next generation for a job whose file changed: what is still there keeps its number of
-    instances, within the new bounds; what is new begins with the number in the file.
+    """The allocation for a job whose file changed, under the same number: what is still there keeps its
+    number of instances, within the new bounds; what is new begins with the number in the file.
     """
     wanted = {
         operator.name: min(
@@ -100,12 +141,21 @@ def carried_over(before: Allocation, job: Job) -> Allocation:
     edges = {edge.name for edge in job.edges}
     return Allocation(
         job.id,
-        before.generation + 1,
+        before.generation,
         wanted,
         weights={name: w for name, w in before.weights.items() if name in same},
         placement={name: m for name, m in before.placement.items() if name in same},
         batching_ms={edge: wait for edge, wait in before.batching_ms.items() if edge in edges},
         groups={name: g for name, g in before.groups.items() if name in same},
+    )
+
+
+def facets_between(before: Allocation, after: Allocation) -> tuple[Ability, ...]:
+    """The facets in which two allocations of a job differ."""
+    return tuple(
+        facet
+        for facet, name in FACET_FIELDS.items()
+        if getattr(before, name) != getattr(after, name)
     )
 
 

@@ -20,6 +20,7 @@ class Ability(StrEnum):
     PARALLELISM = "parallelism"
     WEIGHTS = "weights"
     PLACEMENT = "placement"
+    KEY_GROUPS = "key_groups"
     BATCHING = "batching"
     RESTART_INSTANCE = "restart_instance"
     RESTART_JOB = "restart_job"
@@ -29,14 +30,17 @@ class Ability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do, and at what cost. `fixed` are operators of a job whose parallelism it
-    cannot change: a decision about one of them becomes advice.
+    """What an engine can do, and at what cost.
+
+    `fixed` are operators of a job whose parallelism it cannot change: a decision about one of them
+    becomes advice. `machine_slots` are the slots that each machine brings, where the engine knows it.
     """
 
     how: Mapping[Ability, How]
     slots: int | None = None
     tasks: int | None = None
     fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    machine_slots: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, ability: Ability) -> How:
         return self.how.get(ability, How.NOT_AT_ALL)

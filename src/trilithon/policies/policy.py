@@ -1,10 +1,10 @@
-"""Owns what a policy is: a pure function from a scene and a state to decisions and the next state."""
+"""Defines what a policy is: a pure function from a scene and a state to decisions and the next state."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trilithon.model.action import Action
+from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.scene import Scene
 
@@ -13,43 +13,15 @@ State = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """What a decision is meant to bring about: a metric of the job (`latency.p95`, `juice` …) comes to
-    a value by a time.
-    """
-
-    metric: str
-    value: float
-    by_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a policy wants of one job, or of the cluster (`job` is None), and why.
-
-    `reason` is a stable code, `sentence` tells it to people, `numbers` are those it came from. `causes`
-    are ids of earlier decisions that this one follows from.
-    """
-
-    id: str
-    job: str | None
-    actions: tuple[Action, ...]
-    reason: str
-    sentence: str
-    numbers: Mapping[str, float | None] = field(default_factory=dict)
-    causes: tuple[str, ...] = ()
-    expects: Expectation | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one round: decisions, what to remember, and when the policy wants to be asked again
-    if not after the usual time.
+    """What came of one round: decisions, what to remember, when the policy wants to be asked again if
+    not after the usual time, and the jobs that it claims for itself from now on.
     """
 
     decisions: tuple[Decision, ...]
     state: State
     next_round_s: float | None = None
+    claims: tuple[Claim, ...] = ()
 
 
 class Policy(Protocol):
@@ -69,10 +41,20 @@ class Policy(Protocol):
     def lookback_s(self) -> float:
         """How long a series it wants to see."""
 
+    @property
+    def feedback_rounds(self) -> int:
+        """For how many rounds it wants to see what became of a decision; 0 for not at all."""
+
     def decide(self, scene: Scene, state: State) -> Verdict:
         """One round."""
 
+    def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
+        """What it publishes about itself, as JSON data: for people, by the API and the command line."""
+
 
 def decision_id(scene: Scene, job: str | None, ordinal: int = 0) -> str:
-    """An id that no other decision has: the round, the job, and a number if there are several."""
-    return f"{scene.round}:{job or 'cluster'}" + (f":{ordinal}" if ordinal else "")
+    """An id that no other decision has: the round, the policy where several are layered, the job, and a
+    number if there are several.
+    """
+    layer = f"{scene.issuer}:" if scene.issuer else ""
+    return f"{scene.round}:{layer}{job or 'cluster'}" + (f":{ordinal}" if ordinal else "")

@@ -1,24 +1,32 @@
-"""Owns the policies that there are, by name."""
+"""Lists the policies by name, with their parameters and the reports that they offer."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trilithon.errors import NotFound
+from trilithon.errors import InvalidPolicy, NotFound
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.henge.report import crunch_report
+from trilithon.policies.layered import LayeredPolicy, layered
 from trilithon.policies.parameters import Parameters
-from trilithon.policies.policy import Policy
+from trilithon.policies.policy import Policy, State
+from trilithon.policies.scene import Scene
 from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
+
+# What a policy can tell of a cluster when it is asked, as JSON data; None while too little is measured.
+# The state and the parameters are those of the policy itself, or None where another one decides.
+Report = Callable[[Scene, State | None, Any], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy that can be asked for: its parameters, and how it is made of them."""
+    """A policy that can be asked for: its parameters, how it is made of them, and its reports by name."""
 
     parameters: type[Parameters]
     make: Callable[[Any], Policy]
     summary: str
+    reports: Mapping[str, Report] = field(default_factory=dict)
 
 
 POLICIES: Final[dict[str, PolicyEntry]] = {
@@ -26,6 +34,7 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         HengeParameters,
         HengePolicy,
         "the whole cluster: instances for who misses its intent, the best sum of utilities",
+        {"crunch": crunch_report},
     ),
     "threshold": PolicyEntry(
         ThresholdParameters,
@@ -35,10 +44,53 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
 }
 
 
-def policy(name: str, given: Mapping[str, Any] | None = None) -> Policy:
-    """The policy of this name, with these parameters. A name is all that a user can give: no policy is
+def policy(name: str | Sequence[str], given: Mapping[str, Any] | None = None) -> Policy:
+    """The policy of this name, with these parameters. Several names are layers, the first with
+    precedence, and their parameters are given by name. A name is all that a user can give: no policy is
     loaded from a path in a file.
     """
-    if (known := POLICIES.get(name)) is None:
-        raise NotFound(f"There is no policy named {name!r}.", f"Use one of: {', '.join(POLICIES)}.")
-    return known.make(known.parameters.of(given or {}))
+    if isinstance(name, str):
+        return _single(name, given or {})
+    if not name or len(set(name)) < len(name):
+        raise InvalidPolicy("`policy` is empty or names a policy twice.", "Name each layer once.")
+    if len(name) == 1:
+        return _single(name[0], given or {})
+    parameters = given or {}
+    if unknown := sorted(set(parameters) - set(name)):
+        raise InvalidPolicy(
+            f"There are parameters for {', '.join(unknown)}, which is no layer.",
+            f"With several policies, write parameters under their names: {', '.join(name)}.",
+        )
+    for one, body in parameters.items():
+        if not isinstance(body, Mapping):
+            raise InvalidPolicy(
+                f"The parameters of {one!r} are {body!r}.", "Write `name: value` under it."
+            )
+    return layered([_single(one, parameters.get(one, {})) for one in name])
+
+
+def _single(name: str, given: Mapping[str, Any]) -> Policy:
+    if (entry := POLICIES.get(name)) is None:
+        raise NotFound(f"No policy is named {name!r}.", f"Use one of: {', '.join(POLICIES)}.")
+    return entry.make(entry.parameters.of(given))
+
+
+def report(name: str, scene: Scene, deciding: Policy, state: State) -> Mapping[str, Any] | None:
+    """A report by its name, whichever policy decides."""
+    for owner, entry in POLICIES.items():
+        if name in entry.reports:
+            mine, own_state = _own(owner, deciding, state)
+            return entry.reports[name](scene, own_state, None if mine is None else mine.parameters)
+    known = [one for entry in POLICIES.values() for one in entry.reports]
+    raise NotFound(f"No report is named {name!r}.", f"Use one of: {', '.join(known)}.")
+
+
+def _own(owner: str, deciding: Policy, state: State) -> tuple[Policy | None, State | None]:
+    """The policy of this name among those that decide, and what it remembers."""
+    if deciding.name == owner:
+        return deciding, state
+    if isinstance(deciding, LayeredPolicy):
+        for layer in deciding.layers:
+            if layer.name == owner:
+                return layer, deciding.state_of(layer, state)
+    return None, None

@@ -1,12 +1,21 @@
-"""Owns what a policy gets to see: the measurements, how each job stands, and what the cluster has."""
+"""Defines what a policy gets to see: measurements, the status of each job, what the cluster has, and what
+became of earlier decisions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
 
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities
+from trilithon.model.layout import InstanceKey
 from trilithon.model.series import Series
+from trilithon.model.snapshot import present
+from trilithon.policies.decision import Decision
+from trilithon.policies.feedback import Feedback
 
 
 class Mode(StrEnum):
@@ -57,39 +66,91 @@ class JobStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine, as the last snapshot shows it. What was not measured is None; `slots` are those that it
+    brings, where the engine knows it.
+    """
+
+    name: str
+    cores: float | None
+    slots: int | None
+    load: float | None
+    memory_bytes: float | None
+    memory_used_bytes: float | None
+    instances: tuple[InstanceKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
-    """What all jobs share. `slots` is None where an engine knows no limit; a tenant without a quota
-    has none. `unseen` are the instances of jobs that have no status, by tenant: they are being started, or a new
-    version is. `down_delay_s` is for how long fewer must be wished for before the guard grants it.
+    """What all jobs share.
+
+    `slots` is None where an engine knows no limit; a tenant without a quota has none. `unseen` are the
+    instances of jobs that have no status, by tenant: they are being started, or a new version is.
+    `down_delay_s` is for how long fewer must be wished for before the guard grants it. `mode` is how far a
+    controller may go with machines, `machines_changed_s` when they last were added or removed.
     """
 
     capabilities: Capabilities
     slots: int | None = None
     slots_used: int = 0
     quotas: Mapping[str, int] = field(default_factory=dict)
-    machines: tuple[str, ...] = ()
     unseen: Mapping[str, int] = field(default_factory=dict)
     down_delay_s: float = 0.0
+    mode: Mode = Mode.AUTO
+    machines_changed_s: float | None = None
 
     @property
     def slots_free(self) -> int | None:
         return None if self.slots is None else self.slots - self.slots_used
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scene:
-    """Everything that a policy may decide from. `round` is the number of the round, and never comes
-    twice in the life of a journal. The series is as long as the policy asked for, and not empty.
+    """Everything that a policy may decide from.
+
+    `round` is the number of the round, and never comes twice in the life of a journal. The series is as
+    long as the policy asked for, and not empty. `feedback` is what became of the policy's own decisions of
+    earlier rounds, by id, for as many rounds as it asked for. Where policies are layered, `earlier` are the
+    decisions of this round by those before, and `issuer` is the name of the one that is asked.
     """
 
     round: int
     series: Series
     statuses: Mapping[str, JobStatus]
     cluster: Cluster
+    feedback: Mapping[str, Feedback] = field(default_factory=dict)
+    earlier: tuple[Decision, ...] = ()
+    issuer: str = ""
 
     @property
     def now_s(self) -> float:
         return self.series.last.time_s
+
+    @cached_property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines of the last snapshot, in its order, with what runs on each."""
+        last, slots = self.series.last, self.cluster.capabilities.machine_slots
+        layout, columns = last.layout, last.machines
+        keys = tuple(layout.instance_row)
+        on: dict[int, list[InstanceKey]] = {}
+        for row in np.flatnonzero(~np.isnan(last.instances.machine)):
+            on.setdefault(int(last.instances.machine[row]), []).append(keys[row])
+        return tuple(
+            Machine(
+                name=name,
+                cores=present(columns.cores[row]),
+                slots=slots.get(name),
+                load=present(columns.load[row]),
+                memory_bytes=present(columns.memory_bytes[row]),
+                memory_used_bytes=present(columns.memory_used_bytes[row]),
+                instances=tuple(on.get(row, ())),
+            )
+            for row, name in enumerate(layout.machines)
+        )
+
+    @property
+    def machine_names(self) -> tuple[str, ...]:
+        return self.series.last.layout.machines
 
     def used_by(self, tenant: str) -> int:
         """The slots in use by all jobs of a tenant."""

@@ -18,13 +18,14 @@ import numpy as np
 from trilithon.measures.capacity import capacity
 from trilithon.measures.rates import input_rate
 from trilithon.measures.slo import assess_intents
-from trilithon.model.action import Reallocate
+from trilithon.model.change import ParallelismChange
 from trilithon.model.columns import Floats
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.series import Window
+from trilithon.policies.decision import Decision, Expectation
 from trilithon.policies.parameters import Parameters, parameter
-from trilithon.policies.policy import Decision, Expectation, State, Verdict, decision_id
+from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.scene import JobStatus, Mode, Scene
 
 MISSED: Final = "LATENCY_MISSED"
@@ -75,6 +76,11 @@ class ThresholdPolicy:
     def lookback_s(self) -> float:
         return self.parameters.window_s
 
+    @property
+    def feedback_rounds(self) -> int:
+        """None: each round looks at what there is."""
+        return 0
+
     def decide(self, scene: Scene, state: State) -> Verdict:
         window = scene.series.window(self.parameters.window_s)
         # What was learned of a job goes with it.
@@ -96,6 +102,15 @@ class ThresholdPolicy:
                 if decision is not None:
                     decisions.append(decision)
         return Verdict(tuple(decisions), {**state, "jobs": learned})
+
+    def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
+        """Per job, the operators with the fewest instances that may be tried and the load of that time."""
+        learned = state.get("jobs", {})
+        return {
+            "floors": {
+                job: learned[job]["floors"] for job in sorted(scene.statuses) if job in learned
+            }
+        }
 
     def _one(
         self,
@@ -161,14 +176,17 @@ class ThresholdPolicy:
         return Decision(
             id=decision_id(scene, status.job),
             job=status.job,
-            actions=(Reallocate(status.allocation.rescaled({one.name: wanted})),),
+            changes=(ParallelismChange(status.job, {one.name: wanted}),),
             reason=MISSED,
             sentence=f"{said}; {one.name} is the busiest with capacity {one.capacity:.2f}: "
             f"{one.instances} → {wanted} instances.",
             numbers=numbers,
             causes=causes,
             expects=Expectation(
-                threshold.key, threshold.value, scene.now_s + 2 * self.parameters.window_s
+                threshold.key,
+                threshold.value,
+                scene.now_s + 2 * self.parameters.window_s,
+                threshold.sense,
             ),
         ), floors
 
@@ -197,7 +215,7 @@ class ThresholdPolicy:
         return Decision(
             id=decision_id(scene, status.job),
             job=status.job,
-            actions=(Reallocate(status.allocation.rescaled({one.name: one.instances - 1})),),
+            changes=(ParallelismChange(status.job, {one.name: one.instances - 1}),),
             reason=AMPLE,
             sentence=f"{threshold} is met with ample room ({value:.1f} ms); {one.name} would have "
             f"capacity {after:.2f} with one instance fewer: {one.instances} → {one.instances - 1}.",
@@ -210,7 +228,10 @@ class ThresholdPolicy:
             },
             causes=(before["last"],) if "last" in before else (),
             expects=Expectation(
-                threshold.key, threshold.value, scene.now_s + 2 * self.parameters.window_s
+                threshold.key,
+                threshold.value,
+                scene.now_s + 2 * self.parameters.window_s,
+                threshold.sense,
             ),
         ), one.name
 

@@ -24,7 +24,7 @@ from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
 from trilithon.model.snapshot import Snapshot
 from trilithon.scenarios.calibration import Calibration, calibrate, with_profiles
-from trilithon.scenarios.rounds import Looking
+from trilithon.scenarios.rounds import ObservedRounds
 
 # How far the two may be apart, as a share of the real one.
 THROUGHPUT, LATENCY, RECOVERY = 0.10, 0.25, 0.25
@@ -134,8 +134,8 @@ def resimulate(real: Series, found: Calibration, assumed: Assumed, seed: int = 0
         engine.submit(job, Allocation(job.id, 1, first.job(job.id).parallelism))
         for source in job.sources:
             engine.feed(job.id, source.name, _arrived(real, job, source.name))
-    looking = Looking(engine)
-    looking.series = Series(())
+    looking = ObservedRounds(engine, 1.0)
+    looking.observer.series = Series(())
     looking.round()
     taken = [replace(looking.series.last, time_s=first.time_s)]
     generation = 1

@@ -1,23 +1,22 @@
-"""Owns the rounds of a simulated run: looking at an engine, and letting the controller act on it."""
+"""Runs the rounds of a simulated run: observing an engine, and letting the controller act on it."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Protocol, Self
 
-from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Engine, Outcome
+from trilithon.contract.observer import Observer
 from trilithon.control.commands import JobCommands
-from trilithon.control.guard import Ruling
 from trilithon.control.journal import FILE, Journal
-from trilithon.control.loop import Controller
+from trilithon.control.loop import Controller, Round
+from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Limits, Rules
-from trilithon.model.allocation import Allocation
 from trilithon.model.series import Series
-from trilithon.policies.policy import Decision, Policy
+from trilithon.policies.decision import Decision
+from trilithon.policies.policy import Policy
 from trilithon.policies.scene import Mode
 
 KEPT_S = 600.0
@@ -31,7 +30,7 @@ class Timed(Engine, Protocol):
 
 @dataclass(frozen=True)
 class Acted:
-    """A decision, what the guard had against it, and what came of each action that it granted."""
+    """A decision, why not all of it was granted, and what came of each action that was done for it."""
 
     time_s: float
     decision: Decision
@@ -40,35 +39,34 @@ class Acted:
 
 
 class Rounds(Protocol):
-    """Whoever looks at an engine in rounds, and may act on it."""
+    """Observes an engine in rounds, and may act on it."""
 
     @property
     def series(self) -> Series: ...
+
+    @property
+    def next_s(self) -> float:
+        """From the last round to the next."""
 
     def round(self) -> Sequence[Acted]: ...
 
 
 @dataclass
-class Looking:
-    """Only looks: reports become snapshots, and nothing is done."""
+class ObservedRounds:
+    """Only observes."""
 
     engine: Timed
-    series: Series = field(default_factory=lambda: Series((), KEPT_S))
-    _assembler: Assembler = field(default_factory=Assembler)
-    _known: dict[str, Allocation] = field(default_factory=dict)
+    next_s: float
+    observer: Observer = field(default_factory=lambda: Observer(KEPT_S))
+
+    @property
+    def series(self) -> Series:
+        return self.observer.series
 
     def round(self) -> Sequence[Acted]:
-        accepted = self.engine.jobs()
-        for name in self._known.keys() - accepted.keys():
-            self._assembler.forget(name)
-            del self._known[name]
-        for name, one in accepted.items():
-            if self._known.get(name) is not one.allocation:
-                self._known[name] = one.allocation
-                self._assembler.expect(one.job, one.allocation)
-        for report in self.engine.reports():
-            self._assembler.take(report)
-        self.series = self.series.extended([self._assembler.snapshot(self.engine.now_s)])
+        self.observer.expect_all_of(self.engine)
+        self.observer.take(self.engine.reports())
+        self.observer.look(self.engine.now_s)
         return ()
 
 
@@ -82,7 +80,7 @@ class _EngineClock:
         return self._engine.now_s
 
 
-class Controlled:
+class ControlledRounds:
     """The controller that also runs Spark, on an engine whose jobs it finds there."""
 
     def __init__(
@@ -93,8 +91,11 @@ class Controlled:
         seed: int,
         folder: Path | None,
         acts_from_s: float = 0.0,
+        record: Path | None = None,
     ) -> None:
-        """Until `acts_from_s` it looks and may not act: its jobs are in mode off."""
+        """Until `acts_from_s` it observes and may not act: its jobs are in mode off. Rounds are recorded
+        into the folder `record`, for `replay`.
+        """
         with ExitStack() as ending:
             kept = folder or Path(ending.enter_context(tempfile.TemporaryDirectory()))
             journal = Journal(kept / FILE)
@@ -102,33 +103,42 @@ class Controlled:
             mode = Mode.OFF if acts_from_s > engine.now_s else Mode.AUTO
             rules = Rules(limits=limits, policy=policy.name, seed=seed, mode=mode)
             self._engine, self._acts_from_s = engine, acts_from_s
-            self._controller = Controller(engine, journal, policy, rules, _EngineClock(engine))
+            recorder = None if record is None else ending.enter_context(RecordingFolder(record))
+            self._controller = Controller(
+                engine, journal, policy, rules, _EngineClock(engine), recorder
+            )
             self._ending = ending.pop_all()
-        self._told: dict[str | None, tuple[str, tuple[str, ...]]] = {}
+        self._shown: dict[str | None, tuple[str, tuple[str, ...]]] = {}
 
     @property
     def series(self) -> Series:
-        return self._controller.observer.series
+        return self._controller.freshness.observer.series
+
+    @property
+    def next_s(self) -> float:
+        last = self._controller.last
+        return self._controller.rules.limits.round_s if last is None else last.next_s
 
     def round(self) -> Sequence[Acted]:
+        state = self._controller.state
         if self._controller.rules.mode is Mode.OFF and self._engine.now_s >= self._acts_from_s:
             # Those that come later begin so, too.
+            state.mode = Mode.AUTO
             commands = JobCommands(self._controller)
-            for name, record in self._controller.books.jobs.items():
+            for name, record in state.jobs.items():
                 if record.mode is Mode.OFF:
                     commands.mode(name, Mode.AUTO)
-        done = self._controller.round()
-        return list(self._acted(done.rulings, iter(done.outcomes)))
+        return list(self._acted(self._controller.round()))
 
-    def _acted(self, rulings: Iterable[Ruling], outcomes: Iterator[Outcome]) -> Iterator[Acted]:
+    def _acted(self, done: Round) -> Iterator[Acted]:
         """What was done; and what was not, once for as long as it is the same."""
-        for ruling in rulings:
+        for ruling in done.rulings:
             decision, clips = ruling.decision, tuple(str(clip) for clip in ruling.clips)
-            came = tuple(islice(outcomes, len(ruling.granted)))
-            same = self._told.get(decision.job) == (decision.reason, clips)
-            self._told[decision.job] = (decision.reason, clips)
-            if came or not same:
-                yield Acted(self._engine.now_s, decision, came, clips)
+            outcomes = tuple(result.outcome for result in done.results_of(decision.id))
+            same = self._shown.get(decision.job) == (decision.reason, clips)
+            self._shown[decision.job] = (decision.reason, clips)
+            if outcomes or not same:
+                yield Acted(self._engine.now_s, decision, outcomes, clips)
 
     def close(self) -> None:
         self._ending.close()

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from trilithon import folders
+from trilithon.contract.change_wire import proposal_to_json
 from trilithon.contract.engine import Reallocate, Status
-from trilithon.contract.wire import action_to_json, outcome_to_json
+from trilithon.contract.wire import outcome_to_json
 from trilithon.control.rules import Limits
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
 from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import report_page
-from trilithon.scenarios.rounds import Acted, Controlled, Looking, Rounds
+from trilithon.scenarios.rounds import Acted, ControlledRounds, ObservedRounds, Rounds
 from trilithon.scenarios.run_figures import Figures
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Shape
@@ -80,7 +81,7 @@ def _submit(engine: SimulatedEngine, fed: ScheduledJob) -> None:
 
 def _rescale(engine: SimulatedEngine, job: str, parallelism: dict[str, int]) -> None:
     if (found := engine.jobs().get(job)) is not None:
-        outcome = engine.apply(Reallocate(found.allocation.rescaled(parallelism)))
+        outcome = engine.apply(Reallocate(found.allocation.rescaled(parallelism).next_generation()))
         if outcome.status is Status.REFUSED:
             problem = Problem(outcome.code, "rescales", outcome.message, "")
             raise InvalidScenario([problem], "the scenario")
@@ -91,10 +92,12 @@ def simulate(
     folder: Path | None = None,
     *,
     limits: Limits | None = None,
+    record: Path | None = None,
     tell: Tell = lambda _now_s, _length_s: None,
 ) -> Result:
     """Runs a scenario to its end. With a folder, everything that happened is written there. Without
-    limits the guard has those of the scenario.
+    limits the guard has those of the scenario. With `record`, the rounds of its policy are recorded into
+    that folder, for `replay`.
     """
     engine = engine_for(scenario)
     figures = Figures()
@@ -106,22 +109,30 @@ def simulate(
             decisions = stack.enter_context(
                 (folder / "decisions.jsonl").open("w", encoding="utf-8")
             )
-        looking: Rounds = Looking(engine)
+        rounds: Rounds = ObservedRounds(engine, scenario.round_s)
         if scenario.policy is not None:
             found = limits or Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
-            looking = stack.enter_context(
-                Controlled(
-                    engine, scenario.policy, found, scenario.seed, folder, scenario.warm_up_s
+            rounds = stack.enter_context(
+                ControlledRounds(
+                    engine,
+                    scenario.policy,
+                    found,
+                    scenario.seed,
+                    folder,
+                    scenario.warm_up_s,
+                    record,
                 )
             )
         while engine.now_s < scenario.length_s - 1e-9:
-            engine.advance(min(scenario.round_s, scenario.length_s - engine.now_s))
-            acted = looking.round()
-            window = looking.series.window(scenario.round_s)
+            # A policy may want longer rounds, or shorter ones.
+            wait_s = rounds.next_s
+            engine.advance(min(wait_s, scenario.length_s - engine.now_s))
+            acted = rounds.round()
+            window = rounds.series.window(wait_s)
             if window is not None:
                 figures.add(window, acted)
             if recorder is not None and decisions is not None:
-                recorder.write(looking.series.last)
+                recorder.write(rounds.series.last)
                 decisions.writelines(
                     json.dumps(_decision(one), ensure_ascii=False) + "\n" for one in acted
                 )
@@ -169,6 +180,6 @@ def _decision(acted: Acted) -> dict[str, Any]:
         "causes": list(decision.causes),
         "expects": None if decision.expects is None else asdict(decision.expects),
         "clips": list(acted.clips),
-        "actions": [action_to_json(action) for action in decision.actions],
+        "changes": [proposal_to_json(change) for change in decision.changes],
         "outcomes": [outcome_to_json(outcome) for outcome in acted.outcomes],
     }

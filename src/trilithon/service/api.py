@@ -34,10 +34,11 @@ from trilithon.spec.job_builder import build_job
 ADDRESSES: Final = (
     ("GET", "/health", "whether the loop goes round and sees the engine; needs no token"),
     ("GET", "/cluster", "slots, machines, tenants with their quotas, what the engine can do"),
+    ("GET", "/cluster/policy", "the policy, its parameters, and what it publishes about itself"),
     (
         "GET",
-        "/cluster/crunch",
-        "whether it is large enough for all intents, and who needs how much",
+        "/cluster/{report}",
+        "a report of a policy; `crunch`: whether all intents fit, and who needs how much",
     ),
     ("GET", "/figures", "the live figures of all jobs"),
     ("GET", "/jobs", "all jobs in a line each"),
@@ -236,9 +237,13 @@ def _cluster(app: FastAPI, daemon: Daemon) -> None:
     def cluster() -> dict[str, Any]:
         return views.cluster(daemon)
 
-    @app.get("/cluster/crunch")
-    def crunch() -> dict[str, Any]:
-        return views.crunch_of(daemon)
+    @app.get("/cluster/policy")
+    def policy() -> dict[str, Any]:
+        return views.policy_status(daemon)
+
+    @app.get("/cluster/{report}")
+    def policy_report(report: str) -> dict[str, Any]:
+        return views.policy_report(daemon, report)
 
     @app.get("/figures")
     def figures() -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class Daemon:
                 failure = f"{type(error).__name__}: {error}"
                 # The same failure comes again each round: one traceback of it is enough.
                 fresh = failure != self.failure
-                number = self.controller.books.round
+                number = self.controller.state.round
                 _log.error("round_failed", round=number, failure=failure, exc_info=fresh)
                 self.failure = failure
                 wait_s = self.controller.rules.limits.round_s

@@ -12,7 +12,7 @@ from typing import Any
 
 from trilithon.contract.engine import Engine
 from trilithon.contract.watch import Watcher
-from trilithon.control.rows import DecisionRow
+from trilithon.control.journal.rows import DecisionRow
 from trilithon.control.rules import Rules
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RemoteEngine
@@ -68,7 +68,7 @@ def _await(running: Daemon, engine: Engine, jobs: Sequence[Job]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while set(engine.jobs()) != {job.id for job in jobs}:
         problems = [
-            record.problem for record in running.controller.books.jobs.values() if record.problem
+            record.problem for record in running.controller.state.jobs.values() if record.problem
         ]
         if problems or time.monotonic() > deadline:
             raise SparkNotStarted(f"The jobs do not all start. {' '.join(problems)}".strip())

@@ -1,5 +1,6 @@
 """Owns what the API shows of a controller: jobs, the cluster, live figures, as data."""
 
+from dataclasses import asdict
 from typing import Any
 
 import trilithon
@@ -8,11 +9,11 @@ from trilithon.contract.figures import summary
 from trilithon.control.compact import CompactSeries
 from trilithon.control.explain import clock
 from trilithon.control.journal import Journal
-from trilithon.control.rows import DesiredState, EventRow
+from trilithon.control.journal.rows import DesiredState, EventRow
 from trilithon.control.state import JobRecord
 from trilithon.errors import NotFound
-from trilithon.policies.henge.crunch import crunch
-from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.registry import report
+from trilithon.policies.scene import Machine
 from trilithon.recording.snapshots import job_to_json
 from trilithon.service.daemon import Daemon
 
@@ -25,7 +26,7 @@ def health(daemon: Daemon) -> dict[str, Any]:
         "problem": problem,
         "version": trilithon.__version__,
         "policy": controller.policy.name,
-        "round": controller.books.round,
+        "round": controller.state.round,
         "round_s": controller.rules.limits.round_s,
         "last_round_s": None if last is None else last.time_s,
     }  # fmt: skip
@@ -38,18 +39,18 @@ def job_line(name: str, record: JobRecord) -> dict[str, Any]:
         "state": _state(record),
         "mode": record.mode.value,
         "generation": record.version.generation,
-        "standing": record.version.standing.value,
+        "standing": record.version.status.value,
         "instances": record.wanted.instances,
         "parallelism": dict(record.wanted.parallelism),
-        "in_flight": record.in_flight and record.wish is DesiredState.RUN,
+        "in_flight": record.in_flight and record.desired is DesiredState.RUN,
         "problem": record.problem,
     }
 
 
 def _state(record: JobRecord) -> str:
-    if record.wish is DesiredState.DELETE:
+    if record.desired is DesiredState.DELETE:
         return "ending"
-    if record.wish is DesiredState.PAUSE:
+    if record.desired is DesiredState.PAUSE:
         return "pausing" if record.running else "paused"
     if not record.running:
         return "not started" if record.tries else "starting"
@@ -58,7 +59,7 @@ def _state(record: JobRecord) -> str:
 
 def jobs(daemon: Daemon) -> list[dict[str, Any]]:
     with daemon.controller.lock:
-        return [job_line(name, record) for name, record in daemon.controller.books.jobs.items()]
+        return [job_line(name, record) for name, record in daemon.controller.state.jobs.items()]
 
 
 def job(daemon: Daemon, name: str) -> dict[str, Any]:
@@ -83,72 +84,60 @@ def figures(daemon: Daemon, names: list[str] | None = None) -> list[dict[str, An
     with controller.lock:
         accepted = {
             name: Accepted(record.job, record.wanted, record.health or "running", record.problem)
-            for name, record in controller.books.jobs.items()
+            for name, record in controller.state.jobs.items()
             if record.running and (names is None or name in names)
         }
         return summary(controller.assessment(), accepted)
 
 
-def crunch_of(daemon: Daemon) -> dict[str, Any]:
-    """Whether the cluster is large enough, by what the last round saw."""
+def policy_report(daemon: Daemon, name: str) -> dict[str, Any]:
+    """A report that one of the policies offers, by what the last round saw."""
     controller = daemon.controller
-    scene, state = controller.scene, controller.books.state
-    given = controller.policy.parameters
-    parameters = given if isinstance(given, HengeParameters) else None
-    found = None if scene is None else crunch(scene, state, parameters)
-    if found is None:
-        raise NotFound("Nothing was measured yet.", "Ask again after a few rounds.")
+    scene, state = controller.scene, controller.state.policy_state
+    data = None if scene is None else report(name, scene, controller.policy, state)
+    if data is None:
+        raise NotFound("There are no measurements yet.", "Ask again after a few rounds.")
+    return dict(data)
+
+
+def policy_status(daemon: Daemon) -> dict[str, Any]:
+    """What the policy publishes about itself."""
+    controller = daemon.controller
+    scene, state = controller.scene, controller.state.policy_state
     return {
-        "feasible": found.feasible,
-        "oversubscribed": found.oversubscribed,
-        "congested": found.congested,
-        "slots": found.slots,
-        "slots_needed": found.slots_needed,
-        "slots_missing": found.slots_missing,
-        "cores": found.cores,
-        "cores_needed": found.cores_needed,
-        "missed": list(found.missed),
-        "hungry": list(found.hungry),
-        "impossible": list(found.impossible),
-        "unknown": list(found.unknown),
-        "jobs": [
-            {
-                "job": need.job,
-                "has": need.has,
-                "needs": None if need.instances is None else need.slots,
-                "instances": None if need.instances is None else dict(need.instances),
-                "possible": need.possible,
-                "latency_ms": need.latency_ms,
-            }
-            for need in found.needs
-        ],
+        "policy": controller.policy.name,
+        "parameters": controller.policy.parameters.given(),
+        "status": None if scene is None else dict(controller.policy.status(scene, state)),
     }
 
 
 def cluster(daemon: Daemon) -> dict[str, Any]:
     controller = daemon.controller
     with controller.lock:
-        record = list(controller.books.jobs.values())
-        found = controller.cluster
-        tenants = sorted({one.job.tenant for one in record} | set(controller.rules.quotas))
+        records, found = list(controller.state.jobs.values()), controller.cluster
+        machines = () if controller.scene is None else controller.scene.machines
+        tenants = sorted({one.job.tenant for one in records} | set(controller.rules.quotas))
         return {
             **health(daemon),
-            "jobs": len(record),
-            "running": sum(one.running for one in record),
+            "jobs": len(records),
+            "running": sum(one.running for one in records),
             "slots": found.slots,
-            "slots_used": sum(one.wanted.instances for one in record if one.running),
+            "slots_used": sum(one.wanted.instances for one in records if one.running),
             "tasks": found.capabilities.tasks,
-            "machines": list(found.machines),
+            "mode": controller.state.mode.value,
+            "machines": [machine.name for machine in machines],
+            "machine_details": [_machine(machine) for machine in machines],
+            "policy_status": policy_status(daemon)["status"],
             "abilities": {
                 str(ability): str(how) for ability, how in found.capabilities.how.items()
             },
             "tenants": [
                 {
                     "tenant": tenant,
-                    "jobs": sum(one.job.tenant == tenant for one in record),
+                    "jobs": sum(one.job.tenant == tenant for one in records),
                     "slots_used": sum(
                         one.wanted.instances
-                        for one in record
+                        for one in records
                         if one.job.tenant == tenant and one.running
                     ),
                     "quota": controller.rules.quotas.get(tenant),
@@ -156,6 +145,10 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
                 for tenant in tenants
             ],
         }
+
+
+def _machine(machine: Machine) -> dict[str, Any]:
+    return {**asdict(machine), "instances": [f"{j} {o}[{i}]" for j, o, i in machine.instances]}
 
 
 def event(row: EventRow) -> dict[str, Any]:
@@ -171,24 +164,20 @@ def event(row: EventRow) -> dict[str, Any]:
 
 def history(journal: Journal, name: str, limit: int) -> dict[str, Any]:
     """The versions of a job's spec, and what happened to it, the oldest first."""
-    rows = journal.database.all(
-        "SELECT * FROM (SELECT * FROM event WHERE job = ? ORDER BY id DESC LIMIT ?) ORDER BY id",
-        name, limit,
-    )  # fmt: skip
     return {
         "job": name,
         "versions": [
             {
                 "generation": spec.generation,
-                "standing": spec.standing.value,
+                "standing": spec.status.value,
                 "accepted_s": spec.accepted_s,
                 "accepted": clock(spec.accepted_s),
                 "checkpoint": spec.checkpoint,
-                "told": spec.told,
+                "told": spec.message,
             }
             for spec in journal.specs(name)
         ],
-        "events": [event(EventRow(**dict(row))) for row in rows],
+        "events": [event(row) for row in journal.job_events(name, limit)],
     }
 
 

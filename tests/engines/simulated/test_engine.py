@@ -267,7 +267,9 @@ def test_an_outage_of_storm_stands_still_and_catches_up(mode: SimulationMode) ->
     character = replace(TEXTBOOK, outage_s=10.0)
     found = watched(mode, character, rate=100.0)
     found.look(20)
-    assert found.engine.apply(Reallocate(initial(JOB).rescaled({"second": 3}))).changed
+    assert found.engine.apply(
+        Reallocate(initial(JOB).rescaled({"second": 3}).next_generation())
+    ).changed
     found.look(9)
     assert found.assess(6).intents.values["throughput"][0] == 0
     found.look(20)
@@ -285,7 +287,7 @@ def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
     character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0, waiting=waiting)
     found = watched(mode, character, rate=400.0)
     found.look(20)
-    wanted = initial(JOB).rescaled({"second": 4})
+    wanted = initial(JOB).rescaled({"second": 4}).next_generation()
     assert found.engine.apply(Reallocate(wanted)).changed
     snapshot = found.look(1)
     window = found.series.window(1)
@@ -325,7 +327,9 @@ def test_a_job_with_state_stands_longer_and_may_be_changed_only_where_state_move
     character = storm(transit_s=0.0, outage_s=10.0, restart_s=30.0, state_s=5.0)
     for one, stands_s in ((JOB, 10.0), (job, 15.0)):
         found = watched(mode, character, one)
-        outcome = found.engine.apply(Reallocate(initial(one).rescaled({"second": 2})))
+        outcome = found.engine.apply(
+            Reallocate(initial(one).rescaled({"second": 2}).next_generation())
+        )
         assert outcome.took_s == stands_s
         assert not found.engine.capabilities().fixed
     assert watched(mode, SPARK_RTM, job).engine.capabilities().fixed == {job.id: ("second",)}
@@ -460,7 +464,7 @@ def test_key_groups_move_as_little_as_possible_and_as_they_are_told(mode: Simula
     found = watched(mode, job=job, rate=200.0)
     found.look(2)
     before = found.engine.running[job.id].groups["b"]
-    assert found.engine.apply(Reallocate(initial(job).rescaled({"b": 3}))).changed
+    assert found.engine.apply(Reallocate(initial(job).rescaled({"b": 3}).next_generation())).changed
     found.look(2)
     after = found.engine.running[job.id].groups["b"]
     moved = [a for a, b in zip(after, before, strict=True) if a != b]

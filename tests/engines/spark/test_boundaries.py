@@ -75,7 +75,7 @@ def test_five_restarts_with_other_plans_lose_nothing_and_do_nothing_twice(run: A
             on.flowing()
             spec = changed(job, number)
             # As the controller asks for another version: with its allocation, from the same checkpoint.
-            wanted = carried_over(on.engine.jobs()[job.id].allocation, spec)
+            wanted = carried_over(on.engine.jobs()[job.id].allocation, spec).next_generation()
             action = RestartJob(f"r{number}", job.id, spec, wanted, "")
             outcomes.append(on.engine.apply(action))
             found = on.engine.jobs()[job.id]
@@ -283,7 +283,7 @@ def test_where_order_matters_a_key_changes_its_instance_between_two_batches(run:
         batches = {on.engine.control.batch(job.id)}
         for count in (4, 1, 3):
             now = on.engine.jobs()[job.id].allocation
-            outcome = on.engine.apply(Reallocate(now.rescaled({"keyed": count})))
+            outcome = on.engine.apply(Reallocate(now.rescaled({"keyed": count}).next_generation()))
             assert (outcome.status, outcome.code) == (Status.DONE, "AT_BOUNDARY")
             until(lambda: on.engine.control.batch(job.id) not in batches)
             batches.add(on.engine.control.batch(job.id))

@@ -95,7 +95,7 @@ def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Clu
     cluster.until(lambda found: len(found.layout.machines) == 2)
     for count in (4, 1, 3):
         now = cluster.engine.jobs()[cluster.job.id].allocation
-        wanted = now.rescaled({"spread": count, "keyed": count})
+        wanted = now.rescaled({"spread": count, "keyed": count}).next_generation()
         assert cluster.engine.apply(Reallocate(wanted)).status is Status.DONE
         cluster.flowing()
     everything = cluster.snapshot()
@@ -106,7 +106,11 @@ def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Clu
     refused = cluster.engine.apply(Reallocate(unknown))
     assert (refused.status, refused.code) == (Status.REFUSED, "UNKNOWN_MACHINE")
     for machine in cluster.snapshot().layout.machines:
-        now = cluster.engine.jobs()[cluster.job.id].allocation.rescaled({"spread": 2})
+        now = (
+            cluster.engine.jobs()[cluster.job.id]
+            .allocation.rescaled({"spread": 2})
+            .next_generation()
+        )
         placed = replace(now, placement={"spread": (machine, machine)})
         assert cluster.engine.apply(Reallocate(placed)).status is Status.DONE
         time.sleep(1.5)

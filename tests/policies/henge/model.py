@@ -5,17 +5,19 @@ scenes that are known exactly.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from trilithon.control.guard import Guard, LoadSigns
-from trilithon.model.action import Action, Reallocate
+from trilithon.control.guard import Guard, Ruling
+from trilithon.control.instance_limits import LoadSigns
+from trilithon.model.action import Outcome, Status
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import ParallelismChange, Proposal
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
@@ -23,7 +25,9 @@ from trilithon.model.layout import Layout
 from trilithon.model.series import Series
 from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.policy import Decision, Policy, State
+from trilithon.policies.decision import Decision
+from trilithon.policies.feedback import Feedback
+from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
 
 Counts = Mapping[str, int]
@@ -104,6 +108,7 @@ class ModelCluster:
     refuses: bool = False
     modes: dict[str, Mode] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
+    feedback: dict[str, Feedback] = field(default_factory=dict)
     in_flight: set[str] = field(default_factory=set)
     guard: Guard | None = None
     fixed: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -135,7 +140,7 @@ class ModelCluster:
             table.pop(job)
 
     def rescale(self, job: str, **counts: int) -> None:
-        self.allocations[job] = self.allocations[job].rescaled(counts)
+        self.allocations[job] = self.allocations[job].rescaled(counts).next_generation()
         self.changed_s[job] = self.time_s
 
     def set_priority(self, job: str, priority: float) -> None:
@@ -249,7 +254,7 @@ class ModelCluster:
             jobs=jobs,
         )
 
-    def scene(self, lookback_s: float) -> Scene:
+    def scene(self, lookback_s: float, rounds: int = 1000) -> Scene:
         statuses = {}
         for name in sorted(self.laws, reverse=self.backwards):
             job = self.laws[name].job
@@ -277,38 +282,48 @@ class ModelCluster:
                 self.slots,
                 self.instances(),
                 self.quotas,
-                tuple(sorted(self.machines, reverse=self.backwards)),
                 down_delay_s=0.0 if self.guard is None else self.guard.rules.limits.down_delay_s,
             ),
+            feedback={
+                id_: one for id_, one in self.feedback.items() if self.round - one.round <= rounds
+            },
         )
 
-    def granted(
-        self, scene: Scene, decisions: Sequence[Decision]
-    ) -> Iterator[tuple[Decision, Action]]:
+    def rulings(self, scene: Scene, decisions: Sequence[Decision]) -> Sequence[Ruling]:
         """What there is to do of what was decided: all of it, or what a guard lets through."""
         if self.guard is None:
-            yield from ((one, action) for one in decisions for action in one.actions)
-            return
+            return [Ruling(one, one.changes) for one in decisions]
         jobs = {name: law.job for name, law in self.laws.items()}
         signs = {
             name: LoadSigns(law.capacity(self.allocations[name].parallelism), 0.0)
             for name, law in self.laws.items()
         }
-        for ruling in self.guard.review(scene, decisions, jobs, signs):
-            yield from ((ruling.decision, action) for action in ruling.granted)
+        return self.guard.review(scene, decisions, jobs, signs)
 
     def apply(self, scene: Scene, decisions: Sequence[Decision]) -> None:
-        for decision, action in self.granted(scene, decisions):
-            assert isinstance(action, Reallocate)
-            assert decision.job == action.job
-            if self.refuses or self.modes.get(action.job, Mode.AUTO) is not Mode.AUTO:
-                continue
-            if self.held.get(action.job):
-                continue
-            self.allocations[action.job] = action.allocation
-            self.changed_s[action.job] = self.time_s
-            if self.slots is not None:
-                assert self.instances() <= self.slots
+        for ruling in self.rulings(scene, decisions):
+            outcomes = [self._changed(ruling.decision, change) for change in ruling.granted]
+            self.feedback[ruling.decision.id] = Feedback(
+                ruling.decision.id,
+                self.round,
+                self.time_s,
+                ruling.decision.job,
+                ruling.granted,
+                ruling.clips,
+                tuple(outcomes),
+            )
+
+    def _changed(self, decision: Decision, change: Proposal) -> Outcome:
+        assert isinstance(change, ParallelismChange)
+        job = change.job
+        assert decision.job == job
+        if self.refuses or self.modes.get(job, Mode.AUTO) is not Mode.AUTO or self.held.get(job):
+            return Outcome(Status.REFUSED)
+        self.allocations[job] = self.allocations[job].changed([change]).next_generation()
+        self.changed_s[job] = self.time_s
+        if self.slots is not None:
+            assert self.instances() <= self.slots
+        return Outcome(Status.DONE)
 
 
 @dataclass
@@ -326,7 +341,7 @@ class Run:
         for _ in range(count):
             self.cluster.tick()
             self.cluster.round += 1
-            scene = self.cluster.scene(self.policy.lookback_s)
+            scene = self.cluster.scene(self.policy.lookback_s, self.policy.feedback_rounds)
             verdict = self.policy.decide(scene, self.state)
             self.state = json.loads(json.dumps(verdict.state))
             self.cluster.apply(scene, verdict.decisions)

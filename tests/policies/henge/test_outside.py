@@ -134,7 +134,7 @@ def test_nothing_is_done_while_numbers_are_missing_nor_for_five_minutes_after() 
     for law in laws:
         law.blind = False
     henge.rounds(30)
-    assert [d for d in henge.decisions if d.actions] == []
+    assert [d for d in henge.decisions if d.changes] == []
     assert reasons(henge.decisions)[0] == messages.MISSING
     assert henge.cluster.time_s == 1680
     henge.rounds(3)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.policies.henge.model import Counts, Law, ModelCluster, Run, line
 from tests.strategies import snapshots
-from trilithon.model.action import Reallocate
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import ParallelismChange
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
@@ -173,10 +173,10 @@ def chaos(happenings: list[list[Event]], *, backwards: bool) -> list[bytes]:
             happen(cluster, laws[who], kind, size)
         decisions = henge.rounds(2)
         for decision in decisions:
-            for action in decision.actions:
-                assert isinstance(action, Reallocate)
-                assert all(1 <= n <= 12 for n in action.allocation.parallelism.values())
-                assert not cluster.laws[action.job].blind
+            for change in decision.changes:
+                assert isinstance(change, ParallelismChange)
+                assert all(1 <= n <= 12 for n in change.parallelism.values())
+                assert not cluster.laws[change.job].blind
         assert Memory.of(henge.state["henge"]).data() == henge.state["henge"]
         told.append(json.dumps([[asdict(d) for d in decisions], henge.state], allow_nan=False))
     return [one.encode() for one in told]
@@ -210,7 +210,6 @@ def scene_of(snapshot: Snapshot, slots: int | None) -> Scene:
             Capabilities(dict.fromkeys(Ability, How.LIVE)),
             None if slots is None else used + slots,
             used,
-            machines=snapshot.layout.machines,
         ),
     )
 
@@ -243,9 +242,9 @@ def test_whatever_is_missing_a_verdict_comes_and_keeps_every_bound(
         more = 0
         for decision in verdict.decisions:
             assert decision.reason in messages.REASONS
-            for action in decision.actions:
-                assert isinstance(action, Reallocate)
-                before = scene.statuses[action.job].allocation
-                more += action.allocation.instances - before.instances
-                assert all(1 <= n <= 12 for n in action.allocation.parallelism.values())
+            for change in decision.changes:
+                assert isinstance(change, ParallelismChange)
+                before = scene.statuses[change.job].allocation
+                more += before.rescaled(change.parallelism).instances - before.instances
+                assert all(1 <= n <= 12 for n in change.parallelism.values())
         assert slots is None or more <= slots

@@ -459,7 +459,7 @@ class SimulatedEngine:
         spec = action.spec or running.job
         if spec.id != running.job.id:
             raise InvalidAllocation(f"{spec.id} is another job than {running.job.id}.")
-        wanted = action.allocation or carried_over(running.allocation, spec)
+        wanted = action.allocation or carried_over(running.allocation, spec).next_generation()
         checkpoint = running.checkpoint if action.checkpoint is None else action.checkpoint
         self._check(spec, wanted)
         self.ledger.reserve(spec.id, Entry(spec.tenant, spec.tasks, wanted.instances))

@@ -328,7 +328,9 @@ class SparkEngine:
             chain = plan_with_partitions(self.spark, job, self.kafka)
             frame = build_frame(self.spark, chain, self.kafka)
             allocation = action.allocation or (
-                managed.allocation if action.spec is None else carried_over(managed.allocation, job)
+                managed.allocation
+                if action.spec is None
+                else carried_over(managed.allocation, job).next_generation()
             )
             routing_tables.check(job, allocation, self._machines.values())
             entry = Entry(job.tenant, sum(chain.tasks_per_stage), allocation.instances)

@@ -16,6 +16,7 @@ Where the text leaves a choice, docs/concepts/henge.md tells which was made.
 import math
 from collections.abc import Sequence
 
+from trilithon.policies.decision import Decision
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.memory import Memory, Phase, SearchStep, StepKind
 from trilithon.policies.henge.messages import DecisionLog
@@ -24,7 +25,6 @@ from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.shares import gift
 from trilithon.policies.henge.steps import Steps
 from trilithon.policies.henge.view import STEADY_PARTS, JobView, steady, view
-from trilithon.policies.policy import Decision
 from trilithon.policies.scene import Mode, Scene
 
 
@@ -83,14 +83,14 @@ class _Round(Steps):
         """Whether the last step is over and done with; if not, it is waited for."""
         step = self.memory.step
         assert step is not None  # noqa: S101 - asked only while there is one
-        statuses = {j: self.scene.statuses[j] for j in step.generations if j in self.scene.statuses}
+        statuses = {j: self.scene.statuses[j] for j in step.jobs if j in self.scene.statuses}
         # A wish that is not repeated is withdrawn: also while another job of the step is under way.
-        wished = self.asked_again(step)
+        wished = self.retry_pending(step)
         if any(status.in_flight for status in statuses.values()) and not self.overdue(step):
             return False
         if wished:
             return False
-        done = [j for j, one in statuses.items() if one.allocation.generation > step.generations[j]]
+        done = [job for job in statuses if job in step.applied]
         if not done:
             self.memory.step = None
             self.not_carried_out(step)
@@ -117,7 +117,7 @@ class _Round(Steps):
         minute or more; what has not come to rest after a few is judged as it is.
         """
         waited_s = self.now_s - since_s
-        job = next(iter(step.generations)) if step.kind is StepKind.RECONFIGURATION else None
+        job = step.jobs[0] if step.kind is StepKind.RECONFIGURATION else None
         if waited_s < self.parameters.settle_s:
             return None
         longest_s = self.parameters.settle_most_s
@@ -130,9 +130,9 @@ class _Round(Steps):
     def not_carried_out(self, step: SearchStep) -> None:
         """Nobody did what was decided. To ask again each round would only be noise."""
         if step.kind is not StepKind.RECONFIGURATION:
-            self.undone(step, step.asked)
+            self.report_incomplete(step, step.asked)
             return
-        job = next(iter(step.generations))
+        job = step.jobs[0]
         self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
         self.log.add(
             job,
@@ -145,7 +145,7 @@ class _Round(Steps):
 
     def compare(self, step: SearchStep) -> None:
         """What a Reconfiguration brought: to the job, and to the cluster."""
-        job = next(iter(step.generations))
+        job = step.jobs[0]
         now = self.utilities()
         before, after = self.then_and_now(step.before)
         self.record()
@@ -179,7 +179,7 @@ class _Round(Steps):
         if now >= before * (1 + delta) and now > 0:
             return
         # Whoever got less than was meant for it, for want of slots or by the guard, has not been tried.
-        if step.scarce or self.left_of(step):
+        if step.scarce or job in step.clipped:
             return
         self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
         self.log.add(

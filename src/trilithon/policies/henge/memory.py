@@ -28,17 +28,23 @@ class StepKind(StrEnum):
 
 @dataclass(slots=True)
 class SearchStep:
-    """An action whose effect is waited for: what was touched and when, the utilities before, the generation
-    that each touched job had, and what each was to have. `scarce` is a Reconfiguration that would have given
-    more if there had been slots; `told` is whether it was told that something was left undone.
+    """An action whose effect is waited for: when it was decided, the utilities before, the jobs that it
+    touches, and what each was to have.
+
+    `decisions` are the ids under which each job's part was asked for, once or again, and `applied` the
+    jobs of which the engine has at least a part, `clipped` those that got less than was asked. `scarce` is a Reconfiguration that would have given more
+    if there had been slots; `told` is whether it was reported that something was left undone.
     """
 
     kind: StepKind
     at_s: float
     ids: list[str]
     before: dict[str, float]
-    generations: dict[str, int]
+    jobs: list[str]
     asked: dict[str, Counts] = field(default_factory=dict)
+    decisions: dict[str, list[str]] = field(default_factory=dict)
+    applied: list[str] = field(default_factory=list)
+    clipped: list[str] = field(default_factory=list)
     scarce: bool = False
     told: bool = False
 
@@ -52,7 +58,6 @@ class JobMemory:
     latest Reconfigurations.
     """
 
-    generation: int
     counts: Counts
     intent: list[Any] = field(default_factory=list)
     mode: str = ""

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from trilithon.model.action import Reallocate
+from trilithon.model.change import ParallelismChange
+from trilithon.policies.decision import Decision, Expectation
 from trilithon.policies.henge.shares import InstanceGrant
 from trilithon.policies.henge.view import JobView
-from trilithon.policies.policy import Decision, Expectation, decision_id
+from trilithon.policies.policy import decision_id
 from trilithon.policies.scene import Scene
 
 RECONFIGURATION: Final = "RECONFIGURATION"
@@ -45,6 +46,8 @@ class DecisionLog:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.decisions: list[Decision] = []
+        # The job of each decision that changes one.
+        self.jobs: dict[str, str] = {}
         self._told: dict[str | None, int] = {}
 
     def add(
@@ -61,12 +64,13 @@ class DecisionLog:
         ordinal = self._told.get(job, 0)
         self._told[job] = ordinal + 1
         id_ = decision_id(self.scene, job, ordinal)
-        actions: tuple[Reallocate, ...] = ()
+        wanted: tuple[ParallelismChange, ...] = ()
         if job is not None and counts:
-            actions = (Reallocate(self.scene.statuses[job].allocation.rescaled(counts)),)
+            wanted = (ParallelismChange(job, dict(counts)),)
+            self.jobs[id_] = job
         known = tuple(dict.fromkeys(cause for cause in causes if cause is not None))
         self.decisions.append(
-            Decision(id_, job, actions, reason, sentence, dict(numbers), known, expects)
+            Decision(id_, job, wanted, reason, sentence, dict(numbers), known, expects)
         )
         return id_
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from trilithon.model.intent import Intent
 from trilithon.policies.henge import messages
-from trilithon.policies.henge.memory import JobMemory, Memory, Phase
+from trilithon.policies.henge.memory import Counts, JobMemory, Memory, Phase
 from trilithon.policies.henge.messages import DecisionLog
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.view import View, unseen
@@ -69,7 +69,7 @@ def notice(
 
 
 def _cluster(scene: Scene, memory: Memory, found: _Changes) -> None:
-    now: list[Any] = [scene.cluster.slots, sorted(scene.cluster.machines)]
+    now: list[Any] = [scene.cluster.slots, sorted(scene.machine_names)]
     if memory.cluster not in (None, now):
         found.said.append("slots or machines are others")
         found.whole, found.load_only = True, False
@@ -81,27 +81,55 @@ def _allocations(scene: Scene, memory: Memory, found: _Changes) -> None:
     gone = sorted(set(memory.jobs) - set(scene.statuses))
     for name in gone:
         memory.forget_job(name)
-    stepped = memory.step.generations if memory.step is not None else {}
+    _note_feedback(scene, memory)
     for name in sorted(scene.statuses):
         status = scene.statuses[name]
-        allocation = status.allocation
-        counts = dict(sorted(allocation.parallelism.items()))
+        counts = dict(sorted(status.allocation.parallelism.items()))
         if (known := memory.jobs.get(name)) is None:
-            memory.jobs[name] = JobMemory(allocation.generation, counts)
+            memory.jobs[name] = JobMemory(counts)
             continue
         if known.counts != counts:
-            if name in stepped:
+            if _is_ours(scene, memory, name, counts):
                 memory.changed(name, known.counts, counts)
             else:
                 found.said.append(f"{name} was rescaled by others")
                 found.load_only = False
                 changed_s = scene.now_s if status.changed_s is None else status.changed_s
                 found.rescaled_s = max(found.rescaled_s or 0.0, changed_s)
-        known.generation, known.counts = allocation.generation, counts
+        known.counts = counts
     for names, what in ((came, "came"), (gone, "went")):
         if names:
             found.said.append(f"{messages.some(names)} {what}")
             found.whole, found.load_only = True, False
+
+
+def _note_feedback(scene: Scene, memory: Memory) -> None:
+    """Notes what became of the step's decisions: which jobs have their part, and which got less."""
+    if (step := memory.step) is None:
+        return
+    applied, clipped = set(step.applied), set(step.clipped)
+    for job, ids in step.decisions.items():
+        known = [scene.feedback[id_] for id_ in ids if id_ in scene.feedback]
+        if any(one.applied or one.pending for one in known):
+            applied.add(job)
+        elif known:
+            applied.discard(job)
+        if known and not known[-1].in_full:
+            clipped.add(job)
+        # Older ones are settled: what is noted above is all that is needed of them.
+        step.decisions[job] = [one.decision for one in known]
+    step.applied, step.clipped = sorted(applied), sorted(clipped)
+
+
+def _is_ours(scene: Scene, memory: Memory, job: str, counts: Counts) -> bool:
+    """Whether the present numbers of instances of a job are what the step's decisions brought about."""
+    if memory.step is None:
+        return False
+    return any(
+        granted.items() <= counts.items()
+        for id_ in memory.step.decisions.get(job, ())
+        if id_ in scene.feedback and (granted := scene.feedback[id_].parallelism(job))
+    )
 
 
 def _intents(view: View, memory: Memory, found: _Changes) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trilithon.model.utility import Sense
+from trilithon.policies.decision import Expectation
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.memory import Configuration, Counts, Memory, SearchStep, StepKind
 from trilithon.policies.henge.messages import DecisionLog
@@ -10,7 +12,6 @@ from trilithon.policies.henge.outside import Attention
 from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.shares import InstanceGrant, fewer
 from trilithon.policies.henge.view import JobView, View, expected
-from trilithon.policies.policy import Expectation
 from trilithon.policies.scene import Mode, Scene
 
 # Of each job, the times of so many Reconfigurations are kept.
@@ -56,6 +57,7 @@ class Steps:
                 threshold.key,
                 expected(threshold, value, parameters.improvement),
                 self.now_s + parameters.settle_most_s,
+                threshold.sense,
             ),
         )
         self.memory.cause = id_
@@ -95,7 +97,10 @@ class Steps:
                     causes,
                     counts,
                     Expectation(
-                        threshold.key, threshold.value, self.now_s + self.parameters.settle_most_s
+                        threshold.key,
+                        threshold.value,
+                        self.now_s + self.parameters.settle_most_s,
+                        threshold.sense,
                     ),
                 )
             )
@@ -138,15 +143,20 @@ class Steps:
                 {**numbers, "best": was, "best_at_s": best.at_s},
                 causes,
                 counts,
-                Expectation("satisfaction", was, self.now_s + self.parameters.settle_most_s),
+                Expectation(
+                    "satisfaction",
+                    was,
+                    self.now_s + self.parameters.settle_most_s,
+                    Sense.AT_LEAST,
+                ),
             )
-            for name, counts in self.possible(self.heard(asked)).items()
+            for name, counts in self.within_free_slots(self.actionable(asked)).items()
         ]
         if asked:
             self.memory.cause = ids[0] if ids else self.memory.cause
             self.begin(StepKind.REVERSION, ids, sorted(back), asked)
 
-    def possible(self, asked: Mapping[str, Counts]) -> dict[str, Counts]:
+    def within_free_slots(self, asked: Mapping[str, Counts]) -> dict[str, Counts]:
         """Of what is asked for, what the slots of now allow: all that gives back, and who gets if all of it is
         there. What is given back in a round is free in the next.
         """
@@ -166,14 +176,15 @@ class Steps:
         jobs: Sequence[str],
         asked: Mapping[str, Counts],
     ) -> SearchStep:
-        statuses = self.scene.statuses
-        generations = {name: statuses[name].allocation.generation for name in jobs}
+        decisions: dict[str, list[str]] = {}
+        for id_ in ids:
+            decisions.setdefault(self.log.jobs[id_], []).append(id_)
         self.memory.step = step = SearchStep(
-            kind, self.now_s, ids, self.utilities(), generations, dict(asked)
+            kind, self.now_s, ids, self.utilities(), list(jobs), dict(asked), decisions
         )
         return step
 
-    def left_of(self, step: SearchStep) -> dict[str, Counts]:
+    def pending(self, step: SearchStep) -> dict[str, Counts]:
         """What a step asked for that is not so, of the jobs that may be changed."""
         left = {}
         for name, counts in step.asked.items():
@@ -183,29 +194,30 @@ class Steps:
                 left[name] = {op: n for op, n in counts.items() if n != now.get(op, n)}
         return {name: counts for name, counts in left.items() if counts}
 
-    def asked_again(self, step: SearchStep) -> bool:
+    def retry_pending(self, step: SearchStep) -> bool:
         """Whether something of a Reduction or a Reversion is still wished for. A guard lets a job have fewer
         instances only after that was wished for long enough, no more at once than a factor, and nothing while a job
         cools down; and who is to get waits for who is to give.
         """
-        if step.kind is StepKind.RECONFIGURATION or not (left := self.left_of(step)):
+        if step.kind is StepKind.RECONFIGURATION or not (left := self.pending(step)):
             return False
         statuses = self.scene.statuses
         changed = (statuses[name].changed_s for name in step.asked if name in statuses)
         last_s = max([step.at_s, *(at_s for at_s in changed if at_s is not None)])
         if self.now_s - last_s >= self.parameters.settle_most_s + self.scene.cluster.down_delay_s:
-            self.undone(step, left)
+            self.report_incomplete(step, left)
             return False
         reason = {StepKind.REDUCTION: messages.REDUCTION, StepKind.REVERSION: messages.REVERSION}[
             step.kind
         ]
-        for name, counts in self.possible(self.heard(left)).items():
+        for name, counts in self.within_free_slots(self.actionable(left)).items():
             before = statuses[name].allocation.parallelism
-            said = f"It is still to be: {messages.moved(before, counts)}."
-            self.log.add(name, reason, said, {"asked_s": step.at_s}, step.ids, counts)
+            said = f"Still pending: {messages.moved(before, counts)}."
+            id_ = self.log.add(name, reason, said, {"asked_s": step.at_s}, step.ids, counts)
+            step.decisions.setdefault(name, []).append(id_)
         return True
 
-    def heard(self, left: Mapping[str, Counts]) -> dict[str, Counts]:
+    def actionable(self, left: Mapping[str, Counts]) -> dict[str, Counts]:
         """What a guard listens to now. While it holds a job it grants nothing, but a wish for fewer that is not
         repeated is withdrawn.
         """
@@ -216,7 +228,7 @@ class Steps:
             found[name] = {op: n for op, n in counts.items() if status.open or n < now[op]}
         return {name: counts for name, counts in found.items() if counts}
 
-    def undone(self, step: SearchStep, left: Mapping[str, Counts]) -> None:
+    def report_incomplete(self, step: SearchStep, left: Mapping[str, Counts]) -> None:
         """What was not done after so long is told, once, and not asked for any more."""
         if step.told:
             return

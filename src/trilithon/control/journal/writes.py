@@ -1,6 +1,7 @@
-"""Owns the journal: what was accepted, wanted, decided and done, so that nothing is forgotten.
+"""Writes the journal: what was accepted, wanted, decided and done, so that nothing is forgotten.
 
-Wanted before done: whatever an engine is told stands here first. Each method that writes is one transaction.
+Wanted before done: whatever an engine is asked to do stands here first. Each method that writes is one
+transaction.
 """
 
 from collections.abc import Sequence
@@ -9,24 +10,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from trilithon.contract import wire
-from trilithon.control.database import Database
+from trilithon.contract.change_wire import proposal_to_json
 from trilithon.control.encoding import decision_to_json, in_order, kind_of, text
 from trilithon.control.guard import Ruling
-from trilithon.control.rows import (
-    ActionRow,
-    DecisionRow,
-    DesiredState,
-    EventRow,
-    SpecRow,
-    SpecStatus,
-    action_of,
-    decision_of,
-    event_of,
-    spec_of,
-)
-from trilithon.model.action import Action, Outcome, Reallocate
+from trilithon.control.journal.database import Database
+from trilithon.control.journal.reads import JournalReads
+from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
+from trilithon.model.action import Action, Outcome, Reallocate, Status
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability
+from trilithon.model.change import Alert
 from trilithon.model.job import Job
 from trilithon.policies.policy import State
 from trilithon.policies.scene import Mode
@@ -37,33 +30,43 @@ FILE: Final = "journal.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class PlannedAction:
-    """An action that is to be done, under its id, for a decision."""
+    """An action that is to be done, under its id, for a decision; of wanted state also the version of the
+    job that it is meant for and the facets in which it differs from what there is.
+    """
 
     id: str
     decision: str
     action: Action
     spec: int | None = None
+    facets: tuple[Ability, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What came of a step; of wanted state also whether it stands, if anybody knows."""
+    """What came of an action; of wanted state also its new status, unless the outcome is unknown."""
 
-    step: PlannedAction
+    planned: PlannedAction
     outcome: Outcome
-    standing: SpecStatus | None
+    status: SpecStatus | None
     ended_s: float
 
     @property
-    def told(self) -> str:
+    def changed(self) -> bool:
+        """Whether it changed something, or may have."""
+        return self.outcome.status in {Status.DONE, Status.UNCHANGED, Status.UNKNOWN}
+
+    @property
+    def sentence(self) -> str:
         outcome = self.outcome
         said = f": {outcome.code} {outcome.message}" if outcome.code or outcome.message else ""
-        return f"{type(self.step.action).__name__} {outcome.status.value}{said}"
+        return f"{type(self.planned.action).__name__} {outcome.status.value}{said}"
 
 
-class Journal:
+class Journal(JournalReads):
+    """The journal of one controller, in one file."""
+
     def __init__(self, path: Path) -> None:
-        self.database = Database(path)
+        super().__init__(Database(path))
 
     def close(self) -> None:
         self.database.close()
@@ -71,14 +74,20 @@ class Journal:
     # What owners want.
 
     def accept(
-        self, job: Job, spec: SpecRow, allocation: Allocation, mode: Mode, now_s: float, told: str
+        self,
+        job: Job,
+        spec: SpecRow,
+        allocation: Allocation,
+        mode: Mode,
+        now_s: float,
+        message: str,
     ) -> None:
         """A spec was accepted, with the allocation that the job begins with under it."""
-        with self.database.transaction("accept") as db:
+        with self.database.transaction("accept"):
             self._insert_job(job, mode, now_s)
-            db.insert("spec", **{**asdict(spec), "body": in_order(spec.body)})
+            self._insert_spec(spec)
             self._insert_allocation(allocation, spec.generation, now_s, SpecStatus.WANTED, None)
-            self._event(now_s, "accepted", job.id, told)
+            self._event(now_s, "accepted", job.id, message)
 
     def adopt(
         self,
@@ -90,12 +99,19 @@ class Journal:
         checkpoint: str = "",
     ) -> None:
         """A job runs that somebody else started."""
-        with self.database.transaction("adopt") as db:
+        with self.database.transaction("adopt"):
             self._insert_job(job, mode, now_s)
-            db.insert(
-                "spec", job=job.id, generation=generation, body=in_order(job_to_json(job)),
-                checkpoint=checkpoint, accepted_s=now_s, standing=SpecStatus.GOOD.value, told="It ran already.",
-            )  # fmt: skip
+            self._insert_spec(
+                SpecRow(
+                    job=job.id,
+                    generation=generation,
+                    body=job_to_json(job),
+                    checkpoint=checkpoint,
+                    accepted_s=now_s,
+                    status=SpecStatus.GOOD,
+                    message="It ran already.",
+                )
+            )
             self._insert_allocation(allocation, generation, now_s, SpecStatus.ACCEPTED, None)
             self._event(
                 now_s, "adopted", job.id, "It ran already, and is looked after from now on."
@@ -120,36 +136,40 @@ class Journal:
             db.write(
                 "UPDATE action SET ended_s = ?, status = 'refused', code = 'GONE' "
                 "WHERE job = ? AND ended_s IS NULL",
-                now_s, job,
-            )  # fmt: skip
+                now_s,
+                job,
+            )
             db.write("DELETE FROM cost WHERE job = ?", job)
             self._event(now_s, "gone", job, "It does not run any more.")
 
     # What became of specs and allocations.
 
     def spec_stands(
-        self, job: str, generation: int, standing: SpecStatus, told: str, now_s: float
+        self, job: str, generation: int, standing: SpecStatus, message: str, now_s: float
     ) -> None:
         with self.database.transaction("spec") as db:
             db.write(
                 "UPDATE spec SET standing = ?, told = ? WHERE job = ? AND generation = ?",
-                standing.value, told, job, generation,
-            )  # fmt: skip
-            self._event(now_s, f"spec_{standing.value}", job, told)
+                standing.value,
+                message,
+                job,
+                generation,
+            )
+            self._event(now_s, f"spec_{standing.value}", job, message)
 
     def roll_back(
-        self, job: str, failed: int, told: str, good: int, allocation: Allocation, now_s: float
+        self, job: str, failed: int, message: str, good: int, allocation: Allocation, now_s: float
     ) -> None:
         """A spec failed: the last good one is wanted again, with an allocation of its own."""
         with self.database.transaction("spec") as db:
             db.write(
                 "UPDATE spec SET standing = 'failed', told = ? WHERE job = ? AND generation = ?",
-                told, job, failed,
-            )  # fmt: skip
-            self._insert_allocation(allocation, good, now_s, SpecStatus.WANTED, None)
-            said = (
-                f"Generation {failed} of its spec failed: {told} Generation {good} is wanted again."
+                message,
+                job,
+                failed,
             )
+            self._insert_allocation(allocation, good, now_s, SpecStatus.WANTED, None)
+            said = f"Generation {failed} of its spec failed: {message} Generation {good} is wanted again."
             self._event(now_s, "rolled_back", job, said)
 
     def settle(
@@ -158,16 +178,18 @@ class Journal:
         spec: int,
         standing: SpecStatus,
         now_s: float,
-        told: str = "",
+        message: str = "",
         outcome: Outcome | None = None,
     ) -> None:
         """What the engine has, or would not take, of wanted state; an open action for it has ended."""
         with self.database.transaction("settle") as db:
             found = db.write(
                 "UPDATE allocation SET standing = ?, body = ? WHERE job = ? AND generation = ?",
-                standing.value, text(wire.allocation_to_json(allocation)),
-                allocation.job, allocation.generation,
-            )  # fmt: skip
+                standing.value,
+                text(wire.allocation_to_json(allocation)),
+                allocation.job,
+                allocation.generation,
+            )
             if not found:
                 self._insert_allocation(allocation, spec, now_s, standing, None)
             if standing is SpecStatus.ACCEPTED:
@@ -175,16 +197,19 @@ class Journal:
             db.write(
                 "UPDATE action SET ended_s = ?, started_s = coalesce(started_s, ?), status = ?, "
                 "code = ?, message = ? WHERE job = ? AND kind = 'reallocate' AND ended_s IS NULL",
-                now_s, now_s, "done" if standing is SpecStatus.ACCEPTED else "refused",
-                outcome.code if outcome else "", outcome.message if outcome else told,
+                now_s,
+                now_s,
+                "done" if standing is SpecStatus.ACCEPTED else "refused",
+                outcome.code if outcome else "",
+                outcome.message if outcome else message,
                 allocation.job,
-            )  # fmt: skip
-            if told:
-                self._event(now_s, f"allocation_{standing.value}", allocation.job, told)
+            )
+            if message:
+                self._event(now_s, f"allocation_{standing.value}", allocation.job, message)
 
-    def event(self, kind: str, job: str | None, told: str, now_s: float) -> None:
+    def event(self, kind: str, job: str | None, message: str, now_s: float) -> None:
         with self.database.transaction("wish"):
-            self._event(now_s, kind, job, told)
+            self._event(now_s, kind, job, message)
 
     # Rounds, decisions and actions.
 
@@ -194,7 +219,7 @@ class Journal:
         policy: str,
         state: State,
         rulings: Sequence[Ruling],
-        steps: Sequence[PlannedAction],
+        planned: Sequence[PlannedAction],
         now_s: float,
         repeated: Sequence[str] = (),
     ) -> None:
@@ -211,43 +236,46 @@ class Journal:
             again = "UPDATE decision SET times = times + 1, last_s = ? WHERE id = ?"
             for id_ in repeated:
                 db.write(again, now_s, id_)
-            for step in steps:
-                job = getattr(step.action, "job", None)
-                db.insert(
-                    "action", id=step.id, decision=step.decision, job=job,
-                    kind=kind_of(step.action), body=text(wire.action_to_json(step.action)),
-                    wanted_s=now_s,
-                )  # fmt: skip
-                if isinstance(step.action, Reallocate) and step.spec is not None:
-                    self._insert_allocation(
-                        step.action.allocation, step.spec, now_s, SpecStatus.WANTED, step.decision
-                    )
+            for one in planned:
+                self._insert_action(one, now_s)
 
-    def start(self, step: str, now_s: float) -> None:
+    def add_action(self, planned: PlannedAction, now_s: float) -> None:
+        """One more action for a decision: what is left of another one that the engine refused."""
+        with self.database.transaction("round"):
+            self._insert_action(planned, now_s)
+
+    def start(self, action: str, now_s: float) -> None:
         """A one-shot action is about to be done. If it has no end after a crash it may have been done."""
         with self.database.transaction("start") as db:
-            db.write("UPDATE action SET started_s = ? WHERE id = ?", now_s, step)
+            db.write("UPDATE action SET started_s = ? WHERE id = ?", now_s, action)
 
     def end(self, done: Sequence[ActionResult]) -> None:
         """What came of actions; of wanted state also whether it stands."""
         with self.database.transaction("end") as db:
             for one in done:
-                action, outcome, at_s = one.step.action, one.outcome, one.ended_s
+                action, outcome, at_s = one.planned.action, one.outcome, one.ended_s
                 job = getattr(action, "job", None)
                 db.write(
                     "UPDATE action SET started_s = coalesce(started_s, ?), ended_s = ?, "
                     "status = ?, code = ?, message = ?, took_s = ? WHERE id = ?",
-                    at_s, at_s, outcome.status.value, outcome.code, outcome.message,
-                    outcome.took_s, one.step.id,
-                )  # fmt: skip
-                if one.standing is not None and isinstance(action, Reallocate):
+                    at_s,
+                    at_s,
+                    outcome.status.value,
+                    outcome.code,
+                    outcome.message,
+                    outcome.took_s,
+                    one.planned.id,
+                )
+                if one.status is not None and isinstance(action, Reallocate):
                     db.write(
                         "UPDATE allocation SET standing = ? WHERE job = ? AND generation = ?",
-                        one.standing.value, job, action.allocation.generation,
-                    )  # fmt: skip
-                if job is not None and one.standing is not SpecStatus.REFUSED:
+                        one.status.value,
+                        job,
+                        action.allocation.generation,
+                    )
+                if job is not None and one.changed:
                     db.write("UPDATE job SET changed_s = ? WHERE id = ?", at_s, job)
-                self._event(at_s, f"action_{outcome.status.value}", job, one.told)
+                self._event(at_s, f"action_{outcome.status.value}", job, one.sentence)
 
     def recover(self, now_s: float) -> int:
         """After a crash: one-shot actions that were begun have an unknown outcome, those that were not
@@ -278,6 +306,18 @@ class Journal:
             for id_, result in results:
                 db.write("UPDATE decision SET came = ? WHERE id = ?", text(result), id_)
 
+    def add_series(self, time_s: float, body: bytes, layout: int | str) -> int:
+        """One entry of the compact series. `layout` says which rows there are: the number of one that is
+        known, or a new one. The number is returned.
+        """
+        with self.database.transaction("series") as db:
+            if isinstance(layout, str):
+                db.insert("layout", body=layout)
+                row = db.one("SELECT max(id) AS id FROM layout")
+                layout = int(row["id"]) if row else 0
+            db.insert("series", True, time_s=time_s, layout=layout, body=body)
+        return layout
+
     def trim(self, series_before_s: float, history_before_s: float) -> None:
         """Forgets what is older than its age limit."""
         with self.database.transaction("trim") as db:
@@ -302,49 +342,6 @@ class Journal:
                 history_before_s,
             )
 
-    # What is asked of it.
-
-    def jobs(self) -> tuple[str, ...]:
-        """All jobs that it knows of, also those that are gone."""
-        return tuple(row["id"] for row in self.database.all("SELECT id FROM job ORDER BY id"))
-
-    def specs(self, job: str) -> tuple[SpecRow, ...]:
-        found = self.database.all("SELECT * FROM spec WHERE job = ? ORDER BY generation", job)
-        return tuple(map(spec_of, found))
-
-    def decisions(
-        self, job: str | None = None, limit: int = 100, since_s: float = 0.0
-    ) -> tuple[DecisionRow, ...]:
-        """The latest decisions, the oldest of them first; of one job if one is named."""
-        found = self.database.all(
-            "SELECT * FROM decision WHERE (? IS NULL OR job = ?) AND last_s >= ? "
-            "ORDER BY time_s DESC, round DESC, id DESC LIMIT ?",
-            job, job, since_s, limit,
-        )  # fmt: skip
-        return tuple(decision_of(row) for row in reversed(found))
-
-    def actions(self, decision: str) -> tuple[ActionRow, ...]:
-        found = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
-        return tuple(map(action_of, found))
-
-    def open_actions(self) -> tuple[ActionRow, ...]:
-        return tuple(
-            map(action_of, self.database.all("SELECT * FROM action WHERE ended_s IS NULL"))
-        )
-
-    def events(
-        self, after: int = 0, limit: int = 500, job: str | None = None
-    ) -> tuple[EventRow, ...]:
-        found = self.database.all(
-            "SELECT * FROM event WHERE id > ? AND (? IS NULL OR job = ?) ORDER BY id LIMIT ?",
-            after, job, job, limit,
-        )  # fmt: skip
-        return tuple(map(event_of, found))
-
-    def last_event(self) -> int:
-        found = self.database.one("SELECT max(id) AS id FROM event")
-        return int(found["id"] or 0) if found else 0
-
     # Parts of transactions.
 
     def _insert_job(self, job: Job, mode: Mode, now_s: float) -> None:
@@ -352,11 +349,43 @@ class Journal:
         self.database.write(
             "INSERT INTO job (id, tenant, mode, wish, accepted_s) VALUES (?, ?, ?, 'run', ?) "
             "ON CONFLICT (id) DO UPDATE SET mode = excluded.mode, wish = 'run', gone_s = NULL",
-            job.id, job.tenant, mode.value, now_s,
-        )  # fmt: skip
+            job.id,
+            job.tenant,
+            mode.value,
+            now_s,
+        )
 
-    def _event(self, now_s: float, kind: str, job: str | None, told: str) -> None:
-        self.database.insert("event", time_s=now_s, kind=kind, job=job, text=told)
+    def _insert_spec(self, spec: SpecRow) -> None:
+        self.database.insert(
+            "spec",
+            job=spec.job,
+            generation=spec.generation,
+            body=in_order(spec.body),
+            checkpoint=spec.checkpoint,
+            accepted_s=spec.accepted_s,
+            standing=spec.status.value,
+            told=spec.message,
+        )
+
+    def _event(self, now_s: float, kind: str, job: str | None, message: str) -> None:
+        self.database.insert("event", time_s=now_s, kind=kind, job=job, text=message)
+
+    def _insert_action(self, planned: PlannedAction, now_s: float) -> None:
+        action = planned.action
+        self.database.insert(
+            "action",
+            id=planned.id,
+            decision=planned.decision,
+            job=getattr(action, "job", None),
+            kind=kind_of(action),
+            body=text(wire.action_to_json(action)),
+            wanted_s=now_s,
+            facets=text([facet.value for facet in planned.facets]),
+        )
+        if isinstance(action, Reallocate) and planned.spec is not None:
+            self._insert_allocation(
+                action.allocation, planned.spec, now_s, SpecStatus.WANTED, planned.decision
+            )
 
     def _insert_allocation(
         self,
@@ -368,20 +397,38 @@ class Journal:
     ) -> None:
         # An engine that was started anew may count from 1 again: only what is past is replaced.
         self.database.insert(
-            "allocation", True, job=wanted.job, generation=wanted.generation, spec=spec,
-            body=text(wire.allocation_to_json(wanted)), wanted_s=now_s, decision=decision,
+            "allocation",
+            True,
+            job=wanted.job,
+            generation=wanted.generation,
+            spec=spec,
+            body=text(wire.allocation_to_json(wanted)),
+            wanted_s=now_s,
+            decision=decision,
             standing=standing.value,
-        )  # fmt: skip
+        )
 
     def _decision(self, number: int, policy: str, ruling: Ruling, now_s: float) -> None:
         data = decision_to_json(ruling.decision)
         self.database.insert(
-            "decision", id=data["id"], round=number, time_s=now_s, last_s=now_s, job=data["job"],
-            policy=policy, reason=data["reason"], sentence=data["sentence"],
-            numbers=text(data["numbers"]), causes=text(data["causes"]),
+            "decision",
+            id=data["id"],
+            round=number,
+            time_s=now_s,
+            last_s=now_s,
+            job=data["job"],
+            policy=ruling.decision.issuer or policy,
+            reason=data["reason"],
+            sentence=data["sentence"],
+            numbers=text(data["numbers"]),
+            causes=text(data["causes"]),
             expects=None if data["expects"] is None else text(data["expects"]),
-            asked=text(data["actions"]),
-            granted=text([wire.action_to_json(action) for action in ruling.granted]),
+            asked=text(data["changes"]),
+            granted=text([proposal_to_json(change) for change in ruling.granted]),
             clips=text([asdict(clip) for clip in ruling.clips]),
-        )  # fmt: skip
+        )
         self._event(now_s, "decision", data["job"], data["sentence"])
+        for alert in ruling.granted:
+            if isinstance(alert, Alert):
+                said = f"{alert.severity.value} {alert.code}: {alert.sentence} {alert.advice}"
+                self._event(now_s, "alert", alert.job, said.rstrip())

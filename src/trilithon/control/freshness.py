@@ -1,61 +1,44 @@
-"""Owns what the controller sees: reports become snapshots, and of each job it is known whether to trust them."""
+"""Judges which measurements may be acted on: since when those of each job are complete, and how busy it is."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
-from trilithon.contract.assembler import Assembler
-from trilithon.control.guard import LoadSigns
+from trilithon.contract.observer import Expected, Observer
+from trilithon.control.instance_limits import LoadSigns
 from trilithon.control.rules import Limits
 from trilithon.measures.capacity import capacity
-from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Floats
-from trilithon.model.job import Job
 from trilithon.model.report import Report
-from trilithon.model.series import Series, Window
+from trilithon.model.series import Window
 from trilithon.model.snapshot import Snapshot, present
 
 
-class Observer:
-    """Keeps the series, and since when the metrics of each job are complete."""
+class Freshness:
+    """Observes an engine for a controller, and knows since when the metrics of each job are complete."""
 
     def __init__(self, limits: Limits, lookback_s: float) -> None:
         self.limits = limits
-        self.assembler = Assembler()
-        self.series = Series((), max(lookback_s, limits.fresh_s))
+        self.observer = Observer(max(lookback_s, limits.fresh_s))
         self.fresh_since_s: dict[str, float] = {}
         # From one look to the next: a policy may ask for longer rounds than the rules.
         self.wait_s = limits.round_s
-        self._expected: dict[str, tuple[Job, Allocation]] = {}
 
-    def expect(self, jobs: Mapping[str, tuple[Job, Allocation]]) -> None:
-        """These jobs run, with these allocations, and no others."""
-        for name in self._expected.keys() - jobs.keys():
-            self.assembler.forget(name)
-            self.fresh_since_s.pop(name, None)
-        for name, (job, allocation) in jobs.items():
-            before = self._expected.get(name)
-            if before is None or before[0] is not job or before[1] != allocation:
-                self.assembler.expect(job, allocation)
-        self._expected = dict(jobs)
-
-    def look(self, reports: Iterable[Report], now_s: float) -> bool:
-        """Takes what was reported. False if the clock jumped, or nobody looked for long: then what was
-        known before says nothing of now, and the series begins anew.
+    def look(self, jobs: Expected, reports: Iterable[Report], now_s: float) -> bool:
+        """Takes what was reported of these jobs. False if the clock jumped, or the last look was too long
+        ago: then what was known before says nothing of now, and the series begins anew.
         """
-        for report in reports:
-            self.assembler.take(report)
-        steady = True
+        for name in self.observer.expect(jobs):
+            self.fresh_since_s.pop(name, None)
+        self.observer.take(reports)
         stale_s = max(self.limits.stale_s, 3 * self.limits.round_s, 3 * self.wait_s)
-        self.assembler.lose_silent(now_s - stale_s)
-        if self.series.snapshots:
-            steady = 0 < now_s - self.series.last.time_s <= stale_s
+        self.observer.assembler.lose_silent(now_s - stale_s)
+        series = self.observer.series
+        steady = not series.snapshots or 0 < now_s - series.last.time_s <= stale_s
         if not steady:
-            self.series = Series((), self.series.limit_s)
+            self.observer.begin_anew()
             self.fresh_since_s.clear()
-        snapshot = self.assembler.snapshot(now_s)
-        self.series = self.series.extended([snapshot])
-        self._judge(snapshot)
+        self._judge(self.observer.look(now_s))
         return steady
 
     def distrust(self, job: str) -> None:
@@ -63,7 +46,7 @@ class Observer:
         self.fresh_since_s.pop(job, None)
 
     def _judge(self, snapshot: Snapshot) -> None:
-        """A job's metrics are complete when every instance of it was heard of."""
+        """A job's metrics are complete when every instance of it has reported."""
         layout = snapshot.layout
         missing = np.isnan(snapshot.instances.taken)
         job = layout.node_job[layout.instance_node]
@@ -82,7 +65,7 @@ class Observer:
         return "NOT_ENOUGH_FRESH_DATA" if now_s - since_s < self.limits.fresh_s else ""
 
     def window(self) -> Window | None:
-        return self.series.window(self.limits.fresh_s)
+        return self.observer.series.window(self.limits.fresh_s)
 
     def signs(self, jobs: Iterable[str]) -> dict[str, LoadSigns]:
         """What the guard looks at, of some jobs."""
@@ -92,7 +75,7 @@ class Observer:
             return {}
         # A load that came a moment ago counts whole: what is saturated now must not be lowered because
         # it was idle before.
-        last = self.series.window(0.0)
+        last = self.observer.series.window(0.0)
         busy = capacity(window) if last is None else np.fmax(capacity(window), capacity(last))
         return {name: _signs(window, busy, name) for name in wanted if name in window.jobs}
 

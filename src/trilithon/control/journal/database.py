@@ -18,7 +18,7 @@ from trilithon.errors import JournalUnusable
 
 def migrations() -> dict[int, str]:
     """The numbered migrations of the package."""
-    folder = resources.files("trilithon.control") / "migrations"
+    folder = resources.files("trilithon.control.journal") / "migrations"
     return {
         int(found[1]): file.read_text(encoding="utf-8")
         for file in folder.iterdir()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from trilithon.model.action import Outcome, Status
+
 
 class DesiredState(StrEnum):
     """What the owner of a job wants of it."""
@@ -28,14 +30,30 @@ class SpecStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RoundRow:
+    number: int
+    policy: str
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: str
+    wish: str
+    mode: str
+    accepted_s: float
+    changed_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SpecRow:
     job: str
     generation: int
     body: Mapping[str, Any]
     checkpoint: str
     accepted_s: float
-    standing: SpecStatus
-    told: str
+    status: SpecStatus
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,14 @@ class ActionRow:
     code: str | None
     message: str | None
     took_s: float | None
+    facets: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What came of it; None while it has not ended. One that was begun and has no end is unknown."""
+        if self.status is None:
+            return Outcome(Status.UNKNOWN) if self.started_s is not None else None
+        return Outcome(Status(self.status), self.code or "", self.message or "", self.took_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +110,20 @@ class EventRow:
 
 
 def spec_of(row: sqlite3.Row) -> SpecRow:
-    given = {**dict(row), "body": json.loads(row["body"]), "standing": SpecStatus(row["standing"])}
-    return SpecRow(**given)
+    return SpecRow(
+        job=row["job"],
+        generation=row["generation"],
+        body=json.loads(row["body"]),
+        checkpoint=row["checkpoint"],
+        accepted_s=row["accepted_s"],
+        status=SpecStatus(row["standing"]),
+        message=row["told"],
+    )
 
 
 def action_of(row: sqlite3.Row) -> ActionRow:
-    return ActionRow(**{**dict(row), "body": json.loads(row["body"])})
+    given = {**dict(row), "body": json.loads(row["body"])}
+    return ActionRow(**{**given, "facets": tuple(json.loads(row["facets"]))})
 
 
 def decision_of(row: sqlite3.Row) -> DecisionRow:

@@ -1,0 +1,83 @@
+"""Describes changes and actions in words, from the JSON that the journal has of them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+Data = Mapping[str, Any]
+
+
+def describe_change(data: Data) -> str:
+    """What a change wants, in a few words: `join ×4`, `weights of join 1, 0.5`, `2 machines more`."""
+    if "do" in data:  # a row that version 0.1 wrote
+        return describe_action(data)
+    return _CHANGES[data["change"]](data)
+
+
+def describe_action(data: Data, changes: tuple[Data, ...] = ()) -> str:
+    """What an engine was asked to do. Wanted state is told by the changes that it came from."""
+    if data["do"] == "reallocate":
+        mine = [c for c in changes if c.get("change") in _WANTED_STATE]
+        mine = [c for c in mine if c["job"] == data["allocation"]["job"]]
+        if mine:
+            return "; ".join(map(describe_change, mine))
+        return _parallelism(data["allocation"])
+    return _ACTIONS[data["do"]](data)
+
+
+def _parallelism(data: Data) -> str:
+    return ", ".join(f"{name} ×{count}" for name, count in data["parallelism"].items())
+
+
+def _weights(data: Data) -> str:
+    return "; ".join(
+        f"weights of {name} {', '.join(f'{w:g}' for w in weights)}"
+        for name, weights in data["weights"].items()
+    )
+
+
+def _placement(data: Data) -> str:
+    return "; ".join(
+        f"{name} on {', '.join(machine or 'any machine' for machine in machines)}"
+        for name, machines in data["placement"].items()
+    )
+
+
+def _key_groups(data: Data) -> str:
+    parts = []
+    for name, owners in data["groups"].items():
+        counted = Counter(owners)
+        shares = ", ".join(str(counted[index]) for index in range(max(counted) + 1))
+        parts.append(f"key groups of {name} per instance {shares}")
+    return "; ".join(parts)
+
+
+def _batching(data: Data) -> str:
+    return "; ".join(
+        f"batching on {edge} at most {wait_ms:g} ms"
+        for edge, wait_ms in data["batching_ms"].items()
+    )
+
+
+def _machines(count: int) -> str:
+    return f"{count} machine{'' if count == 1 else 's'} more"
+
+
+def _alert(data: Data) -> str:
+    return f"{data['severity']} alert {data['code']}: {data['sentence']} {data['advice']}".rstrip()
+
+
+_ACTIONS: Final[dict[str, Callable[[Data], str]]] = {
+    "restart_instance": lambda d: f"restart of {d['operator']}[{d['index']}]",
+    "restart_job": lambda d: f"restart of {d['job']}",
+    "add_machines": lambda d: _machines(d["count"]),
+    "remove_machines": lambda d: f"removal of {', '.join(d['machines'])}",
+}
+_WANTED_STATE: Final[dict[str, Callable[[Data], str]]] = {
+    "parallelism": _parallelism,
+    "weights": _weights,
+    "placement": _placement,
+    "key_groups": _key_groups,
+    "batching": _batching,
+}
+_CHANGES: Final = {**_WANTED_STATE, **_ACTIONS, "alert": _alert}

@@ -1,0 +1,99 @@
+"""Limits how many instances an operator gets: bounds, steps, saturation, backlog, and the delay of lowering.
+
+A wish for fewer instances must be repeated for a while without a break, and the highest wish of that time
+counts: a load that swings does not make an operator swing.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trilithon.control.rules import Limits
+from trilithon.policies.scene import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSigns:
+    """What the guard itself looks at, of one job: how busy its operators are (None where that is unknown)
+    and for how many seconds of arrivals its backlog would last.
+    """
+
+    capacity: Mapping[str, float | None] = field(default_factory=dict)
+    backlog_s: float | None = None
+
+
+class LoweringWishes:
+    """Remembers since when fewer instances are wished for, per job and operator. After a restart of the
+    daemon the delay begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._wishes: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        self._repeated: set[tuple[str, str]] = set()
+
+    def begin_round(self) -> None:
+        self._repeated = set()
+
+    def end_round(self) -> None:
+        """Withdraws the wishes that were not repeated in this round."""
+        self._wishes = {key: past for key, past in self._wishes.items() if key in self._repeated}
+
+    def highest(self, key: tuple[str, str], now_s: float, wish: int, delay_s: float) -> int | None:
+        """The highest wish within the delay; None while fewer are not wished for as long as that."""
+        self._repeated.add(key)
+        past = [(at_s, one) for at_s, one in self._wishes.get(key, []) if at_s <= now_s]
+        # One at or before the beginning of the delay is kept: it shows that the delay is covered.
+        old = sum(at_s <= now_s - delay_s for at_s, _ in past)
+        wishes = [*past[max(0, old - 1) :], (now_s, wish)]
+        self._wishes[key] = wishes
+        covered = wishes[0][0] <= now_s - delay_s
+        return max(one for _, one in wishes) if covered else None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLimits:
+    """What one job's operators may get in this round."""
+
+    limits: Limits
+    wishes: LoweringWishes
+    status: JobStatus
+    signs: LoadSigns
+    now_s: float
+
+    def grant(self, operator: str, wish: int) -> tuple[int, list[str]]:
+        """How many instances of one operator are granted, and the codes of what stood in the way."""
+        current = self.status.allocation.parallelism[operator]
+        if wish == current:
+            return current, []
+        if operator in self.status.fixed:
+            return current, ["FIXED"]
+        codes: list[str] = []
+        count = self.status.spans[operator].clip(wish)
+        if count != wish:
+            codes.append("MINIMUM" if count > wish else "MAXIMUM")
+        if (count - current) * (wish - current) < 0:
+            # Bounds that changed under a job must not turn a wish into its opposite.
+            return current, codes
+        if count > current:
+            most = max(current + 1, math.floor(current * self.limits.up_factor))
+            if count > most:
+                codes.append("STEP")
+            return min(count, most), codes
+        return (current, codes) if count == current else self._lower(operator, count, codes)
+
+    def _lower(self, operator: str, count: int, codes: list[str]) -> tuple[int, list[str]]:
+        current, limits = self.status.allocation.parallelism[operator], self.limits
+        least = min(current - 1, math.ceil(current * limits.down_factor))
+        if count < least:
+            codes.append("STEP")
+            count = least
+        busy = self.signs.capacity.get(operator)
+        if busy is None or busy >= limits.saturated:
+            return current, [*codes, "SATURATED"]
+        if self.signs.backlog_s is None or self.signs.backlog_s > limits.backlog_s:
+            return current, [*codes, "BACKLOG"]
+        key = (self.status.job, operator)
+        highest = self.wishes.highest(key, self.now_s, count, limits.down_delay_s)
+        if highest is None or highest >= current:
+            return current, [*codes, "DELAYED"]
+        return highest, codes if highest == count else [*codes, "DELAYED"]

@@ -1,0 +1,213 @@
+"""Reads the journal: the present for a controller that starts, and the past for people."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trilithon.contract import wire
+from trilithon.contract.change_wire import proposal_from_json
+from trilithon.control.journal.database import Database
+from trilithon.control.journal.rows import (
+    ActionRow,
+    DecisionRow,
+    EventRow,
+    JobRow,
+    RoundRow,
+    SpecRow,
+    SpecStatus,
+    action_of,
+    decision_of,
+    event_of,
+    spec_of,
+)
+from trilithon.model.allocation import Allocation
+from trilithon.model.capability import Ability
+from trilithon.policies.feedback import Clip, Feedback
+
+
+class JournalReads:
+    """Everything that can be asked of a journal."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    # The present.
+
+    def last_round(self) -> RoundRow | None:
+        row = self.database.one("SELECT number, policy, state FROM round")
+        return (
+            None
+            if row is None
+            else RoundRow(row["number"], row["policy"], json.loads(row["state"]))
+        )
+
+    def present_jobs(self) -> tuple[JobRow, ...]:
+        """The jobs that are not gone, in the order in which they were accepted."""
+        rows = self.database.all(
+            "SELECT id, wish, mode, accepted_s, changed_s FROM job "
+            "WHERE gone_s IS NULL ORDER BY accepted_s, id"
+        )
+        return tuple(JobRow(**dict(row)) for row in rows)
+
+    def costs(self) -> dict[str, dict[Ability, tuple[float, int]]]:
+        """By job and facet, the learned gap and how often it was learned."""
+        costs: dict[str, dict[Ability, tuple[float, int]]] = {}
+        for row in self.database.all("SELECT * FROM cost"):
+            costs.setdefault(row["job"], {})[Ability(row["ability"])] = (row["gap_s"], row["times"])
+        return costs
+
+    def current_spec(self, job: str) -> SpecRow:
+        """The version that a job is to run."""
+        row = self.database.one(
+            "SELECT * FROM spec WHERE job = ? AND standing IN ('wanted', 'good') "
+            "ORDER BY generation DESC LIMIT 1",
+            job,
+        )
+        assert row is not None  # noqa: S101 - a job is accepted together with its spec
+        return spec_of(row)
+
+    def last_good_spec(self, job: str, before: int) -> SpecRow | None:
+        """The latest version before this one under which the job was healthy."""
+        row = self.database.one(
+            "SELECT * FROM spec WHERE job = ? AND standing = 'good' AND generation < ? "
+            "ORDER BY generation DESC LIMIT 1",
+            job,
+            before,
+        )
+        return None if row is None else spec_of(row)
+
+    def last_allocation(self, job: str, spec: int | None = None) -> Allocation | None:
+        """The latest allocation of a job that was not refused; under one version if one is named."""
+        row = self.database.one(
+            "SELECT body FROM allocation WHERE job = ? AND (? IS NULL OR spec = ?) "
+            "AND standing != 'refused' ORDER BY generation DESC LIMIT 1",
+            job,
+            spec,
+            spec,
+        )
+        return None if row is None else wire.allocation_from_json(json.loads(row["body"]))
+
+    def was_accepted(self, allocation: Allocation) -> bool:
+        row = self.database.one(
+            "SELECT standing FROM allocation WHERE job = ? AND generation = ?",
+            allocation.job,
+            allocation.generation,
+        )
+        return row is not None and row["standing"] == SpecStatus.ACCEPTED
+
+    def last_generations(self, job: str) -> tuple[int, int]:
+        """The highest generations that a job ever had, of specs and of allocations: none comes twice."""
+        spec = self.database.one("SELECT max(generation) AS n FROM spec WHERE job = ?", job)
+        allocation = self.database.one(
+            "SELECT max(generation) AS n FROM allocation WHERE job = ?", job
+        )
+        return int((spec and spec["n"]) or 0), int((allocation and allocation["n"]) or 0)
+
+    def machines_changed_s(self) -> float | None:
+        """When machines were last added or removed, as far as anybody knows."""
+        row = self.database.one(
+            "SELECT max(ended_s) AS at_s FROM action "
+            "WHERE kind IN ('add_machines', 'remove_machines') AND status IN ('done', 'unknown')"
+        )
+        return None if row is None else row["at_s"]
+
+    def open_expectations(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """Expectations of decisions that something was granted of and whose time has not come."""
+        rows = self.database.all(
+            "SELECT id, job, expects, granted FROM decision "
+            "WHERE expects IS NOT NULL AND came IS NULL AND job IS NOT NULL"
+        )
+        for row in rows:
+            if json.loads(row["granted"]):
+                yield row["id"], row["job"], json.loads(row["expects"])
+
+    def feedback(self, after_round: int) -> tuple[Feedback, ...]:
+        """What became of the decisions of the latest rounds."""
+        rows = self.database.all(
+            "SELECT * FROM decision WHERE round > ? ORDER BY round", after_round
+        )
+        return tuple(self._feedback(decision_of(row)) for row in rows)
+
+    def _feedback(self, row: DecisionRow) -> Feedback:
+        outcomes = [action.outcome for action in self.actions(row.id)]
+        came = row.came or {}
+        return Feedback(
+            decision=row.id,
+            round=row.round,
+            time_s=row.time_s,
+            job=row.job,
+            # Rows that version 0.1 wrote have actions where later ones have changes.
+            granted=tuple(proposal_from_json(one) for one in row.granted if "change" in one),
+            clips=tuple(Clip(**clip) for clip in row.clips),
+            outcomes=tuple(outcome for outcome in outcomes if outcome is not None),
+            measured=came.get("value"),
+            met=came.get("kept"),
+        )
+
+    # The past.
+
+    def jobs(self) -> tuple[str, ...]:
+        """All jobs that it knows of, also those that are gone."""
+        return tuple(row["id"] for row in self.database.all("SELECT id FROM job ORDER BY id"))
+
+    def specs(self, job: str) -> tuple[SpecRow, ...]:
+        found = self.database.all("SELECT * FROM spec WHERE job = ? ORDER BY generation", job)
+        return tuple(map(spec_of, found))
+
+    def decisions(
+        self, job: str | None = None, limit: int = 100, since_s: float = 0.0
+    ) -> tuple[DecisionRow, ...]:
+        """The latest decisions, the oldest of them first; of one job if one is named."""
+        found = self.database.all(
+            "SELECT * FROM decision WHERE (? IS NULL OR job = ?) AND last_s >= ? "
+            "ORDER BY time_s DESC, round DESC, id DESC LIMIT ?",
+            job,
+            job,
+            since_s,
+            limit,
+        )
+        return tuple(decision_of(row) for row in reversed(found))
+
+    def actions(self, decision: str) -> tuple[ActionRow, ...]:
+        found = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
+        return tuple(map(action_of, found))
+
+    def open_actions(self) -> tuple[ActionRow, ...]:
+        return tuple(
+            map(action_of, self.database.all("SELECT * FROM action WHERE ended_s IS NULL"))
+        )
+
+    def events(
+        self, after: int = 0, limit: int = 500, job: str | None = None
+    ) -> tuple[EventRow, ...]:
+        found = self.database.all(
+            "SELECT * FROM event WHERE id > ? AND (? IS NULL OR job = ?) ORDER BY id LIMIT ?",
+            after,
+            job,
+            job,
+            limit,
+        )
+        return tuple(map(event_of, found))
+
+    def last_event(self) -> int:
+        found = self.database.one("SELECT max(id) AS id FROM event")
+        return int(found["id"] or 0) if found else 0
+
+    def job_events(self, job: str, limit: int) -> tuple[EventRow, ...]:
+        """The latest events of a job, the oldest of them first."""
+        rows = self.database.all(
+            "SELECT * FROM (SELECT * FROM event WHERE job = ? ORDER BY id DESC LIMIT ?) ORDER BY id",
+            job,
+            limit,
+        )
+        return tuple(map(event_of, rows))
+
+    def series(self, since_s: float) -> Iterator[tuple[float, Mapping[str, Any], bytes]]:
+        """The compact series from a time on: when, which rows there are, and their numbers."""
+        rows = self.database.all(
+            "SELECT series.time_s, series.body, layout.body AS names FROM series "
+            "JOIN layout ON layout.id = series.layout WHERE time_s >= ? ORDER BY time_s",
+            since_s,
+        )
+        for row in rows:
+            yield row["time_s"], json.loads(row["names"]), row["body"]

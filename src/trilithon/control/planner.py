@@ -1,0 +1,123 @@
+"""Plans the actions of a round: what the guard granted becomes what an engine is asked to do.
+
+All changes of a job's wanted state that one decision got become one allocation, under the next generation
+of that job: here, and nowhere else, decisions are numbered. One-shot changes get the id of their decision
+and a number.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from trilithon.control.guard import Ruling
+from trilithon.control.journal import PlannedAction
+from trilithon.control.journal.rows import DesiredState
+from trilithon.control.state import JobRecord
+from trilithon.model.action import (
+    REFUSED_FACETS,
+    Action,
+    AddMachines,
+    Outcome,
+    Reallocate,
+    RemoveMachines,
+    RestartInstance,
+    RestartJob,
+    Status,
+)
+from trilithon.model.allocation import FACET_FIELDS, Allocation, facets_between
+from trilithon.model.capability import Ability
+from trilithon.model.change import (
+    AllocationChange,
+    InstanceRestart,
+    JobRestart,
+    MachinesAddition,
+    MachinesRemoval,
+    OneShotChange,
+)
+from trilithon.policies.scene import Mode, Scene
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans for one round. `scene` is what was decided on; `jobs` are as they are now."""
+
+    scene: Scene
+    jobs: Mapping[str, JobRecord]
+
+    def plan(self, ruling: Ruling) -> list[PlannedAction]:
+        """The actions for a ruling, in the order in which they are done. What its owner changed since the
+        round began is left out: the decision was about something else.
+        """
+        decision = ruling.decision.id
+        by_job: dict[str, list[AllocationChange]] = {}
+        one_shots: list[OneShotChange] = []
+        for change in ruling.granted:
+            if isinstance(change, AllocationChange):
+                by_job.setdefault(change.job, []).append(change)
+            elif isinstance(change, OneShotChange):
+                one_shots.append(change)
+        planned: list[PlannedAction] = []
+        for job, changes in by_job.items():
+            id_ = f"{decision}#{len(planned)}"
+            if (found := self._allocation(id_, decision, job, changes)) is not None:
+                planned.append(found)
+        for shot in one_shots:
+            if shot.job is None or self._open(shot.job):
+                id_ = f"{decision}#{len(planned)}"
+                planned.append(
+                    PlannedAction(id_, decision, one_shot(id_, shot), facets=(shot.facet,))
+                )
+        return planned
+
+    def _open(self, job: str) -> bool:
+        record = self.jobs.get(job)
+        return (
+            record is not None and record.desired is DesiredState.RUN and record.mode is Mode.AUTO
+        )
+
+    def _allocation(
+        self, id_: str, decision: str, job: str, changes: list[AllocationChange]
+    ) -> PlannedAction | None:
+        if not self._open(job):
+            return None
+        record, decided_on = self.jobs[job], self.scene.statuses[job].allocation
+        if record.wanted.generation != decided_on.generation:
+            return None
+        wanted = replace(decided_on.changed(changes), generation=record.next_generation())
+        facets = facets_between(decided_on, wanted)
+        return PlannedAction(id_, decision, Reallocate(wanted), record.version.generation, facets)
+
+
+def one_shot(id_: str, change: OneShotChange) -> Action:
+    match change:
+        case InstanceRestart(job, operator, index):
+            return RestartInstance(id_, job, operator, index)
+        case JobRestart(job):
+            return RestartJob(id_, job)
+        case MachinesAddition(count):
+            return AddMachines(id_, count)
+        case MachinesRemoval(machines):
+            return RemoveMachines(id_, machines)
+
+
+def without_refused_facet(
+    planned: PlannedAction, outcome: Outcome, before: Allocation, generation: int
+) -> PlannedAction | None:
+    """What is left of wanted state when the engine refuses it because of one facet; None if nothing is.
+    The facet stays as it was.
+    """
+    facet = REFUSED_FACETS.get(outcome.code)
+    action = planned.action
+    if outcome.status is not Status.REFUSED or not isinstance(action, Reallocate):
+        return None
+    if facet not in planned.facets or len(planned.facets) == 1:
+        return None
+    name = FACET_FIELDS[facet]
+    kept = {name: getattr(before, name)}
+    if facet is Ability.PARALLELISM:
+        # Weights, places and key groups were meant for the instances that were refused.
+        kept |= {"weights": before.weights, "placement": before.placement, "groups": before.groups}
+    wanted = replace(action.allocation, generation=generation, **kept)
+    facets = facets_between(before, wanted)
+    if not facets:
+        return None
+    return replace(planned, id=f"{planned.id}+", action=Reallocate(wanted), facets=facets)

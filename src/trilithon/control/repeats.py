@@ -1,0 +1,72 @@
+"""Recognises decisions that only repeat the last one about the same job, with the same answer.
+
+A policy asks again in every round for what the guard refuses. That is counted in the journal, and not
+written again.
+"""
+
+from dataclasses import replace
+
+from trilithon.contract.change_wire import proposal_to_json
+from trilithon.control.encoding import text
+from trilithon.control.guard import Ruling
+
+
+class Repeats:
+    """The last decision about each job, and about the cluster, that the journal has."""
+
+    def __init__(self) -> None:
+        # By subject, what was asked and answered, and under which id the journal has it.
+        self._last: dict[str, tuple[str, str]] = {}
+        # Of subjects whose last decision was a repeat, the id of the first.
+        self._first: dict[str, str] = {}
+
+    def first_of(self, ruling: Ruling) -> str | None:
+        """The id of the decision that this one only repeats; None if it is news, which is remembered.
+
+        Every facet counts: a decision that asks for other weights or another machine is another one. What
+        was granted is never a repeat, for it acts.
+        """
+        decision, subject = ruling.decision, _subject(ruling)
+        asked = [proposal_to_json(change) for change in decision.changes]
+        # About the whole cluster, the same reason with other words is other news.
+        news = "" if decision.job else decision.sentence
+        codes = sorted({clip.code for clip in ruling.clips})
+        key = text([decision.reason, asked, codes, news])
+        before = self._last.get(subject)
+        if not ruling.acts and before is not None and before[0] == key:
+            self._first[subject] = before[1]
+            return before[1]
+        self._last[subject] = (key, decision.id)
+        self._first.pop(subject, None)
+        return None
+
+    def with_known_cause(self, ruling: Ruling) -> Ruling:
+        """Causes by the ids that the journal has: of decisions that were repeated, the first."""
+        first = self._first.get(_subject(ruling))
+        if first is None or not ruling.decision.causes:
+            return ruling
+        return replace(ruling, decision=replace(ruling.decision, causes=(first,)))
+
+    def end_round(self, subjects: set[str], jobs: set[str]) -> None:
+        """Forgets what was not said again in this round, and jobs that are gone."""
+        self._last = {s: last for s, last in self._last.items() if s in subjects or _is_cluster(s)}
+        self._first = {
+            s: id_ for s, id_ in self._first.items() if _is_cluster(s) or _job(s) in jobs
+        }
+
+
+def _subject(ruling: Ruling) -> str:
+    decision = ruling.decision
+    return f"{decision.issuer}\n{decision.job or ''}"
+
+
+def subjects(rulings: tuple[Ruling, ...]) -> set[str]:
+    return {_subject(ruling) for ruling in rulings}
+
+
+def _job(subject: str) -> str:
+    return subject.partition("\n")[2]
+
+
+def _is_cluster(subject: str) -> bool:
+    return not _job(subject)

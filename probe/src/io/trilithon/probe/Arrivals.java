@@ -1,11 +1,12 @@
-// Owns inter-arrival times of an instance, from its senders' stamps.
+// The inter-arrival times of an instance, from its senders' stamps.
 package io.trilithon.probe;
 
 import java.util.Arrays;
 
 /**
- * Records of several senders reach an instance slightly out of order, and the sum of squares of unsorted gaps would be
- * too large; so the last few stamps are kept sorted and the gap is taken where the oldest leaves.
+ * Records of several senders reach an instance slightly out of order, and the sum of squares of
+ * unsorted gaps would be too large; so the last stamps are kept sorted and a gap is counted when
+ * the oldest leaves.
  */
 final class Arrivals {
   private static final int WINDOW = 16;

@@ -1,13 +1,14 @@
-// Owns the clock by which readers see whether their batch is over: the one internal part of Spark that is replaced.
+// The clock by which readers see whether their batch is over: the one internal part of Spark that
+// is replaced.
 package io.trilithon.probe;
 
 import org.apache.spark.sql.execution.datasources.v2.LowLatencyClock;
 import org.apache.spark.util.SystemClock;
 
 /**
- * Readers ask Spark's LowLatencyClock before each record. To those of a batch that is told to end it is tomorrow; to all
- * others, and to the driver that plans the next batch, it is now. A reader that waits for a record looks only when one
- * comes or its batch ends by itself.
+ * Readers ask Spark's LowLatencyClock before each record. For readers of a batch that ends early it
+ * is a day ahead; for all others, and for the driver that plans the next batch, it is now. A reader
+ * that waits for a record checks only when one arrives or its batch ends by itself.
  */
 final class BatchClock extends SystemClock {
   private static final long AHEAD_MS = 24L * 3600 * 1000;

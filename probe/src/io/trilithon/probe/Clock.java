@@ -1,9 +1,11 @@
-// Owns driver time inside one JVM: a cheap wall clock and its offset to the driver's.
+// Driver time inside one JVM: a cheap wall clock and its offset to the driver's.
 package io.trilithon.probe;
 
 import java.time.Instant;
 
-/** On the driver the offset is 0. On executors it is that of the fastest of the last exchanges, as NTP does it. */
+/**
+ * The offset is 0 on the driver; on executors it is that of the fastest recent exchange, as in NTP.
+ */
 final class Clock {
   private static final int SAMPLES = 64;
 
@@ -28,17 +30,19 @@ final class Clock {
     return offsetUs;
   }
 
-  /** Half of the fastest round trip: the true offset lies within this of the published one. */
+  /** Half of the fastest round trip: the true offset is within this of the published one. */
   long errorUs() {
     return errorUs;
   }
 
-  /** Follows the system clock (NTP moves it); only the driver does so, executors follow the driver. */
+  /**
+   * Follows the system clock (NTP moves it); only the driver does so, executors follow the driver.
+   */
   void reanchor() {
     anchorUs = anchor();
   }
 
-  /** One exchange: asked and answered on this JVM's clock, the driver's time in between. */
+  /** One exchange: sent and answered by this JVM's clock, with the driver's time in between. */
   synchronized void sample(long askedUs, long answeredUs, long driverUs) {
     int slot = seen++ % SAMPLES;
     errors[slot] = Math.max(1, (answeredUs - askedUs + 1) / 2);
@@ -62,7 +66,8 @@ final class Clock {
       long after = System.nanoTime();
       if (after - before < shortest) {
         shortest = after - before;
-        anchor = wall.getEpochSecond() * 1_000_000L + wall.getNano() / 1000 - (before + after) / 2000;
+        long wallUs = wall.getEpochSecond() * 1_000_000L + wall.getNano() / 1000;
+        anchor = wallUs - (before + after) / 2000;
       }
     }
     return anchor;

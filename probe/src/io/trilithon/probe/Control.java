@@ -1,4 +1,4 @@
-// Owns what the host may call through py4j: static methods, texts and numbers only.
+// The methods that the host calls through py4j: static, with strings and numbers only.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -20,14 +20,16 @@ public final class Control {
 
   private static DriverState state() {
     if (state == null) {
-      throw new IllegalStateException("no probe in this driver: set spark.plugins=io.trilithon.probe.ProbePlugin");
+      throw new IllegalStateException(
+          "no probe in this driver: set spark.plugins=io.trilithon.probe.ProbePlugin");
     }
     return state;
   }
 
   /**
-   * A new life of a job, before its query starts; operators is a JSON list, source first. Returns the incarnation, which
-   * the starting thread sets as local property trilithon.incarnation beside trilithon.job.
+   * Begins a new incarnation of a job, before its query starts; operators is a JSON list, source
+   * first. Returns the incarnation, which the starting thread sets as local property
+   * trilithon.incarnation beside trilithon.job.
    */
   public static int startJob(String job, String operators) {
     List<String> names = new ArrayList<>();
@@ -41,11 +43,15 @@ public final class Control {
     locations.forget(job);
   }
 
-  /** {"generation", "weights": [...]} or {"generation", "executors": {"id": instances}}, with "credit", "groups". */
+  /**
+   * {"generation", "weights": [...]} or {"generation", "executors": {"id": instances}}, with
+   * "credit", "groups".
+   */
   public static boolean setTable(String job, String operator, String table) {
     JsonNode json = Json.parse(table);
     if (!json.isObject()) {
-      throw new IllegalArgumentException("a table is a JSON object, given is " + json.getNodeType());
+      throw new IllegalArgumentException(
+          "a table must be a JSON object, not " + json.getNodeType());
     }
     return state().setTable(job, operator, (ObjectNode) json);
   }
@@ -64,7 +70,7 @@ public final class Control {
     return Json.write(state().totals.toJson());
   }
 
-  /** Per operator: the wanted table, the effective one, and where its tasks are. */
+  /** Per operator: the desired table, the effective one, and the executor of each task. */
   public static String tables() {
     return Json.write(state().describe());
   }
@@ -82,8 +88,8 @@ public final class Control {
   }
 
   /**
-   * Ends a batch of a job early; its other batches and the other jobs go on. With a hold the job's next batch waits
-   * before its first record, until the job is started anew or ended.
+   * Ends a batch of a job early; its other batches and other jobs go on. With a hold the job's next
+   * batch waits before its first record, until the job is restarted or ended.
    */
   public static void endBatch(String job, String batch, boolean hold) {
     state().endBatch(job, batch, hold);

@@ -1,4 +1,5 @@
-// Owns the driver's view of credits: who sent and took how much, and what each executor must be told.
+// The driver's view of credits: the records that each executor sent and took, and the answer to
+// each executor.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -8,20 +9,21 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.Map;
 
-/** Not safe for threads: the driver's plugin endpoint takes one message at a time. */
+/** Not thread-safe: the driver's plugin endpoint takes one message at a time. */
 final class CreditBoard {
-  /** A cell nobody speaks of any more belongs to a batch that is over. */
+  /** A cell without messages for this long belongs to a batch that is over. */
   private static final long EXPIRY_US = 10_000_000;
 
   private final Map<String, Map<Integer, Side>> cells = new HashMap<>();
 
-  /** One executor's last word on one cell. */
+  /** One executor's latest counts for one cell. */
   private record Side(JsonNode sent, JsonNode taken, long atUs) {}
 
   void update(int executor, JsonNode cellList, long nowUs) {
     for (JsonNode cell : cellList) {
       cells.computeIfAbsent(cell.path("cell").asText(), c -> new HashMap<>())
-          .put(executor, new Side(cell.path("sent"), cell.path("taken"), cell.path("at_us").asLong()));
+          .put(executor, new Side(cell.path("sent"), cell.path("taken"),
+              cell.path("at_us").asLong()));
     }
     for (Iterator<Map<Integer, Side>> it = cells.values().iterator(); it.hasNext();) {
       Map<Integer, Side> sides = it.next();
@@ -32,7 +34,10 @@ final class CreditBoard {
     }
   }
 
-  /** For each cell this executor sends to: what others took of its records, when that was so, how many executors send. */
+  /**
+   * For each cell this executor sends to: how many of its records others took, when, and how many
+   * executors send.
+   */
   ArrayNode answer(int executor) {
     ArrayNode answer = Json.array();
     cells.forEach((name, sides) -> {

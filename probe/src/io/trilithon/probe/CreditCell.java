@@ -1,4 +1,5 @@
-// Owns the credits of one operator in one batch, as seen from one executor: what it sent, and what was taken of it.
+// The credits of one operator in one batch, as seen from one executor: records that it sent, and
+// how many were taken.
 package io.trilithon.probe;
 
 import java.util.Map;
@@ -7,14 +8,16 @@ import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 
 /**
- * Counts are by sending executor (it travels in the stamp), so each sender knows its own records in flight and no guess
- * about other senders is needed; B is divided between the executors that send. A cell lives for one batch: when a batch
- * ends normally nothing is in flight, and after a failure what was in flight is replayed and must not be owed for ever.
+ * Counts are per sending executor, which is in the stamp: each sender knows its own records in
+ * flight. The credit B is divided between the executors that send. A cell lives for one batch: when
+ * a batch ends normally nothing is in flight, and after a failure the records in flight are
+ * replayed and must not count for ever.
  */
 final class CreditCell {
   /**
-   * A record is under way for some milliseconds even to an idle receiver (the shuffle gathers for 5 ms), so B alone would
-   * cap a receiver at B / 5 ms: 4,000/s. What it takes in this time may always be in flight.
+   * Even to an idle receiver a record takes some milliseconds (the shuffle batches for 5 ms), so B
+   * alone would cap a receiver at B / 5 ms: 4,000/s. As many records as it takes in this time may
+   * always be in flight.
    */
   static final long ALLOWANCE_US = 20_000;
   /** One executor must be able to keep a receiver busy while its credit returns. */
@@ -23,7 +26,8 @@ final class CreditCell {
   final String name;
   final AtomicLongArray sent = new AtomicLongArray(RoutingTable.MAX_TASKS);
   final Map<Integer, AtomicLongArray> takenBySender = new ConcurrentHashMap<>();
-  private final AtomicReferenceArray<RemoteTaken> remote = new AtomicReferenceArray<>(RoutingTable.MAX_TASKS);
+  private final AtomicReferenceArray<RemoteTaken> remote =
+      new AtomicReferenceArray<>(RoutingTable.MAX_TASKS);
   private final AtomicLongArray allowance = new AtomicLongArray(RoutingTable.MAX_TASKS);
   private final long[] measured = new long[RoutingTable.MAX_TASKS];
   private long measuredAtUs;
@@ -40,7 +44,8 @@ final class CreditCell {
   }
 
   void took(int sender, int task) {
-    takenBySender.computeIfAbsent(sender, s -> new AtomicLongArray(RoutingTable.MAX_TASKS)).incrementAndGet(task);
+    takenBySender.computeIfAbsent(sender, s -> new AtomicLongArray(RoutingTable.MAX_TASKS))
+        .incrementAndGet(task);
   }
 
   /** Takes one credit of a task if there is one. */
@@ -58,7 +63,10 @@ final class CreditCell {
     }
   }
 
-  /** Once per exchange: how much of ours each task took since the last one, and so how much may be under way to it. */
+  /**
+   * Once per exchange: the rate at which each task takes our records, and so how many may be in
+   * transport to it.
+   */
   void measure(int self, long nowUs) {
     long spanUs = nowUs - measuredAtUs;
     for (int task = 0; task < measured.length; task++) {
@@ -77,19 +85,19 @@ final class CreditCell {
     return there == null ? local : local + there.estimate(nowUs, out - local);
   }
 
-  /** Exactly known to have been taken: tells a stuck gate from a slow one. */
+  /** The exact number of records taken: distinguishes a stuck gate from a slow one. */
   long knownTaken(int task, int self) {
     AtomicLongArray here = takenBySender.get(self);
     RemoteTaken there = remote.get(task);
     return (here == null ? 0 : here.get(task)) + (there == null ? 0 : there.known());
   }
 
-  /** Between how many sending executors the credit is divided. */
+  /** The number of sending executors between which the credit is divided. */
   void divideBetween(int sendingExecutors) {
     senders = Math.max(1, sendingExecutors);
   }
 
-  /** What the driver says was taken of ours on other executors. */
+  /** The driver's count of our records taken on other executors. */
   void learn(int task, long taken, long atUs, long nowUs) {
     RemoteTaken there = remote.get(task);
     if (there == null) {
@@ -103,7 +111,7 @@ final class CreditCell {
     users++;
   }
 
-  /** True when the last task of this batch let go. */
+  /** True when the last task of this batch has released the cell. */
   synchronized boolean release() {
     return --users == 0;
   }

@@ -1,4 +1,4 @@
-// Owns the driver's plugin: takes exchanges and reports, listens to the scheduler.
+// The plugin in the driver: answers exchanges, takes reports, listens to the scheduler.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -27,7 +27,7 @@ final class DriverSide implements DriverPlugin {
         STUCK_MS, spark.conf().get(STUCK_MS, "10000"));
   }
 
-  /** One message at a time: nothing here may wait. */
+  /** Called for one message at a time: must not block. */
   @Override
   public Object receive(Object message) {
     JsonNode json = Json.parse((String) message);

@@ -1,4 +1,4 @@
-// Owns the driver's side of the probes: tables with generations, incarnations, credits, reports.
+// The probe's state in the driver: tables with generations, incarnations, credits, reports.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -11,9 +11,12 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Called by the plugin's endpoint, the scheduler's listener and, through {@link Control}, by the host. */
+/**
+ * Called by the plugin's endpoint, the scheduler's listener and, through {@link Control}, by the
+ * host.
+ */
 final class DriverState {
-  /** Ten minutes of one executor's reports: nobody may be there to drain them. */
+  /** Ten minutes of one executor's reports, for when the host does not drain them. */
   private static final int MAX_REPORTS = 600;
 
   final Totals totals = new Totals();
@@ -37,11 +40,15 @@ final class DriverState {
     this.clock = clock;
   }
 
-  /** A job begins a new life: its counters start at 0. Operators are named from source to sink, one per stage. */
+  /**
+   * Begins a new incarnation of a job, with counters at 0. Operators are named from source to sink,
+   * one per stage.
+   */
   synchronized int startJob(String job, List<String> names) {
     operators.put(job, List.copyOf(names));
-    // By the clock, so that it also grows over drivers: who listens to two of them takes no life for a later one.
-    int incarnation = Math.max(incarnations.getOrDefault(job, 0) + 1, (int) (clock.nowUs() / 1_000_000));
+    // By the clock, so that it also grows from one driver to the next.
+    int incarnation = Math.max(incarnations.getOrDefault(job, 0) + 1,
+        (int) (clock.nowUs() / 1_000_000));
     incarnations.put(job, incarnation);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     totals.forget(job, incarnation);
@@ -61,7 +68,9 @@ final class DriverState {
     tablesVersion++;
   }
 
-  /** False if a table of the same or a later generation is set already: pushing again is harmless. */
+  /**
+   * False if a table of the same or a later generation is set already: pushing twice is harmless.
+   */
   synchronized boolean setTable(String job, String operator, ObjectNode table) {
     String receiver = EdgeName.receiver(job, operator);
     ObjectNode old = wanted.get(receiver);
@@ -74,7 +83,7 @@ final class DriverState {
     if (!table.has("credit") && old != null && old.has("credit")) {
       table.set("credit", old.get("credit"));
     }
-    if (!Placement.isWish(table)) {
+    if (!Placement.isPlacement(table)) {
       RoutingTable.parse(table);
     }
     wanted.put(receiver, table);
@@ -93,7 +102,9 @@ final class DriverState {
     refresh(receiver);
   }
 
-  /** All tasks of a stage are started: a wish for its operator can be resolved for this batch. */
+  /**
+   * All tasks of a stage have started: a placement of its operator can be resolved for this batch.
+   */
   synchronized void located(String job, int stage, String batch, Map<Integer, String> executors) {
     List<String> names = operators.getOrDefault(job, List.of());
     if (endings.began(job, batch)) {
@@ -102,7 +113,7 @@ final class DriverState {
     if (stage < names.size()) {
       String receiver = EdgeName.receiver(job, names.get(stage));
       located.put(receiver, new Located(batch, executors));
-      if (wanted.containsKey(receiver) && Placement.isWish(wanted.get(receiver))) {
+      if (wanted.containsKey(receiver) && Placement.isPlacement(wanted.get(receiver))) {
         refresh(receiver);
       }
     }
@@ -111,7 +122,7 @@ final class DriverState {
   private void refresh(String receiver) {
     ObjectNode table = wanted.get(receiver);
     Located where = located.get(receiver);
-    if (!Placement.isWish(table)) {
+    if (!Placement.isPlacement(table)) {
       effective.put(receiver, table);
     } else if (where != null) {
       effective.put(receiver, Placement.resolve(table, where.batch, where.executors));
@@ -124,7 +135,10 @@ final class DriverState {
     tablesVersion++;
   }
 
-  /** A batch of a job ends at each executor's next exchange; with a hold no other batch of it sends a record. */
+  /**
+   * Ends a batch of a job at each executor's next exchange; with a hold no other batch of the job
+   * sends records.
+   */
   synchronized void endBatch(String job, String batch, boolean hold) {
     endings.set(job, new Endings.Ending(batch, hold));
     tablesVersion++;
@@ -141,8 +155,8 @@ final class DriverState {
       answer.put("tables_version", tablesVersion);
       ObjectNode tables = answer.putObject("tables");
       effective.forEach(tables::set);
-      ObjectNode lives = answer.putObject("incarnations");
-      incarnations.forEach(lives::put);
+      ObjectNode latest = answer.putObject("incarnations");
+      incarnations.forEach(latest::put);
       answer.set("endings", endings.toJson());
     }
     return Json.write(answer);
@@ -163,7 +177,7 @@ final class DriverState {
     lost.add(executor);
   }
 
-  /** {"reports": [...], "lost": [executors], "dropped": n}: what came and who went since the last call. */
+  /** {"reports": [...], "lost": [executors], "dropped": n} since the last call. */
   synchronized ObjectNode drainReports() {
     ObjectNode json = Json.object().put("dropped", dropped);
     ArrayNode list = json.putArray("reports");
@@ -176,7 +190,7 @@ final class DriverState {
     return json;
   }
 
-  /** What was asked for and what is in effect, per operator, with where its tasks are. */
+  /** Per operator: the desired table, the effective one, and the executor of each task. */
   synchronized ObjectNode describe() {
     ObjectNode json = Json.object();
     effective.forEach((receiver, table) -> {
@@ -185,7 +199,8 @@ final class DriverState {
       entry.set("effective", table);
     });
     located.forEach((receiver, where) -> {
-      ObjectNode entry = json.has(receiver) ? (ObjectNode) json.get(receiver) : json.putObject(receiver);
+      ObjectNode entry = json.has(receiver)
+          ? (ObjectNode) json.get(receiver) : json.putObject(receiver);
       ObjectNode tasks = entry.put("batch", where.batch).putObject("tasks");
       where.executors.forEach((index, executor) -> tasks.put(Integer.toString(index), executor));
     });

@@ -1,4 +1,4 @@
-// Owns which batches are told to end early, and whether the next batch of such a job may begin.
+// Keeps the batches that end early, and whether the next batch of such a job may begin.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -7,9 +7,10 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * A batch is named, not a moment: a task of it that looks late ends as well, and none of another batch or of another job
- * does. With a hold the senders of any other batch of the job wait before their first record, so that the query can be
- * stopped between two batches without anything to replay.
+ * An ending names a batch, not a time: a task of that batch ends even if it checks late, and tasks
+ * of other batches and jobs do not. With a hold the senders of any other batch of the job wait
+ * before their first record, so that the query can be stopped between two batches with nothing to
+ * replay.
  */
 final class Endings {
   record Ending(String batch, boolean hold) {}
@@ -22,7 +23,7 @@ final class Endings {
     byJob = Map.copyOf(changed);
   }
 
-  /** True if there was one. */
+  /** True if the job had an ending. */
   synchronized boolean remove(String job) {
     Map<String, Ending> changed = new HashMap<>(byJob);
     boolean removed = changed.remove(job) != null;
@@ -30,7 +31,7 @@ final class Endings {
     return removed;
   }
 
-  /** A new batch of the job runs: an end that nobody holds is done with. True if something changed. */
+  /** A new batch of the job runs: an ending without a hold is complete. True if it was removed. */
   synchronized boolean began(String job, String batch) {
     Ending ending = byJob.get(job);
     return ending != null && !ending.hold && !ending.batch.equals(batch) && remove(job);
@@ -52,14 +53,15 @@ final class Endings {
 
   ObjectNode toJson() {
     ObjectNode json = Json.object();
-    byJob.forEach((job, ending) -> json.putObject(job).put("batch", ending.batch).put("hold", ending.hold));
+    byJob.forEach((job, ending) ->
+        json.putObject(job).put("batch", ending.batch).put("hold", ending.hold));
     return json;
   }
 
   synchronized void learn(JsonNode json) {
-    Map<String, Ending> told = new HashMap<>();
-    json.properties().forEach(e -> told.put(e.getKey(),
+    Map<String, Ending> received = new HashMap<>();
+    json.properties().forEach(e -> received.put(e.getKey(),
         new Ending(e.getValue().path("batch").asText(), e.getValue().path("hold").asBoolean())));
-    byJob = Map.copyOf(told);
+    byJob = Map.copyOf(received);
   }
 }

@@ -1,4 +1,5 @@
-// Owns the executor's part of the 100-ms exchange: what it tells the driver and what it learns.
+// The executor's part of the 100-ms exchange with the driver: sends credits, receives tables,
+// endings and credits.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -7,7 +8,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.function.UnaryOperator;
 
-/** Messages are JSON text: a class of ours in a message would have to be found by Spark's RPC class loader. */
+/** Messages are JSON text: Spark's RPC class loader would not find a class of the probe. */
 final class Exchange {
   private final Registry registry;
   private final String executor;
@@ -20,7 +21,7 @@ final class Exchange {
     this.driver = driver;
   }
 
-  /** One round trip; also called out of turn by a sender that waits for a placement. */
+  /** One round trip; a sender that waits for a placement also calls this out of turn. */
   synchronized void run() {
     ObjectNode message = Json.object().put("kind", "exchange").put("executor", executor)
         .put("tables_version", tablesVersion);
@@ -32,24 +33,26 @@ final class Exchange {
       registry.clock.sample(askedUs, answeredUs, answer.path("driver_us").asLong());
     }
     learn(answer);
-    registry.cells.values().forEach(cell -> cell.measure(registry.ordinal(), registry.clock.localUs()));
+    registry.cells.values()
+        .forEach(cell -> cell.measure(registry.ordinal(), registry.clock.localUs()));
   }
 
   private void learn(JsonNode answer) {
     if (answer.has("tables")) {
       answer.path("tables").properties().forEach(
           e -> registry.table(e.getKey()).set(e.getValue()));
-      answer.path("incarnations").properties().forEach(e -> registry.forget(e.getKey(), e.getValue().asInt()));
+      answer.path("incarnations").properties()
+          .forEach(e -> registry.forget(e.getKey(), e.getValue().asInt()));
       registry.endings.learn(answer.path("endings"));
       tablesVersion = answer.path("tables_version").asLong();
     }
-    for (JsonNode told : answer.path("credits")) {
-      CreditCell cell = registry.cells.get(told.path("cell").asText());
+    for (JsonNode credit : answer.path("credits")) {
+      CreditCell cell = registry.cells.get(credit.path("cell").asText());
       if (cell != null) {
-        cell.divideBetween(told.path("senders").asInt());
-        told.path("taken").properties().forEach(e -> cell.learn(
-            Integer.parseInt(e.getKey()), e.getValue().get(0).asLong(), e.getValue().get(1).asLong(),
-            registry.clock.nowUs()));
+        cell.divideBetween(credit.path("senders").asInt());
+        credit.path("taken").properties().forEach(e -> cell.learn(
+            Integer.parseInt(e.getKey()), e.getValue().get(0).asLong(),
+            e.getValue().get(1).asLong(), registry.clock.nowUs()));
       }
     }
     registry.ready(answer.path("ordinal").asInt());
@@ -61,7 +64,8 @@ final class Exchange {
       ObjectNode json = list.addObject().put("cell", name).put("at_us", registry.clock.nowUs());
       json.set("sent", sparse(cell.sent));
       ObjectNode taken = json.putObject("taken");
-      cell.takenBySender.forEach((sender, counts) -> taken.set(Integer.toString(sender), sparse(counts)));
+      cell.takenBySender.forEach((sender, counts) ->
+          taken.set(Integer.toString(sender), sparse(counts)));
     });
     return list;
   }

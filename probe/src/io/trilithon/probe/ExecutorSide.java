@@ -1,4 +1,5 @@
-// Owns the executor's plugin: the exchange every 100 ms, the report every second, the beginning and end of tasks.
+// The plugin in an executor: an exchange every 100 ms, a report every second, hooks at the start
+// and end of tasks.
 package io.trilithon.probe;
 
 import java.util.Map;
@@ -35,11 +36,15 @@ final class ExecutorSide implements ExecutorPlugin {
     BatchClock.install(registry);
     registry.connect(guarded("exchange", exchange::run));
     firstExchange();
-    timer.scheduleWithFixedDelay(guarded("exchange", exchange::run), exchangeMs, exchangeMs, TimeUnit.MILLISECONDS);
+    timer.scheduleWithFixedDelay(guarded("exchange", exchange::run), exchangeMs, exchangeMs,
+        TimeUnit.MILLISECONDS);
     scheduleReport(reportMs);
   }
 
-  /** All executors report at the same moments of driver time, so that sent and taken of one moment can be compared. */
+  /**
+   * All executors report at the same times by the driver's clock, so that their counts can be
+   * compared.
+   */
   private void scheduleReport(long periodMs) {
     long periodUs = periodMs * 1000;
     long waitUs = periodUs - Math.floorMod(Registry.JVM.clock.nowUs(), periodUs);
@@ -56,7 +61,7 @@ final class ExecutorSide implements ExecutorPlugin {
         exchange.run();
         return;
       } catch (RuntimeException e) {
-        LOG.warn("first exchange with the driver, try {} of {}", i, FIRST_TRIES, e);
+        LOG.warn("first exchange with the driver failed, attempt {} of {}", i, FIRST_TRIES, e);
       }
       try {
         Thread.sleep(50);
@@ -93,7 +98,7 @@ final class ExecutorSide implements ExecutorPlugin {
       try {
         work.run();
       } catch (Throwable e) {
-        LOG.warn("{} failed, goes on", what, e);
+        LOG.warn("{} failed, will retry", what, e);
       }
     };
   }

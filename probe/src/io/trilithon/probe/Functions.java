@@ -1,4 +1,4 @@
-// Owns the functions as Spark calls them: one class each, with public static invoke methods.
+// The SQL functions as Spark calls them: one class each, with public static invoke methods.
 package io.trilithon.probe;
 
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Where a function takes "any" column, the column is only there so that it is evaluated before the call. */
+/** A parameter "any" is a column that Spark must evaluate before the call; its value is ignored. */
 public final class Functions {
   private static final DataType TEXT = DataTypes.StringType;
   private static final DataType INT = DataTypes.IntegerType;
@@ -19,7 +19,7 @@ public final class Functions {
 
   private Functions() {}
 
-  /** take(edge, stamp, origin_us): first thing in a stage, as a filter. */
+  /** take(edge, stamp, origin_us): the first expression of a stage, as a filter. */
   public static final class Take extends ProbeFunction {
     public Take() {
       super("take", BOOLEAN, TEXT, LONG, LONG);
@@ -30,7 +30,10 @@ public final class Functions {
     }
   }
 
-  /** mark(operator, condition): around the condition of a filter; null counts as false, as in a filter. */
+  /**
+   * mark(operator, condition): around the condition of a filter; null counts as false, as in a
+   * filter.
+   */
   public static final class Mark extends ProbeFunction {
     public Mark() {
       super("mark", BOOLEAN, TEXT, BOOLEAN);
@@ -41,7 +44,10 @@ public final class Functions {
     }
   }
 
-  /** reject(operator, rejected): around the condition for which a record becomes a dead letter; those are counted. */
+  /**
+   * reject(operator, rejected): around the condition that makes a record a dead letter; counts
+   * those records.
+   */
   public static final class Reject extends ProbeFunction {
     public Reject() {
       super("reject", BOOLEAN, TEXT, BOOLEAN);
@@ -52,7 +58,10 @@ public final class Functions {
     }
   }
 
-  /** emit(edge, task): the stamp of a routed record; takes route's column, so that it comes after the gate. */
+  /**
+   * emit(edge, task): the stamp of a routed record; the task is route's result, so the call comes
+   * after the gate.
+   */
   public static final class Emit extends ProbeFunction {
     public Emit() {
       super("emit", LONG, TEXT, INT);
@@ -63,7 +72,7 @@ public final class Functions {
     }
   }
 
-  /** sink(operator, origin_us, any): last thing before a sink, as a filter. */
+  /** sink(operator, origin_us, any): the last expression before a sink, as a filter. */
   public static final class Sink extends ProbeFunction {
     public Sink(DataType any) {
       super("sink", BOOLEAN, TEXT, LONG, any);
@@ -98,7 +107,10 @@ public final class Functions {
     }
   }
 
-  /** route(edge, parallelism, any): which task gets the record; parallelism counts until a table is set. */
+  /**
+   * route(edge, parallelism, any): the task that gets the record; parallelism is used until a table
+   * is set.
+   */
   public static final class Route extends ProbeFunction {
     public Route(DataType any) {
       super("route", INT, TEXT, INT, any);
@@ -149,7 +161,10 @@ public final class Functions {
     }
   }
 
-  /** route_by_key(edge, parallelism, hash): the hash is of the outputs' key, which orders the call after it. */
+  /**
+   * route_by_key(edge, parallelism, hash): the hash is of the output's key, so the call comes after
+   * the work.
+   */
   public static final class RouteByKey extends ProbeFunction {
     public RouteByKey() {
       super("route_by_key", INT, TEXT, INT, LONG);
@@ -160,7 +175,10 @@ public final class Functions {
     }
   }
 
-  /** origin(operator, any): the origin of the record taken last, for what an aggregation gives out. */
+  /**
+   * origin(operator, any): the origin time of the record taken last, for the output of an
+   * aggregation.
+   */
   public static final class Origin extends ProbeFunction {
     public Origin() {
       super("origin", LONG, TEXT, LONG);

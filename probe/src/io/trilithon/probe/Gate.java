@@ -1,4 +1,4 @@
-// Owns back-pressure: a sender waits here while its receiver has no credit left.
+// Back-pressure: a sender waits here while its receiver has no credit left.
 package io.trilithon.probe;
 
 import java.util.concurrent.locks.LockSupport;
@@ -15,12 +15,18 @@ final class Gate {
 
   private Gate() {}
 
-  /** After this long without one record taken by the receiver a record passes, counted as forced: never a deadlock. */
+  /**
+   * If the receiver takes no record for this long, one passes without credit, counted as forced: no
+   * deadlock.
+   */
   static void stuckAfterMs(long ms) {
     stuckNs = ms * 1_000_000;
   }
 
-  /** A park of the calling thread, told in slices, and a record let through without credit. */
+  /**
+   * Counts the time that the calling thread is parked, slice by slice, and records that pass
+   * without credit.
+   */
   interface Meter {
     void parked(long ns);
 
@@ -28,11 +34,11 @@ final class Gate {
   }
 
   /**
-   * Waits for a credit of the task that {@code choose} names; it is asked again after every slice, so that a new table
-   * takes effect for a sender that is parked. Returns the task that was granted.
+   * Waits for a credit of the task that {@code choose} gives, and returns that task. It calls
+   * {@code choose} after every slice, so that a new table takes effect for a sender that is parked.
    */
-  static int pass(CreditCell cell, IntSupplier choose, IntSupplier credit, int self, Clock clock, TaskContext task,
-      Meter meter) {
+  static int pass(CreditCell cell, IntSupplier choose, IntSupplier credit, int self, Clock clock,
+      TaskContext task, Meter meter) {
     int target = choose.getAsInt();
     if (cell.reserve(target, self, credit.getAsInt(), clock.nowUs())) {
       return target;
@@ -63,8 +69,8 @@ final class Gate {
       boolean interrupted = Thread.currentThread().isInterrupted();
       if (interrupted || now - progressAt > stuckNs) {
         if (!interrupted) {
-          LOG.warn("gate of {} task {}: nothing taken for {} s, one record passes", cell.name, chosen,
-              (now - progressAt) / 1_000_000_000);
+          LOG.warn("gate of {} task {}: no record taken for {} s, one passes without credit",
+              cell.name, chosen, (now - progressAt) / 1_000_000_000);
         }
         cell.sent.incrementAndGet(chosen);
         meter.forced();

@@ -1,12 +1,13 @@
-// Owns what one instance saw on one incoming edge: channel latency and inter-arrival times.
+// Measures of one instance on one incoming edge: channel latency and inter-arrival times.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
 /**
- * The channel's time is travelling, gathering (the shuffle sends records in company) and waiting for the instance. A
- * record that was sent while the instance had nothing to do did not wait: the mean over the last of those is travelling
- * and gathering, the least of them travelling. Under overload there are none, and the last known mean holds.
+ * Channel time is transport, batching (the shuffle sends records in batches) and waiting for the
+ * instance. A record that was sent while the instance was idle did not wait: the mean over the
+ * latest of those is transport plus batching, their minimum is transport. Under overload there are
+ * none, and the last known mean holds.
  */
 final class Inbound {
   private static final double KEPT = 63.0 / 64;
@@ -22,11 +23,15 @@ final class Inbound {
     this.from = from;
   }
 
-  /** A record was this long in the channel; {@code idle} if the instance had nothing to do when it was sent. */
+  /**
+   * A record was in the channel for this long; {@code idle} if the instance was idle when it was
+   * sent.
+   */
   void took(long channelUs, boolean idle) {
     channel.add(channelUs);
     if (idle) {
-      unwaitedUs = Double.isNaN(unwaitedUs) ? channelUs : KEPT * unwaitedUs + (1 - KEPT) * channelUs;
+      unwaitedUs = Double.isNaN(unwaitedUs)
+          ? channelUs : KEPT * unwaitedUs + (1 - KEPT) * channelUs;
       leastUs = Double.isNaN(leastUs) ? channelUs : Math.min(leastUs, channelUs);
     }
     if (!Double.isNaN(unwaitedUs)) {

@@ -1,4 +1,5 @@
-// Owns the cumulative counters of one instance on one executor; they outlive the tasks, which are new in each batch.
+// The cumulative counters of one instance on one executor; they outlive its tasks, which are new in
+// each batch.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -6,9 +7,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Written by the thread of the task that holds the instance, read by the reporter. An instance that moves to another
- * executor goes on counting from 0 there, and the driver adds up (a grow-only counter per executor): nothing has to be
- * handed over, so nothing can get lost at a boundary.
+ * Written by the thread of the task that holds the instance, read by the reporter. An instance that
+ * moves to another executor goes on counting from 0 there, and the driver adds the counters up (a
+ * grow-only counter per executor): nothing is handed over, so nothing can get lost at a boundary.
  */
 final class Instance {
   private static final int READ_TRIES = 3;
@@ -34,7 +35,7 @@ final class Instance {
     this.key = key;
   }
 
-  /** A record is taken: the one before it is finished, its service time is known. */
+  /** Takes a record: the previous one is finished and its service time known. */
   void take(Inbound edge, long stampUs, long nowUs, long nowNs, long origin) {
     lock.beginWrite();
     closeRecord();
@@ -53,7 +54,10 @@ final class Instance {
     lock.endWrite();
   }
 
-  /** Marks are made before the gate: what a record is parked after its last mark is outside of the span already. */
+  /**
+   * Marks come before the gate: time parked after a record's last mark is outside its service time
+   * anyway.
+   */
   void mark(long nowNs) {
     lastMarkNs = nowNs;
     parkedAtMarkNs = parkedInRecordNs;
@@ -97,7 +101,7 @@ final class Instance {
     return originUs;
   }
 
-  /** The task gets or leaves the instance; the reporter asks the holder for CPU time of the running thread. */
+  /** A task begins to run the instance; the reporter asks it for the CPU time of its thread. */
   synchronized void hold(TaskProbe task) {
     holder = task;
   }
@@ -114,7 +118,10 @@ final class Instance {
     }
   }
 
-  /** Service: from taking to the last mark, also if a filter dropped the row there; time parked at the gate is not work. */
+  /**
+   * Service time: from taking a record to its last mark, dropped rows included, time parked at the
+   * gate excluded.
+   */
   private void closeRecord() {
     if (openedNs > 0 && lastMarkNs >= openedNs) {
       service.add(Math.max(0, lastMarkNs - openedNs - parkedAtMarkNs) / 1000.0);
@@ -158,7 +165,8 @@ final class Instance {
     TaskProbe task = holder;
     long liveCpuNs = task == null ? 0 : task.cpuNsOf(this);
     return lock.read(READ_TRIES, () -> {
-      ObjectNode json = Json.object().put("job", key.job()).put("operator", key.operator()).put("index", key.index())
+      ObjectNode json = Json.object().put("job", key.job()).put("operator", key.operator())
+          .put("index", key.index())
           .put("incarnation", key.incarnation()).put("active", task != null).put("taken", taken)
           .put("rejected", rejected).put("cpu_ns", cpuNs + liveCpuNs);
       json.set("service", service.toJson());

@@ -1,4 +1,4 @@
-// Owns reading and writing JSON with the Jackson that Spark brings.
+// Reads and writes JSON with the Jackson that Spark ships.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.core.JsonProcessingException;

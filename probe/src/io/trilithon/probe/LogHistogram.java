@@ -1,16 +1,17 @@
-// Owns the end-to-end latency histogram: DDSketch's logarithmic mapping, relative accuracy 0.01.
+// The end-to-end latency histogram: DDSketch's logarithmic mapping, relative accuracy 0.01.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
 /**
- * Key k counts values v in (gamma^(k-1), gamma^k] ms, k = ceil(ln v / ln gamma), gamma = (1+a)/(1-a)
- * (Masson et al., DDSketch, VLDB 2019, section 2). Dense inside, because it is written per record; sparse in reports.
+ * Key k counts values v in (gamma^(k-1), gamma^k] ms, k = ceil(ln v / ln gamma), gamma =
+ * (1+a)/(1-a) (Masson et al., DDSketch, VLDB 2019, section 2). Dense inside, because it is written
+ * per record; sparse in reports.
  */
 final class LogHistogram {
   static final double ACCURACY = 0.01;
   static final double GAMMA = (1 + ACCURACY) / (1 - ACCURACY);
-  /** A microsecond, and more than eleven days: what lies outside counts in the outermost buckets. */
+  /** A microsecond and more than eleven days; values outside count in the outermost buckets. */
   static final int MIN_KEY = -346;
   static final int MAX_KEY = 1040;
   private static final double LN_GAMMA = Math.log(GAMMA);

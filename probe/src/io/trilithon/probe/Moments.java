@@ -1,4 +1,4 @@
-// Owns count, sum and sum of squares of one measured quantity, cumulative.
+// Cumulative count, sum and sum of squares of one measured quantity.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;

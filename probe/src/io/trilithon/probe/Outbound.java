@@ -1,4 +1,4 @@
-// Owns what one sender instance did on one outgoing edge: emitted, parked, sent to each receiver.
+// Counters of one sending instance on one outgoing edge: emitted, parked, sent to each receiver.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -21,7 +21,8 @@ final class Outbound {
         counts.put(Integer.toString(i), sentTo[i]);
       }
     }
-    ObjectNode json = Json.object().put("emitted", emitted).put("parked_ns", parkedNs).put("forced", forced);
+    ObjectNode json = Json.object().put("emitted", emitted).put("parked_ns", parkedNs)
+        .put("forced", forced);
     json.set("sent_to", counts);
     return json;
   }

@@ -1,4 +1,5 @@
-// Owns turning a wish for machines into weights: which tasks are used so that the work is done there.
+// Resolves a desired placement into weights: which tasks get records so that the work is done on
+// those executors.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -14,8 +15,9 @@ final class Placement {
   private Placement() {}
 
   /**
-   * The wish is {"executors": {"id": instances}, "anywhere": instances}. The lowest indices on each executor are used; what
-   * an executor cannot give is listed as unmet and, like what may be anywhere, given to the lowest tasks that are left.
+   * A placement is {"executors": {"id": instances}, "anywhere": instances}. The lowest task indices
+   * on each executor are used. Instances that an executor has no tasks for are listed as unmet and,
+   * like those that may run anywhere, go to the lowest remaining tasks.
    */
   static ObjectNode resolve(ObjectNode table, String batch, Map<Integer, String> executorOfTask) {
     Map<String, Integer> open = new HashMap<>();
@@ -29,7 +31,8 @@ final class Placement {
         used.add(task);
       }
     });
-    int left = table.path("anywhere").asInt() + open.values().stream().mapToInt(Integer::intValue).sum();
+    int left = table.path("anywhere").asInt()
+        + open.values().stream().mapToInt(Integer::intValue).sum();
     for (int task : tasks.keySet()) {
       if (left > 0 && used.add(task)) {
         left--;
@@ -46,7 +49,7 @@ final class Placement {
     return resolved;
   }
 
-  static boolean isWish(JsonNode table) {
+  static boolean isPlacement(JsonNode table) {
     return table.has("executors");
   }
 }

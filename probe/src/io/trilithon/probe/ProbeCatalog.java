@@ -1,4 +1,5 @@
-// Owns the catalog under which queries find the functions: spark.sql.catalog.<name>=io.trilithon.probe.ProbeCatalog.
+// The catalog of the probe's SQL functions:
+// spark.sql.catalog.<name>=io.trilithon.probe.ProbeCatalog.
 package io.trilithon.probe;
 
 import static java.util.Map.entry;
@@ -24,7 +25,8 @@ public final class ProbeCatalog implements FunctionCatalog {
       entry("emit", new Entry("emit(edge, task)", 2, any -> new Functions.Emit())),
       entry("sink", new Entry("sink(operator, origin_us, any)", 3, Functions.Sink::new)),
       entry("route", new Entry("route(edge, parallelism, any)", 3, Functions.Route::new)),
-      entry("route_by_key", new Entry("route_by_key(edge, parallelism, hash)", 3, any -> new Functions.RouteByKey())),
+      entry("route_by_key", new Entry("route_by_key(edge, parallelism, hash)", 3,
+          any -> new Functions.RouteByKey())),
       entry("origin", new Entry("origin(operator, any)", 2, any -> new Functions.Origin())),
       entry("work", new Entry("work(ms)", 1, any -> new Functions.Work())),
       entry("wait", new Entry("wait(ms)", 1, any -> new Functions.Wait()))));
@@ -46,7 +48,8 @@ public final class ProbeCatalog implements FunctionCatalog {
 
   @Override
   public Identifier[] listFunctions(String[] namespace) {
-    return ENTRIES.keySet().stream().map(n -> Identifier.of(namespace, n)).toArray(Identifier[]::new);
+    return ENTRIES.keySet().stream().map(n -> Identifier.of(namespace, n))
+        .toArray(Identifier[]::new);
   }
 
   @Override
@@ -54,7 +57,8 @@ public final class ProbeCatalog implements FunctionCatalog {
     Entry entry = ENTRIES.get(identifier.name());
     if (entry == null) {
       throw new UnsupportedOperationException(
-          "no function '" + identifier.name() + "'; there are " + String.join(", ", ENTRIES.keySet()));
+          "no function '" + identifier.name() + "'; the functions are "
+              + String.join(", ", ENTRIES.keySet()));
     }
     return new Unbound(identifier.name(), entry);
   }
@@ -69,7 +73,7 @@ public final class ProbeCatalog implements FunctionCatalog {
     public BoundFunction bind(StructType given) {
       if (given.size() != entry.arguments()) {
         throw new UnsupportedOperationException(
-            entry.usage() + " takes " + entry.arguments() + " arguments, given are " + given.size());
+            entry.usage() + " takes " + entry.arguments() + " arguments, not " + given.size());
       }
       return entry.make().apply(plain(given.fields()[given.size() - 1].dataType()));
     }

@@ -1,11 +1,14 @@
-// Owns what all functions of the catalog share: their types, and that the optimizer may not move them.
+// The base of all functions of the catalog: their types, and that the optimizer may not move them.
 package io.trilithon.probe;
 
 import java.util.Arrays;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
 
-/** Not deterministic on purpose: filters are not pushed through such a call, and it is evaluated once per row. */
+/**
+ * Declared non-deterministic: Spark does not push filters through such a call and evaluates it once
+ * per row.
+ */
 public abstract class ProbeFunction implements ScalarFunction<Object> {
   private final String name;
   private final DataType result;

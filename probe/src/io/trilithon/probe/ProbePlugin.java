@@ -1,4 +1,4 @@
-// Owns the name under which Spark finds the probe: spark.plugins=io.trilithon.probe.ProbePlugin.
+// The entry point by which Spark loads the probe: spark.plugins=io.trilithon.probe.ProbePlugin.
 package io.trilithon.probe;
 
 import org.apache.spark.api.plugin.DriverPlugin;

@@ -1,4 +1,4 @@
-// Owns what each probe does, per record, on the task's thread.
+// What each probe does, per record, on the task's thread.
 package io.trilithon.probe;
 
 import org.apache.spark.unsafe.types.UTF8String;
@@ -6,19 +6,22 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class Probes {
   private Probes() {}
 
-  /** A record enters an operator; always true, so that it can stand in a filter. */
+  /** A record enters an operator; always true, so that it can be a filter. */
   static boolean take(UTF8String edge, long stamp, long originUs) {
     TaskProbe.current().take(edge).take(stamp, originUs);
     return true;
   }
 
-  /** A piece of work is done; the condition of a filter passes through, so that dropped rows count as work. */
+  /**
+   * A step of the work is done; returns a filter's condition unchanged, so that dropped rows count
+   * as work.
+   */
   static boolean mark(UTF8String operator, boolean condition) {
     TaskProbe.current().mark(operator).mark(System.nanoTime());
     return condition;
   }
 
-  /** The operator cannot work on the record: it is counted, and goes on as a dead letter. */
+  /** The operator cannot process the record: counts it; the record goes on as a dead letter. */
   static boolean reject(UTF8String operator, boolean rejected) {
     if (rejected) {
       TaskProbe.current().mark(operator).rejected();
@@ -26,7 +29,10 @@ final class Probes {
     return rejected;
   }
 
-  /** The operator's work is done, the record goes to one of the receiver's tasks as soon as that has credit. */
+  /**
+   * The operator's work is done: the record goes to one of the receiver's tasks as soon as that has
+   * credit.
+   */
   static int route(UTF8String edge, int parallelism) {
     RouteProbe probe = TaskProbe.current().route(edge);
     probe.sender.mark(System.nanoTime());
@@ -39,7 +45,7 @@ final class Probes {
     return probe.routeByKey(parallelism, hash);
   }
 
-  /** The moment a routed record leaves, after the gate, with its sender. */
+  /** The time at which a routed record leaves, after the gate, and its sender. */
   static long stamp() {
     return Stamp.pack(Registry.JVM.clock.nowUs(), Registry.JVM.ordinal());
   }
@@ -52,7 +58,7 @@ final class Probes {
     return true;
   }
 
-  /** The origin of the record taken last: what an aggregation lost on the way. */
+  /** The origin time of the record taken last: an aggregation drops the column. */
   static long origin(UTF8String operator) {
     return TaskProbe.current().mark(operator).originUs();
   }

@@ -1,4 +1,4 @@
-// Owns everything the probes of one JVM share: instances, tables, credits, clock.
+// Everything that the probes of one JVM share: instances, tables, credits, clock.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -8,7 +8,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 final class Registry {
-  /** The functions are static calls, so is what they find. */
+  /** The functions are static calls, so their registry is static, too. */
   static final Registry JVM = new Registry();
 
   final Clock clock = new Clock();
@@ -28,7 +28,7 @@ final class Registry {
     return tables.computeIfAbsent(receiver, r -> new TableRef());
   }
 
-  /** The cell, held for a task; {@link #release} lets it go. */
+  /** The cell, retained for a task until {@link #release}. */
   CreditCell cell(String name) {
     return cells.compute(name, (n, old) -> {
       CreditCell cell = old == null ? new CreditCell(n) : old;
@@ -56,7 +56,10 @@ final class Registry {
     ready.countDown();
   }
 
-  /** No record is routed before the driver's tables are known; without a plugin (unit tests) this gives up soon. */
+  /**
+   * No record is routed before the driver's tables are known; without a plugin (unit tests) this
+   * times out soon.
+   */
   void awaitReady() {
     try {
       ready.await(5, TimeUnit.SECONDS);
@@ -69,9 +72,10 @@ final class Registry {
     exchangeNow.run();
   }
 
-  /** Counters of an older life of a job are of no use once a newer one runs. */
+  /** Removes the counters of older incarnations of a job. */
   void forget(String job, int incarnationsBelow) {
-    instances.keySet().removeIf(key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
+    instances.keySet().removeIf(
+        key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
   }
 
   ArrayNode instancesJson() {

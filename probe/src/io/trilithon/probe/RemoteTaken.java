@@ -1,17 +1,18 @@
-// Owns what a sender believes of records taken on other executors between two exchanges.
+// Estimates, between two exchanges, how many records receivers on other executors have taken.
 package io.trilithon.probe;
 
 /**
- * Known counts are 100 to 200 ms old. A fixed credit B would cap a far receiver at B / 0.2 s however fast it is, so the
- * count is carried on. How fast, depends on whether the receiver keeps up (what was sent a moment before the count was
- * made, had been taken): if it does, at up to twice its best rate, so that a fast one is found within a few exchanges
- * (as TCP's slow start does it); if records wait there, at its present rate, so that B and not more stays in flight. A
- * receiver that suddenly slows down gets at most one exchange's worth of records too many.
+ * Known counts are 100 to 200 ms old. A fixed credit B would cap a remote receiver at B / 0.2 s
+ * however fast it is, so the count is extrapolated. If the receiver keeps up (it had taken what was
+ * sent shortly before the count), the estimate grows at up to twice its best rate, so that a fast
+ * receiver is found within a few exchanges, as in TCP's slow start. If records wait there, it grows
+ * at the present rate, so that no more than B stay in flight. A receiver that suddenly slows down
+ * gets at most one exchange's worth of records too many.
  */
 final class RemoteTaken {
-  /** Beyond this age nothing is carried on: the exchange itself is in trouble. */
+  /** An older count is not extrapolated: the exchange itself is failing. */
   static final long MAX_AGE_US = 500_000;
-  /** A record on its way this long is in transport, not waiting. */
+  /** A record that was sent less than this ago may be in transport rather than waiting. */
   static final long TRANSPORT_US = 60_000;
   private static final double PROBE_GAIN = 2;
   private static final double BEST_RATE_KEPT = 0.99;
@@ -27,7 +28,10 @@ final class RemoteTaken {
 
   private record Known(long taken, long atUs, double perUs) {}
 
-  /** One exchange: the count was {@code taken} at a moment of driver time; {@code sent} is so now. */
+  /**
+   * One exchange: {@code taken} was the count at {@code atUs} of driver time; {@code sent} is the
+   * count now.
+   */
   void update(long taken, long atUs, long nowUs, long sent) {
     Known old = known;
     if (atUs > old.atUs) {
@@ -43,7 +47,7 @@ final class RemoteTaken {
     sentCount[exchanges++ % HISTORY] = sent;
   }
 
-  /** What had been sent at the last exchange before a moment; 0 if that is longer ago than is remembered. */
+  /** The records sent by the last exchange before a time; 0 if that is beyond the history. */
   private long sentBefore(long timeUs) {
     long count = 0;
     for (int i = 0; i < HISTORY; i++) {
@@ -54,7 +58,7 @@ final class RemoteTaken {
     return count;
   }
 
-  /** An estimate that is never above what was sent there. */
+  /** The estimated count, never above the records sent. */
   long estimate(long nowUs, long sent) {
     Known k = known;
     long age = Math.min(MAX_AGE_US, Math.max(0, nowUs - k.atUs));

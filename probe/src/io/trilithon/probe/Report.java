@@ -1,4 +1,4 @@
-// Owns the report that an executor sends every second.
+// The report that an executor sends every second.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -20,13 +20,16 @@ final class Report {
   }
 
   ObjectNode next(String host) {
-    ObjectNode json = Json.object().put("kind", "report").put("version", VERSION).put("executor", executor)
+    ObjectNode json = Json.object().put("kind", "report").put("version", VERSION)
+        .put("executor", executor)
         .put("ordinal", registry.ordinal()).put("host", host).put("sequence", ++sequence)
         .put("time_us", registry.clock.nowUs());
     json.putObject("machine").put("cores", SYSTEM.getAvailableProcessors())
         .put("load", SYSTEM.getSystemLoadAverage()).put("cpu_machine", SYSTEM.getCpuLoad())
-        .put("cpu_process", SYSTEM.getProcessCpuLoad()).put("cpu_process_ns", SYSTEM.getProcessCpuTime());
-    json.putObject("clock").put("offset_us", registry.clock.offsetUs()).put("error_us", registry.clock.errorUs());
+        .put("cpu_process", SYSTEM.getProcessCpuLoad())
+        .put("cpu_process_ns", SYSTEM.getProcessCpuTime());
+    json.putObject("clock").put("offset_us", registry.clock.offsetUs())
+        .put("error_us", registry.clock.errorUs());
     json.set("instances", registry.instancesJson());
     return json;
   }

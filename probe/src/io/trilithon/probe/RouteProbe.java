@@ -1,4 +1,4 @@
-// Owns the sending end of one edge in one task: choosing the receiver, waiting for its credit, counting.
+// The sending end of one edge in one task: chooses the receiver, waits for its credit, counts.
 package io.trilithon.probe;
 
 import java.util.concurrent.locks.LockSupport;
@@ -28,7 +28,8 @@ final class RouteProbe implements Gate.Meter {
   private final IntSupplier chooseByKey = this::chooseByKey;
   private final IntSupplier credit = () -> seen.credit;
 
-  RouteProbe(Registry registry, EdgeName name, Instance sender, CreditCell cell, String batch, TaskContext task) {
+  RouteProbe(Registry registry, EdgeName name, Instance sender, CreditCell cell, String batch,
+      TaskContext task) {
     this.registry = registry;
     this.sender = sender;
     this.cell = cell;
@@ -41,7 +42,10 @@ final class RouteProbe implements Gate.Meter {
     awaitRelease(name.job(), batch);
   }
 
-  /** A batch that comes after one with a hold is not to be: its query is stopped, and this task with it. */
+  /**
+   * The batch after one with a hold must not send: its query, and this task with it, is about to be
+   * stopped.
+   */
   private void awaitRelease(String job, String batch) {
     while (registry.endings.holds(job, batch) && !Thread.currentThread().isInterrupted()) {
       LockSupport.parkNanos(HOLD_SLICE_NS);
@@ -50,11 +54,14 @@ final class RouteProbe implements Gate.Meter {
       }
     }
     if (task != null) {
-      task.killTaskIfInterrupted(); // an interrupt may come before the first look
+      task.killTaskIfInterrupted(); // an interrupt may come before the first check
     }
   }
 
-  /** Tasks may lie elsewhere in each batch: a table made of a placement wish is awaited for this very batch. */
+  /**
+   * Tasks may run elsewhere in each batch: waits for the table whose placement was resolved for
+   * this batch.
+   */
   private void awaitPlacement(String batch) {
     long until = System.nanoTime() + PLACEMENT_WAIT_NS;
     while (System.nanoTime() < until) {
@@ -69,19 +76,21 @@ final class RouteProbe implements Gate.Meter {
       }
       LockSupport.parkNanos(10_000_000);
     }
-    LOG.warn("{}: no placement for batch {} within 1 s, the last one is used", sender.key, batch);
+    LOG.warn("{}: no placement for batch {} within 1 s, using the previous one", sender.key, batch);
   }
 
   int route(int parallelism) {
     refresh(parallelism);
     picked = -1;
-    return granted(Gate.pass(cell, chooseNext, credit, registry.ordinal(), registry.clock, task, this));
+    return granted(
+        Gate.pass(cell, chooseNext, credit, registry.ordinal(), registry.clock, task, this));
   }
 
   int routeByKey(int parallelism, long keyHash) {
     refresh(parallelism);
     hash = keyHash;
-    return granted(Gate.pass(cell, chooseByKey, credit, registry.ordinal(), registry.clock, task, this));
+    return granted(
+        Gate.pass(cell, chooseByKey, credit, registry.ordinal(), registry.clock, task, this));
   }
 
   private int granted(int target) {
@@ -91,7 +100,7 @@ final class RouteProbe implements Gate.Meter {
 
   private void refresh(int parallelism) {
     if (seen != null && seen.ordered) {
-      return; // records of a key keep their way, and so their order, as long as the batch lasts
+      return; // within a batch a key keeps its task, and so its order
     }
     RoutingTable table = ref.get();
     if (table == null) {
@@ -106,7 +115,10 @@ final class RouteProbe implements Gate.Meter {
     }
   }
 
-  /** Round robin waits for its choice (head-of-line, as in the papers) unless the table changed under it. */
+  /**
+   * Round robin waits for its choice (head-of-line blocking, as in the papers) unless the table
+   * changed.
+   */
   private int chooseNext() {
     RoutingTable table = ref.get();
     if (picked < 0 || table != null && table != seen && !seen.ordered) {

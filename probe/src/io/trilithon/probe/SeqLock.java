@@ -1,4 +1,4 @@
-// Owns torn-free reading of counters that one task thread writes and the reporter reads.
+// A sequence lock: consistent reads of counters that one task thread writes and the reporter reads.
 package io.trilithon.probe;
 
 import java.lang.invoke.MethodHandles;
@@ -6,9 +6,10 @@ import java.lang.invoke.VarHandle;
 import java.util.function.Supplier;
 
 /**
- * One writer, never blocked; readers repeat while they saw a write. About 2 ns per write on x86, where a lock costs ten
- * times that per record. Against a writer that never pauses a reader gives up: its copy then mixes two neighbouring
- * records, each number by itself is right, and the next report is not affected.
+ * One writer, never blocked; a reader retries if a write came in between. About 2 ns per write on
+ * x86; a lock costs ten times that. If the writer never pauses, a reader gives up retrying: its
+ * copy then mixes two neighbouring records, each number by itself is right, and the next report is
+ * not affected.
  */
 class SeqLock {
   private static final VarHandle VERSION;

@@ -1,7 +1,10 @@
-// Owns smooth weighted round robin: the order in which one sender serves the used tasks.
+// Smooth weighted round robin: the order in which one sender serves the tasks in use.
 package io.trilithon.probe;
 
-/** Each pick raises every task by its weight and takes the highest, which pays the total back (as nginx does it). */
+/**
+ * Each pick adds every task's weight to its score, takes the highest and subtracts the total from
+ * it, as in nginx.
+ */
 final class SmoothRoundRobin {
   private static final int MAX_PHASE = 1024;
 
@@ -9,7 +12,10 @@ final class SmoothRoundRobin {
   private final double[] current;
   private final double total;
 
-  /** Senders with different phases start at different places of the cycle, so that they do not hit one task together. */
+  /**
+   * Senders with different phases start at different points of the cycle, so that they do not all
+   * hit one task.
+   */
   SmoothRoundRobin(RoutingTable table, int phase) {
     this.table = table;
     current = new double[table.targets.length];

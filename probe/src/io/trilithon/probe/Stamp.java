@@ -1,7 +1,10 @@
-// Owns the packing of a record's stamp: when it left its sender (driver time) and which executor sent it.
+// Packs a record's stamp: when it left its sender (driver time) and which executor sent it.
 package io.trilithon.probe;
 
-/** 53 bits of microseconds (good until the year 2255) above 10 bits of the sending executor's ordinal. */
+/**
+ * 53 bits of microseconds (good until the year 2255) above 10 bits of the sending executor's
+ * ordinal.
+ */
 final class Stamp {
   static final int MAX_EXECUTORS = 1024;
   private static final int BITS = 10;

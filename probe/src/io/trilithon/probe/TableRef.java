@@ -1,4 +1,4 @@
-// Owns the place where senders read the routing table of one operator and the exchange puts a newer one.
+// The current routing table of one operator: senders read it, the exchange replaces it.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -7,12 +7,14 @@ final class TableRef {
   private volatile RoutingTable table;
   private JsonNode source;
 
-  /** The table, or null as long as nobody set one. */
+  /** The table, or null before the first. */
   RoutingTable get() {
     return table;
   }
 
-  /** An equal table is not set again: senders would start their round anew, and favour its first task. */
+  /**
+   * An equal table is not set again: senders would restart their cycle and favour its first task.
+   */
   void set(JsonNode newer) {
     if (!newer.equals(source)) {
       table = RoutingTable.parse(newer);

@@ -1,4 +1,4 @@
-// Owns the receiving end of one edge in one task.
+// The receiving end of one edge in one task.
 package io.trilithon.probe;
 
 final class TakeProbe {
@@ -7,7 +7,7 @@ final class TakeProbe {
   private final CreditCell cell;
   private final Registry registry;
 
-  /** A source has nobody to give credits back to: its cell is null. */
+  /** A source returns no credits: its cell is null. */
   TakeProbe(Registry registry, EdgeName name, Instance receiver, CreditCell cell) {
     this.registry = registry;
     this.receiver = receiver;

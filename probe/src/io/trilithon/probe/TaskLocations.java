@@ -1,4 +1,5 @@
-// Owns where each task of each job runs in the current batch, idle ones included, as the scheduler tells it.
+// The executor of each task of each job in the current batch, idle tasks included, from the
+// scheduler's events.
 package io.trilithon.probe;
 
 import java.util.HashMap;
@@ -13,7 +14,9 @@ import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Probes cannot tell where an idle task is: they see only records. The stages of a chain are numbered source to sink. */
+/**
+ * Probes see only records, not idle tasks. The stages of a chain are numbered from source to sink.
+ */
 final class TaskLocations extends SparkListener {
   private final DriverState state;
   private final Map<Integer, Place> stages = new HashMap<>();
@@ -63,7 +66,9 @@ final class TaskLocations extends SparkListener {
     }
   }
 
-  /** Tables that are joined with are sent out before a batch, by Spark jobs that inherit the query's properties. */
+  /**
+   * Broadcast tables are sent before a batch, by Spark jobs that inherit the query's properties.
+   */
   static boolean isBroadcast(Properties properties) {
     return properties.getProperty("spark.job.tags", "").contains("broadcast exchange");
   }
@@ -77,7 +82,8 @@ final class TaskLocations extends SparkListener {
       if (place == null) {
         return;
       }
-      place.batch.executors.get(place.stage).put(event.taskInfo().index(), event.taskInfo().executorId());
+      place.batch.executors.get(place.stage)
+          .put(event.taskInfo().index(), event.taskInfo().executorId());
       complete = place.batch.complete(place.stage);
     }
     if (complete) {

@@ -1,4 +1,4 @@
-// Owns what the probes know of the running Spark task: its batch, its instances, its thread's CPU time.
+// The probe of the running Spark task: its batch, its instances, its thread's CPU time.
 package io.trilithon.probe;
 
 import java.lang.management.ManagementFactory;
@@ -10,7 +10,10 @@ import java.util.Map;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** One per task, found by thread. Names come as literals, the same object for each record: the last one is kept. */
+/**
+ * One per task, found by thread. Names are literals, the same object for each record: the last
+ * lookup is cached.
+ */
 final class TaskProbe {
   static final String JOB = "trilithon.job";
   static final String INCARNATION = "trilithon.incarnation";
@@ -43,8 +46,8 @@ final class TaskProbe {
     this.task = task;
     index = task == null ? 0 : task.partitionId();
     job = task == null ? null : task.getLocalProperty(JOB);
-    String life = task == null ? null : task.getLocalProperty(INCARNATION);
-    incarnation = life == null ? 0 : Integer.parseInt(life);
+    String property = task == null ? null : task.getLocalProperty(INCARNATION);
+    incarnation = property == null ? 0 : Integer.parseInt(property);
     batch = task == null ? "" : batch(task.getLocalProperty("spark.jobGroup.id"),
         task.getLocalProperty("streaming.sql.batchId"));
   }
@@ -67,13 +70,13 @@ final class TaskProbe {
     CURRENT.set(new TaskProbe(Registry.JVM, TaskContext.get()));
   }
 
-  /** Whether the calling thread runs a task of a batch that is told to end. */
+  /** Whether the calling thread runs a task of a batch that ends early. */
   static boolean endsEarly(Endings endings) {
     TaskProbe probe = CURRENT.get();
     return probe != null && probe.job != null && endings.ends(probe.job, probe.batch);
   }
 
-  /** The task is over: its last record is closed, its CPU time added, its credits let go. */
+  /** The task is over: closes its last record, adds its CPU time, releases its credits. */
   static void end() {
     TaskProbe probe = CURRENT.get();
     CURRENT.remove();

@@ -1,4 +1,5 @@
-// Owns the sums over executors: cumulative counters of an instance wherever it ran, exact across boundaries.
+// Sums the cumulative counters of each instance over all executors, exactly across batch
+// boundaries.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -9,10 +10,13 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Each executor only counts up, and its last report is kept: merging is idempotent, order and repetition do not matter. */
+/**
+ * Executors only count up, and the last report of each is kept: merging is idempotent and order
+ * does not matter.
+ */
 final class Totals {
-  private static final List<String> IDENTITY = List.of("job", "operator", "index", "incarnation", "active", "executor",
-      "least_us");
+  private static final List<String> IDENTITY = List.of(
+      "job", "operator", "index", "incarnation", "active", "executor", "least_us");
 
   private final Map<String, JsonNode> last = new TreeMap<>();
   private final Map<String, Integer> losses = new HashMap<>();
@@ -21,7 +25,10 @@ final class Totals {
     last.put(executor, report);
   }
 
-  /** Its counters stay in the sum; what it counted after its last report is missing, which "losses" says. */
+  /**
+   * The counters of a lost executor stay in the sum; "losses" says that counts after its last
+   * report are missing.
+   */
   synchronized void lost(String executor) {
     JsonNode report = last.get(executor);
     if (report == null) {
@@ -38,7 +45,8 @@ final class Totals {
       ArrayNode instances = (ArrayNode) report.path("instances");
       for (int i = instances.size() - 1; i >= 0; i--) {
         JsonNode instance = instances.get(i);
-        if (instance.path("job").asText().equals(job) && instance.path("incarnation").asInt() < incarnationsBelow) {
+        if (instance.path("job").asText().equals(job)
+            && instance.path("incarnation").asInt() < incarnationsBelow) {
           losses.remove(id(instance));
           instances.remove(i);
         }
@@ -62,8 +70,10 @@ final class Totals {
   }
 
   private static ObjectNode identity(JsonNode instance) {
-    return Json.object().put("job", instance.path("job").asText()).put("operator", instance.path("operator").asText())
-        .put("index", instance.path("index").asInt()).put("incarnation", instance.path("incarnation").asInt())
+    return Json.object().put("job", instance.path("job").asText())
+        .put("operator", instance.path("operator").asText())
+        .put("index", instance.path("index").asInt())
+        .put("incarnation", instance.path("incarnation").asInt())
         .put("active", false);
   }
 

@@ -1,4 +1,4 @@
-// Owns the two kinds of work that workloads are made of: burning CPU and waiting.
+// The two kinds of work of synthetic workloads: burning CPU and waiting.
 package io.trilithon.probe;
 
 import java.lang.management.ManagementFactory;
@@ -10,7 +10,7 @@ final class Workload {
 
   private Workload() {}
 
-  /** Burns this much CPU of the calling thread, by the thread's own CPU clock: contention makes it last longer. */
+  /** Burns this much CPU time of the calling thread: under contention it takes longer. */
   static double work(double ms) {
     long end = THREADS.getCurrentThreadCpuTime() + (long) (ms * 1e6);
     long mixed = end | 1;
@@ -22,7 +22,7 @@ final class Workload {
     return mixed == 0 ? 0 : ms;
   }
 
-  /** Sleeps, as an operator does that waits for somebody else's answer. */
+  /** Sleeps, like an operator that waits for another system's response. */
   static double pause(double ms) {
     long ns = (long) (ms * 1e6);
     try {

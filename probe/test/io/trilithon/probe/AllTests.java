@@ -1,4 +1,4 @@
-// Owns running the tests: every method of the test classes, its name is the sentence it proves.
+// Runs the tests: every method of the test classes; its name says what it proves.
 package io.trilithon.probe;
 
 import java.lang.reflect.InvocationTargetException;
@@ -8,8 +8,9 @@ import java.util.Comparator;
 import java.util.List;
 
 final class AllTests {
-  private static final List<Class<?>> CLASSES = List.of(NamesTest.class, MeasuresTest.class, RoutingTest.class,
-      CreditTest.class, InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class);
+  private static final List<Class<?>> CLASSES = List.of(
+      NamesTest.class, MeasuresTest.class, RoutingTest.class, CreditTest.class,
+      InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class);
 
   private AllTests() {}
 
@@ -20,7 +21,8 @@ final class AllTests {
       Method[] methods = type.getDeclaredMethods();
       Arrays.sort(methods, Comparator.comparing(Method::getName));
       for (Method method : methods) {
-        if (method.isSynthetic() || method.getParameterCount() > 0 || method.getReturnType() != void.class) {
+        if (method.isSynthetic() || method.getParameterCount() > 0
+            || method.getReturnType() != void.class) {
           continue;
         }
         run++;
@@ -28,8 +30,10 @@ final class AllTests {
           method.invoke(type.getDeclaredConstructor().newInstance());
         } catch (InvocationTargetException e) {
           failed++;
-          System.out.println("FAILED " + type.getSimpleName() + "." + method.getName() + ": " + e.getCause());
-          Arrays.stream(e.getCause().getStackTrace()).limit(6).forEach(f -> System.out.println("    at " + f));
+          System.out.println(
+              "FAILED " + type.getSimpleName() + "." + method.getName() + ": " + e.getCause());
+          Arrays.stream(e.getCause().getStackTrace()).limit(6)
+              .forEach(f -> System.out.println("    at " + f));
         }
       }
     }

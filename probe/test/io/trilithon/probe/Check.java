@@ -1,4 +1,4 @@
-// Owns the few assertions the tests need.
+// The assertions of the tests.
 package io.trilithon.probe;
 
 import java.util.Objects;
@@ -28,7 +28,8 @@ final class Check {
     try {
       work.run();
     } catch (RuntimeException e) {
-      that(String.valueOf(e.getMessage()).contains(part), "refused with '" + e.getMessage() + "', not '" + part + "'");
+      that(String.valueOf(e.getMessage()).contains(part),
+          "refused with '" + e.getMessage() + "', not '" + part + "'");
       return;
     }
     throw new AssertionError("not refused: " + part);

@@ -1,4 +1,4 @@
-// Owns the tests of credits and the gate.
+// Tests of credits and the gate.
 package io.trilithon.probe;
 
 import java.util.concurrent.atomic.AtomicInteger;
@@ -99,9 +99,10 @@ class CreditTest {
   }
 
   void aReceiverWithAQueueIsCarriedOnAtItsRate() {
-    // 100/s are taken and 20 wait there; the count is 50 ms old, by now 5 more are taken, in another 50 ms 10
-    RemoteTaken taken = exchanged(new long[] {10, 35}, new long[] {20, 45}, new long[] {30, 55}, new long[] {40, 65},
-        new long[] {50, 75}, new long[] {60, 85}, new long[] {70, 95});
+    // 100/s are taken and 20 wait there; the count is 50 ms old, by now 5 more are taken, in
+    // another 50 ms 10
+    RemoteTaken taken = exchanged(new long[] {10, 35}, new long[] {20, 45}, new long[] {30, 55},
+        new long[] {40, 65}, new long[] {50, 75}, new long[] {60, 85}, new long[] {70, 95});
     Check.close(75, taken.estimate(1_600_000, 95), 1);
     Check.close(80, taken.estimate(1_650_000, 95), 1);
   }
@@ -141,7 +142,8 @@ class CreditTest {
     cell.reserve(0, 0, 1, 0);
     Counts counts = new Counts();
     AtomicInteger got = new AtomicInteger(-1);
-    Thread sender = new Thread(() -> got.set(Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, counts)));
+    Thread sender = new Thread(() ->
+        got.set(Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, counts)));
     sender.start();
     Thread.sleep(100);
     Check.that(sender.isAlive(), "parked");

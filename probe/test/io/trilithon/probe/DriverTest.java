@@ -1,4 +1,4 @@
-// Owns the tests of the driver's state: generations, wishes, totals.
+// Tests of the driver's state: generations, placements, totals.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -53,8 +53,8 @@ class DriverTest {
 
   private static ObjectNode report(String executor, int index, long taken, boolean active) {
     ObjectNode report = Json.object().put("executor", executor);
-    ObjectNode i = report.putArray("instances").addObject().put("job", "j").put("operator", "a").put("index", index)
-        .put("incarnation", 1).put("active", active).put("taken", taken);
+    ObjectNode i = report.putArray("instances").addObject().put("job", "j").put("operator", "a")
+        .put("index", index).put("incarnation", 1).put("active", active).put("taken", taken);
     i.putObject("out").putObject("b").putObject("sent_to").put("0", taken);
     return report;
   }

@@ -1,4 +1,4 @@
-// Owns the tests of the exchange: two executors and a driver, without Spark.
+// Tests of the exchange: two executors and a driver, without Spark.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -15,7 +15,8 @@ class ExchangeTest {
   }
 
   private void push(int generation, String weights) {
-    driver.setTable("j", "a", (ObjectNode) Json.parse("{\"generation\":" + generation + ",\"weights\":" + weights + "}"));
+    driver.setTable("j", "a",
+        (ObjectNode) Json.parse("{\"generation\":" + generation + ",\"weights\":" + weights + "}"));
   }
 
   void aNewExecutorKnowsTheTableAfterItsFirstExchange() {

@@ -1,4 +1,4 @@
-// Owns the tests of an instance's counters.
+// Tests of an instance's counters.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -73,7 +73,8 @@ class InstanceTest {
 
   void latencyAtTheSinkIsAHistogram() {
     instance.delivered(instance.endToEnd(), 1, 25.0);
-    Check.equal("{\"" + LogHistogram.key(25.0) + "\":1}", instance.toJson().path("e2e").path("buckets").toString());
+    Check.equal("{\"" + LogHistogram.key(25.0) + "\":1}",
+        instance.toJson().path("e2e").path("buckets").toString());
   }
 
   private void takeSentAt(long sentMs, long atMs) {

@@ -1,4 +1,4 @@
-// Owns the tests of moments, histogram, inter-arrival times, clock and the reading of torn counters.
+// Tests of moments, histogram, inter-arrival times, clock and the reading of torn counters.
 package io.trilithon.probe;
 
 import java.util.Random;
@@ -15,7 +15,8 @@ class MeasuresTest {
     Random random = new Random(7);
     for (int i = 0; i < 100_000; i++) {
       double value = Math.exp(random.nextDouble() * 20 - 6);
-      Check.close(1, LogHistogram.valueMs(LogHistogram.key(value)) / value, LogHistogram.ACCURACY + 1e-9);
+      double ratio = LogHistogram.valueMs(LogHistogram.key(value)) / value;
+      Check.close(1, ratio, LogHistogram.ACCURACY + 1e-9);
     }
   }
 

@@ -1,4 +1,4 @@
-// Owns the tests of edge names and stamps.
+// Tests of edge names and stamps.
 package io.trilithon.probe;
 
 class NamesTest {
@@ -14,7 +14,7 @@ class NamesTest {
 
   void whatNamesNoEdgeIsRefused() {
     for (String text : new String[] {"", "job", "/a", "job/", "job/a>"}) {
-      Check.refused("names no edge", () -> EdgeName.parse(text));
+      Check.refused("is not an edge", () -> EdgeName.parse(text));
     }
   }
 

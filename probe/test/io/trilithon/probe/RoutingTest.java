@@ -1,4 +1,4 @@
-// Owns the tests of routing tables, round robin and placement.
+// Tests of routing tables, round robin and placement.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -11,7 +11,8 @@ class RoutingTest {
   }
 
   void weightsAreHeldExactlyAndSmoothly() {
-    SmoothRoundRobin order = new SmoothRoundRobin(table("{\"generation\":1,\"weights\":[5,1,0,1]}"), 0);
+    SmoothRoundRobin order =
+        new SmoothRoundRobin(table("{\"generation\":1,\"weights\":[5,1,0,1]}"), 0);
     StringBuilder picks = new StringBuilder();
     for (int i = 0; i < 7; i++) {
       picks.append(order.next());
@@ -49,7 +50,8 @@ class RoutingTest {
   void groupsOfAWishNameInstancesWhereverTheyAre() {
     StringBuilder groups = new StringBuilder("1");
     groups.append(",0".repeat(1023));
-    RoutingTable t = table("{\"generation\":1,\"placed\":true,\"weights\":[0,1,0,1],\"groups\":[" + groups + "]}");
+    RoutingTable t = table("{\"generation\":1,\"placed\":true,\"weights\":[0,1,0,1],\"groups\":["
+        + groups + "]}");
     Check.equal(3, t.taskOfHash(0));
     Check.equal(1, t.taskOfHash(1));
   }
@@ -70,28 +72,32 @@ class RoutingTest {
     return map;
   }
 
-  void aWishBecomesWeights() {
-    ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"1\":2}}");
-    ObjectNode got = Placement.resolve(wish, "run:3", places("0", "1", "0", "1", "1"));
-    Check.equal("[0,1,0,1,0]", got.get("weights").toString());
-    Check.equal("run:3", got.get("batch").asText());
-    Check.that(got.get("unmet").isEmpty(), "all met");
+  void aPlacementBecomesWeights() {
+    ObjectNode desired = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"1\":2}}");
+    ObjectNode resolved = Placement.resolve(desired, "run:3", places("0", "1", "0", "1", "1"));
+    Check.equal("[0,1,0,1,0]", resolved.get("weights").toString());
+    Check.equal("run:3", resolved.get("batch").asText());
+    Check.that(resolved.get("unmet").isEmpty(), "all met");
   }
 
-  void instancesWithoutAWishGetWhatIsLeft() {
-    ObjectNode wish = (ObjectNode) Json.parse("{\"executors\":{\"1\":1},\"anywhere\":2}");
-    Check.equal("[1,1,1,0]", Placement.resolve(wish, "b", places("0", "0", "1", "1")).get("weights").toString());
+  void instancesWithoutAPlacementGetTheRemainingTasks() {
+    ObjectNode desired = (ObjectNode) Json.parse("{\"executors\":{\"1\":1},\"anywhere\":2}");
+    ObjectNode resolved = Placement.resolve(desired, "b", places("0", "0", "1", "1"));
+    Check.equal("[1,1,1,0]", resolved.get("weights").toString());
   }
 
   void whatCannotBeMetIsSaid() {
-    ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"0\":2,\"9\":1}}");
-    ObjectNode got = Placement.resolve(wish, "b", places("0", "1"));
-    Check.equal("[1,1]", got.get("weights").toString()); // an instance that cannot be there is elsewhere
-    Check.equal("{\"0\":1,\"9\":1}", got.get("unmet").toString());
+    String text = "{\"generation\":1,\"executors\":{\"0\":2,\"9\":1}}";
+    ObjectNode desired = (ObjectNode) Json.parse(text);
+    ObjectNode resolved = Placement.resolve(desired, "b", places("0", "1"));
+    // an instance without a task on its executor runs elsewhere
+    Check.equal("[1,1]", resolved.get("weights").toString());
+    Check.equal("{\"0\":1,\"9\":1}", resolved.get("unmet").toString());
   }
 
   void recordsGoSomewhereEvenIfNothingCanBeMet() {
-    ObjectNode wish = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"9\":1}}");
-    Check.equal("[1,0]", Placement.resolve(wish, "b", places("0", "1")).get("weights").toString());
+    ObjectNode desired = (ObjectNode) Json.parse("{\"generation\":1,\"executors\":{\"9\":1}}");
+    ObjectNode resolved = Placement.resolve(desired, "b", places("0", "1"));
+    Check.equal("[1,0]", resolved.get("weights").toString());
   }
 }

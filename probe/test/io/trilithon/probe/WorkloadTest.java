@@ -1,4 +1,4 @@
-// Owns the tests of work and wait, and of the catalog that offers them.
+// Tests of work and wait, and of the catalog that offers them.
 package io.trilithon.probe;
 
 import java.lang.management.ManagementFactory;
@@ -40,7 +40,8 @@ class WorkloadTest {
     StructType[] shapes = {
         new StructType().add("a", DataTypes.DoubleType),
         new StructType().add("a", DataTypes.StringType).add("b", DataTypes.LongType),
-        new StructType().add("a", DataTypes.StringType).add("b", DataTypes.IntegerType).add("c", DataTypes.LongType)};
+        new StructType().add("a", DataTypes.StringType).add("b", DataTypes.IntegerType)
+            .add("c", DataTypes.LongType)};
     for (Identifier id : catalog().listFunctions(new String[0])) {
       ScalarFunction<?> bound = null;
       for (StructType shape : shapes) {
@@ -53,14 +54,16 @@ class WorkloadTest {
       Check.that(bound != null && !bound.isDeterministic() && !bound.isResultNullable(), id.name());
       int arguments = bound.inputTypes().length;
       Method[] found = Arrays.stream(bound.getClass().getMethods())
-          .filter(m -> m.getName().equals("invoke") && m.getParameterCount() == arguments).toArray(Method[]::new);
+          .filter(m -> m.getName().equals("invoke") && m.getParameterCount() == arguments)
+          .toArray(Method[]::new);
       Check.that(found.length > 0, id.name() + " has no invoke");
     }
   }
 
   void anUnknownFunctionOrCountIsRefusedInWords() {
-    Check.refused("no function 'x'", () -> catalog().loadFunction(Identifier.of(new String[0], "x")));
-    Check.refused("takes 1 arguments, given are 0",
+    Check.refused("no function 'x'",
+        () -> catalog().loadFunction(Identifier.of(new String[0], "x")));
+    Check.refused("takes 1 arguments, not 0",
         () -> catalog().loadFunction(Identifier.of(new String[0], "work")).bind(new StructType()));
   }
 }

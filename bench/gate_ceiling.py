@@ -1,8 +1,9 @@
-"""Whether the credit gate caps a fast job: one backlog, worked off with B = 20 and with an open gate in turn.
+"""Whether the credit gate limits a fast job: drains a backlog with B = 20 and with an open gate.
 
-    python -m bench.gate_ceiling [--masters local] [--records 400000] [--credits 1000000 20 1000000 20]
+    python -m bench.gate_ceiling [--masters local] [--records 400000]
+        [--credits 1000000 20 1000000 20]
 
-Two readers → A → B, four instances each, no work. The first run is the JIT's. The short form
+Two readers → A → B, four instances each, no work. The first run warms up the JIT. The short form
 `--records 100000 --credits 1000000 20` takes about a minute.
 """
 
@@ -41,7 +42,7 @@ def fill(around: Scene, topic: str, records: int) -> None:
 
 
 def drain(around: Scene, source: str, records: int, credit: int, number: int) -> dict[str, Any]:
-    """Works the backlog off once; rates are of the records that the last operator took."""
+    """Drains the backlog once; rates are of the records that the last operator took."""
     control = around.control
     operators = {"A": "length(v) > 0", "B": "length(v) > 0"}
     topics = (source, around.topic(f"out{number}"))
@@ -63,7 +64,7 @@ def drain(around: Scene, source: str, records: int, credit: int, number: int) ->
     return {
         "credit": credit,
         "taken_by_B": after,
-        # Nothing is known of what was taken before the first look.
+        # The rate before the first sample is unknown.
         "mean_per_s": round((after - before) / (ended - began)) if ended > began else None,
         "parked_s": {edge: round(spent_s, 2) for edge, spent_s in parked.items()},
         "forced": forced,
@@ -81,7 +82,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     for kind in options.masters:
         with scene(kind, cores=8) as around:
-            # A query that is stopped logs that its shuffles are gone. Failures are the query's own.
+            # A stopped query logs that its shuffles are gone; `query.exception` has real failures.
             around.spark.sparkContext.setLogLevel("OFF")
             source = around.topic("in", PARTITIONS)
             fill(around, source, options.records)
@@ -92,7 +93,7 @@ def main() -> None:
         figures.show(f"the gate's ceiling, {kind}", results[kind])
     figures.emit("gate_ceiling", results)
     for runs in results.values():
-        assert all(found["taken_by_B"] == options.records for found in runs.values())
+        assert all(drained["taken_by_B"] == options.records for drained in runs.values())
 
 
 if __name__ == "__main__":

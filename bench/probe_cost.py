@@ -1,12 +1,12 @@
-"""What the probes cost: the same query with and without them, in turn (A B B A), CPU per record and p50.
+"""What the probes cost in CPU per record and p50: one query with and without them (A B B A).
 
     python -m bench.probe_cost [--blocks 10] [--seconds 8] [--rate 3000]
 
-Both queries run all the time in one JVM, reader → A → B with two tasks each and no work; the load goes to
-one of them after the other. Each block begins with a span without load, whose CPU is taken off. A block
-gives two pairs; printed is the mean of their differences with its 95 % interval (Student's t). "Not
-resolved" means that the interval holds 0. The short form `--blocks 2 --seconds 4` takes a minute and a
-half and resolves nothing.
+Both queries run all the time in one JVM, reader → A → B with two tasks each and no work; the load
+goes to one query, then to the other. Each block begins with a span without load, whose CPU is
+subtracted. A block gives two pairs; the result is the mean of their differences with its 95 %
+interval (Student's t). "Not resolved" means that the interval contains 0. The short form
+`--blocks 2 --seconds 4` takes a minute and a half and resolves nothing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from trilithon.engines.spark.kafka import Kafka
 
 TASKS = 2
 QUERIES = ("with", "without")
-TICKS_PER_S = 100  # of /proc, on every Linux that matters
+TICKS_PER_S = 100  # the unit of /proc/PID/stat
 SETTLE_S = 1.0
 
 
@@ -41,7 +41,7 @@ class Feeder:
         self._producer = Producer({**kafka.client, "linger.ms": 0, "log_level": 0})
 
     def feed(self, topic: str, for_s: float) -> int:
-        """Sends for a while; gives how many records it were."""
+        """Sends for a while; returns the number of records."""
         began, sent = time.monotonic(), 0
         while (now := time.monotonic()) < began + for_s:
             for _ in range(int((now - began) * self.rate_per_s) - sent):
@@ -57,7 +57,7 @@ class Measurer:
     """CPU of the JVM and latencies of a span of load."""
 
     def __init__(self, around: Scene, options: argparse.Namespace) -> None:
-        jvm: Any = around.spark._jvm  # noqa: SLF001 - whose CPU is asked for
+        jvm: Any = around.spark._jvm  # noqa: SLF001 - for its process id
         self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
         self.feeder = Feeder(around.kafka, options.rate)
         self.outlets = {name: Outlet(around.kafka, f"{name}-out") for name in QUERIES}
@@ -76,12 +76,12 @@ class Measurer:
         """CPU µs per record above idling, and p50 in ms."""
         began, before = time.time(), self.cpu_s()
         sent = self.feeder.feed(f"{name}-in", self.seconds)
-        time.sleep(SETTLE_S)  # what is under way comes out
+        time.sleep(SETTLE_S)  # for the records in flight
         took_s = time.time() - began
         cpu_us = 1e6 * (self.cpu_s() - before - idle_per_s * took_s) / sent
-        found = [a.latency_s for a in self.outlets[name].since(began)]
-        assert len(found) == sent, f"{sent} were sent, {len(found)} came out"
-        return cpu_us, 1000 * (figures.quantile(found, 0.5) or math.nan)
+        latencies = [a.latency_s for a in self.outlets[name].since(began)]
+        assert len(latencies) == sent, f"{sent} records were sent, {len(latencies)} came out"
+        return cpu_us, 1000 * (figures.quantile(latencies, 0.5) or math.nan)
 
     def close(self) -> None:
         for outlet in self.outlets.values():
@@ -100,7 +100,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             run(around, job, probed=name == "with")
         measurer = Measurer(around, options)
         try:
-            for name in QUERIES * 2:  # the JIT's
+            for name in QUERIES * 2:  # warm-up of the JIT
                 measurer.feeder.feed(f"{name}-in", 2 * options.seconds)
             return compare(measurer, options.blocks)
         finally:
@@ -125,7 +125,7 @@ def compare(measurer: Measurer, blocks: int) -> dict[str, Any]:
 
 
 def interval(differences: list[float], base: float) -> dict[str, Any]:
-    """The mean difference with its 95 % interval, also in percent, and whether it differs from 0 at all."""
+    """The mean difference with its 95 % interval, also in percent, and whether it excludes 0."""
     centre, n = mean(differences), len(differences)
     half = float(stats.t.ppf(0.975, n - 1)) * stdev(differences) / math.sqrt(n)
     return {
@@ -147,9 +147,9 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=8.0)
     arguments.add_argument("--rate", type=float, default=3000.0)
     options = arguments.parse_args()
-    found = measure(options)
-    figures.show("the probes' cost", found)
-    figures.emit("probe_cost", found)
+    result = measure(options)
+    figures.show("the probes' cost", result)
+    figures.emit("probe_cost", result)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Counters, placement and the stall over batch boundaries, all to all; and rescaling inside a batch.
+"""Counters, placement and stalls over batch boundaries; rescaling inside a batch.
 
     python -m bench.proof_boundaries [--parts boundaries rescale] [--masters cluster local]
         [--pmax 8 16] [--boundaries 20] [--warm-up 60] [--forced 0]
 
-The first `WARM` boundaries are the JIT's and are left out of the stalls. `--warm-up` and `--forced` are
-of the rescaling: seconds of load before it, and how many batches are ended early after it. The short
-form `--masters local --pmax 8 --boundaries 7 --warm-up 10` takes three minutes.
+The first `WARM` boundaries warm up the JIT and do not count as stalls. `--warm-up` and `--forced`
+belong to the rescaling: seconds of load before it, and how many batches are ended early after it.
+The short form `--masters local --pmax 8 --boundaries 7 --warm-up 10` takes three minutes.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from bench.proofs.scene import KINDS, Scene, scene
 from bench.proofs.traffic import Load, Outlet, traffic
 from trilithon.model.job import Job
 
-WISH = {"A": {"1": 2}, "B": {"0": 3}}
+PLACEMENT = {"A": {"1": 2}, "B": {"0": 3}}
 WARM = 5
 BATCH_S = 5.0
 LOAD_PER_S = 200.0
-# Instances of A and the load with them. A waits 10 ms: an instance is good for 100/s.
+# Instances of A and the load at each step. A waits 10 ms: an instance can process 100/s.
 STEPS = ((1, 80.0), (4, 300.0), (8, 600.0), (2, 100.0))
 RESCALED_TASKS = 8
 STEP_S = 6.0
@@ -42,14 +42,14 @@ class Stage:
     job: Job
     load: Load
     outlet: Outlet
-    wished: bool
+    placed: bool
     check: Callable[[], None]
 
     def batch(self) -> str:
         return self.control.placed_batch(self.job.id, "B")
 
     def balance(self) -> dict[str, Any]:
-        """Ends the load and compares what was sent on each edge, receiver by receiver, with what was taken."""
+        """Stops the load and compares the records sent to each receiver with those it took."""
         sent = self.load.stop()
         self.outlet.await_all(sent, 30)
         time.sleep(2.5)
@@ -100,22 +100,22 @@ def stage(
 
 @dataclass
 class Crossing:
-    """What is seen while batches change."""
+    """Observations at batch boundaries."""
 
     starts: list[float] = field(default_factory=list)
     places: list[dict[str, Any]] = field(default_factory=list)
     unmet: int = 0
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def look(self, on: Stage) -> None:
+    def observe(self, on: Stage) -> None:
         self.starts.append(time.time())
         tables = on.control.tables()
-        found = {name: tables[f"{on.job.id}/{name}"] for name in WISH}
-        self.places.append({name: table["tasks"] for name, table in found.items()})
-        self.unmet += any(table["effective"].get("unmet") for table in found.values())
-        self.hear(on)
+        routing = {name: tables[f"{on.job.id}/{name}"] for name in PLACEMENT}
+        self.places.append({name: table["tasks"] for name, table in routing.items()})
+        self.unmet += any(table["effective"].get("unmet") for table in routing.values())
+        self.collect(on)
 
-    def hear(self, on: Stage) -> None:
+    def collect(self, on: Stage) -> None:
         """The newest report of each executor; counts in it are cumulative."""
         for report in on.control.drain_reports()["reports"]:
             self.reports[report["executor"]] = report
@@ -125,11 +125,11 @@ def boundaries(kind: str, tasks: int, count: int) -> dict[str, Any]:
     """Runs over that many boundaries of short batches."""
 
     def prepare(around: Scene, job: str) -> None:
-        for operator, wish in WISH.items():
+        for operator, counts in PLACEMENT.items():
             if kind == "local":
-                around.control.use(job, operator, first(sum(wish.values()), tasks))
+                around.control.use(job, operator, first(sum(counts.values()), tasks))
             else:
-                around.control.place(job, operator, wish)
+                around.control.place(job, operator, counts)
 
     with stage(kind, tasks, "length(v) > 0", BATCH_S, prepare) as on:
         on.load.rate_per_s = LOAD_PER_S
@@ -138,42 +138,42 @@ def boundaries(kind: str, tasks: int, count: int) -> dict[str, Any]:
             on.check()
             if (now := on.batch()) != seen:
                 seen = now
-                crossing.look(on)
+                crossing.observe(on)
             time.sleep(0.05)
         time.sleep(3)
         balance = on.balance()
-        crossing.hear(on)
+        crossing.collect(on)
         return {"boundaries": count, **balance, **placement(on, crossing), **stalls(on, crossing)}
 
 
 def placement(on: Stage, crossing: Crossing) -> dict[str, Any]:
-    """Records taken where nobody wished them to be. In one JVM there is nothing to wish."""
-    if not on.wished:
+    """Records taken outside the desired placement; nothing in one JVM, which has no placement."""
+    if not on.placed:
         return {}
     misplaced = sum(
         one["taken"]
         for executor, report in crossing.reports.items()
         for one in report["instances"]
         if one["job"] == on.job.id
-        and one["operator"] in WISH
-        and executor not in WISH[one["operator"]]
+        and one["operator"] in PLACEMENT
+        and executor not in PLACEMENT[one["operator"]]
     )
     return {
         "records_misplaced": misplaced,
         "boundaries_where_tasks_moved": sum(a != b for a, b in pairwise(crossing.places)),
-        "boundaries_with_a_wish_unmet": crossing.unmet,
+        "boundaries_with_placement_unmet": crossing.unmet,
     }
 
 
 def stalls(on: Stage, crossing: Crossing) -> dict[str, Any]:
-    """The largest gap in the output from 3 s before to 2 s after the new tasks were up."""
-    found = [on.outlet.largest_gap_s(at - 3, at + 2) for at in crossing.starts]
-    warm = found[WARM:]
+    """The largest gap in the output from 3 s before to 2 s after the start of the new tasks."""
+    gaps_s = [on.outlet.largest_gap_s(at - 3, at + 2) for at in crossing.starts]
+    warm = gaps_s[WARM:]
     since = on.outlet.since(crossing.starts[WARM])
     return {
         "stall_median_s": round(median(warm), 2),
         "stall_max_s": round(max(warm), 2),
-        "stalls_s": [round(stall, 2) for stall in found],
+        "stalls_s": [round(stall, 2) for stall in gaps_s],
         "p50_ms": figures.quantile_ms((a.latency_s for a in since), 0.5),
     }
 
@@ -193,7 +193,7 @@ def rescaling(kind: str, warm_up_s: float, forced: int) -> dict[str, Any]:
         on.load.rate_per_s = 400.0
         time.sleep(warm_up_s)
         on.load.rate_per_s = 40.0
-        # Cold executors let a backlog grow, which one instance would work at for minutes.
+        # Cold executors build up a backlog that one instance would need minutes to drain.
         on.outlet.await_calm()
         use(on, 1)
         time.sleep(1)
@@ -242,7 +242,7 @@ def step(on: Stage, before: int, after: int, rate_per_s: float) -> dict[str, Any
 
 
 def force(on: Stage) -> dict[str, Any]:
-    """Ends the running batch early, on all executors, and sees what it costs."""
+    """Ends the running batch early, on all executors, and measures the gap."""
     before, asked = on.batch(), time.time()
     on.control.end_batch(on.job.id, on.control.batch(on.job.id))
     while on.batch() == before and time.time() < asked + 15:

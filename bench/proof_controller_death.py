@@ -2,7 +2,7 @@
 
     python -m bench.proof_controller_death [--seconds 15]
 
-The host and the controllers are processes of their own. The controller rescales the job every 200 ms
+The host and the controllers are separate processes. The controller rescales the job every 200 ms
 under 300 records/s until it gets SIGKILL. The short form `--seconds 5` takes about a minute.
 """
 
@@ -50,7 +50,7 @@ def measure(span_s: float) -> dict[str, Any]:
             raise RuntimeError(f"{error}\n{processes.printed('host')[-3000:]}") from error
         watcher = ending.enter_context(closing(RemoteEngine(path)))
         with traffic(kafka, TOPICS, RATE_PER_S) as (load, outlet):
-            result = story(processes, watcher, path, outlet, span_s)
+            result = phases(processes, watcher, path, outlet, span_s)
             sent = load.stop()
             outlet.await_all(sent, 30)
             time.sleep(2.5)
@@ -66,7 +66,7 @@ def measure(span_s: float) -> dict[str, Any]:
         }
 
 
-def story(
+def phases(
     processes: Processes, watcher: RemoteEngine, path: Path, outlet: Outlet, span_s: float
 ) -> dict[str, Any]:
     """A span with the controller, one without, one with a new controller."""
@@ -75,7 +75,7 @@ def story(
     time.sleep(4)
     outlet.await_calm(below_s=0.2)
     time.sleep(span_s)
-    assert (told := processes.printed("controller1")).count("\n") == 1, told
+    assert (output := processes.printed("controller1")).count("\n") == 1, output
     killed = time.time()
     os.kill(controller, signal.SIGKILL)
     die_in_the_middle(path)
@@ -102,7 +102,7 @@ def story(
 
 
 def die_in_the_middle(path: Path) -> None:
-    """A request without its end, as of a controller that dies while it writes."""
+    """Sends an incomplete request, like a controller that dies while it writes."""
     with closing(socket.socket(socket.AF_UNIX)) as half:
         half.connect(str(path))
         half.sendall(HALF)
@@ -137,7 +137,7 @@ def await_that(what: str, holds: Callable[[], bool], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{what}: not within {timeout_s} s")
+            raise RuntimeError(f"timeout after {timeout_s} s: {what}")
         time.sleep(0.02)
 
 

@@ -2,9 +2,10 @@
 
     python -m bench.proof_credit_gate [--masters local cluster] [--seconds 20]
 
-An operator good for 100 records/s per instance (it waits 10 ms) is offered 300/s with one instance for
-some seconds, then gets four. Prints what waits where, and how long recovery takes beside what the backlog
-predicts. The short form `--masters local --seconds 5` takes a minute and a half.
+An operator that can process 100 records/s per instance (it waits 10 ms) gets 300/s with one
+instance for some seconds, then gets four instances. Prints the backlog and the queues, and the
+recovery time beside the one that the backlog predicts. The short form `--masters local --seconds 5`
+takes a minute and a half.
 """
 
 import argparse
@@ -27,28 +28,28 @@ RECOVERY_S = 150.0
 
 
 def measure(kind: str, overload_s: float) -> dict[str, Any]:
-    """The whole story on one kind of master."""
+    """Overload and recovery on one kind of master."""
     with scene(kind, cores=8) as around:
         topics = (around.topic("in"), around.topic("out"))
         job = line("gate", {"A": "wait(10) >= 0"}, TASKS, topics)
         running = run(around, job)
         await_places(around.control, job.id)
         with traffic(around.kafka, topics, CALM_PER_S) as (load, outlet):
-            result = Story(around.control, job.id, load, outlet, overload_s).tell()
+            result = Experiment(around.control, job.id, load, outlet, overload_s).run()
         assert running.query.exception() is None
     return result
 
 
 def await_places(control: ProofControl, job: str) -> None:
-    """Waits until it is known where all tasks are."""
+    """Waits until the executors of all tasks are known."""
     deadline = time.monotonic() + 60
     while len(control.places(job, "A")) < TASKS:
-        assert time.monotonic() < deadline, "the tasks' places are not known"
+        assert time.monotonic() < deadline, "the executors of the tasks are not known"
         time.sleep(0.1)
 
 
 @dataclass
-class Story:
+class Experiment:
     """Warm-up, overload, rescaling and recovery."""
 
     control: ProofControl
@@ -57,7 +58,7 @@ class Story:
     outlet: Outlet
     overload_s: float
 
-    def tell(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         order = self.far_first()
         self.use(order[:1])
         self.outlet.await_calm()
@@ -75,7 +76,7 @@ class Story:
         return {**result, **self.balance(), **self.places(order)}
 
     def far_first(self) -> list[int]:
-        """The tasks of A, first one on another executor than the reader's, then in turn."""
+        """The tasks of A, alternating between other executors and the reader's own."""
         reader = self.control.places(self.job, SOURCE)[0]
         tasks = self.control.places(self.job, "A")
         far = [task for task, executor in tasks.items() if executor != reader]
@@ -86,7 +87,7 @@ class Story:
         self.control.use(self.job, "A", [float(i in tasks) for i in range(TASKS)])
 
     def overload(self) -> tuple[dict[str, Any], int, float]:
-        """The figures under overload, what waits at its end, and the output."""
+        """The figures under overload, the backlog at its end, and the output rate."""
         edge = f"{SOURCE}>A"
         self.load.rate_per_s = OFFERED_PER_S
         began, parked_s = time.time(), self.control.parked_s(self.job)[edge]
@@ -104,9 +105,9 @@ class Story:
             "output_in_overload_per_s": round(output_per_s, 1),
             "backlog_records": backlog,
             "queue_at_instance": {
-                task: {"median": median(found), "max": max(found)}
-                for task, found in lengths.items()
-                if any(found)
+                task: {"median": median(samples), "max": max(samples)}
+                for task, samples in lengths.items()
+                if any(samples)
             },
             "reader_parked_share": round(parked_s / span_s, 3),
         }
@@ -127,7 +128,7 @@ class Story:
         backlog: int,
         output_per_s: float,
     ) -> dict[str, Any]:
-        """Predicted is what was known at the call; capacity is measured while the backlog goes."""
+        """The prediction uses figures at the time of the call; capacity is measured afterwards."""
         end = recovered or time.time()
         draining = self.outlet.since(acted + 1, end - 2)
         capacity_per_s = len(draining) / max(0.1, end - acted - 3)
@@ -148,7 +149,7 @@ class Story:
         }
 
     def balance(self) -> dict[str, Any]:
-        """Nothing may be lost, doubled or let through without credit."""
+        """Counts records that were lost, doubled or passed the gate without credit."""
         sent = self.load.stop()
         self.outlet.await_all(sent, 30)
         time.sleep(1.5)
@@ -172,23 +173,23 @@ class Story:
 
 
 def spare_s(backlog: int, capacity_per_s: float) -> float:
-    """How long a backlog takes beside the load."""
+    """How long it takes to drain a backlog under the load."""
     spare_per_s = capacity_per_s - OFFERED_PER_S
     return backlog / spare_per_s if spare_per_s > 0 else float("nan")
 
 
 def queues(reports: list[dict[str, Any]], job: str) -> dict[int, list[int]]:
-    """Records sent to each instance of A and not yet taken, at each second that all executors told of."""
+    """The queue of each instance of A at each second for which all executors reported."""
     by_second: dict[int, list[dict[str, Any]]] = {}
     for report in reports:
         by_second.setdefault(round(report["time_us"] / 1e6), []).append(report)
     executors = {report["executor"] for report in reports if report["instances"]}
     lengths: dict[int, list[int]] = {}
-    for told in by_second.values():
-        if not executors <= {report["executor"] for report in told}:
+    for reported in by_second.values():
+        if not executors <= {report["executor"] for report in reported}:
             continue
         now: dict[int, int] = {}
-        for one in (one for report in told for one in report["instances"] if one["job"] == job):
+        for one in (i for report in reported for i in report["instances"] if i["job"] == job):
             if one["operator"] == "A":
                 now[one["index"]] = now.get(one["index"], 0) - one["taken"]
             for index, count in one["out"].get("A", {}).get("sent_to", {}).items():
@@ -210,9 +211,9 @@ def main() -> None:
         results[kind] = measure(kind, options.seconds)
         figures.show(f"credit gate, {kind}", results[kind])
     figures.emit("credit_gate", results)
-    for found in results.values():
-        assert found["lost"] == found["doubled"] == found["forced"] == 0
-        assert found["sent"] == found["taken_by_A"]
+    for result in results.values():
+        assert result["lost"] == result["doubled"] == result["forced"] == 0
+        assert result["sent"] == result["taken_by_A"]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Restarts of a job under load, at a committed boundary and at once: the gap in the output, what came twice.
+"""Restarts of a job under load, at a committed boundary and at once: output gap and duplicates.
 
-    python -m bench.restarts [--masters local local-cluster] [--restarts 5] [--rate 800] [--warm-up 20]
+    python -m bench.restarts [--masters local local-cluster] [--restarts 5] [--rate 800]
+        [--warm-up 20]
 
-Each restart brings another file: another length of batches, more tasks, another plan. `at once` stops the
-query where it is, as one does without the probe, and replays the open batch; it is printed beside ours and
-is what an engine must do anyway when a reader gets no records. Two more restarts before are not counted:
-they are the JIT's. The short form `--masters local --restarts 2
---warm-up 5` takes a minute and a half.
+Each restart changes the job: the length of batches, the tasks, the plan. `at once` stops the query
+immediately, as without the probe, and replays the open batch; an engine must do the same when a
+reader gets no records. Two restarts before these warm up the JIT and are not counted. The short
+form `--masters local --restarts 2 --warm-up 5` takes a minute and a half.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from trilithon.model.allocation import initial
 from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
 
 SETTLE_S = 6.0
-# The first restarts are the JIT's.
+# The first restarts warm up the JIT.
 WARM = 2
 
 
@@ -52,8 +52,8 @@ def job_of(source: str, sink: str) -> Job:
     )
 
 
-def another(job: Job, number: int) -> Job:
-    """The job with something else in its file, in turn."""
+def changed(job: Job, number: int) -> Job:
+    """The job with one of three changes, in turn."""
     first, second = job.operators
     changes = (
         replace(job, batch_s=300),
@@ -64,7 +64,7 @@ def another(job: Job, number: int) -> Job:
 
 
 def restarted(around: Scene, options: argparse.Namespace, at_boundary: bool) -> dict[str, Any]:
-    """Restarts under load, and what each cost."""
+    """Restarts under load, and the cost of each."""
     kind = "boundary" if at_boundary else "at-once"
     topics = (around.topic(f"{kind}-in"), around.topic(f"{kind}-out"))
     spark = around.spark
@@ -76,12 +76,12 @@ def restarted(around: Scene, options: argparse.Namespace, at_boundary: bool) -> 
     with traffic(around.kafka, topics, options.rate) as (load, outlet):
         if not at_boundary:  # as if a reader had no records
             engine.boundaries.all_reading = lambda *_: False  # type: ignore[method-assign]
-        listen(engine, options.warm_up)
+        poll_reports(engine, options.warm_up)
         runs = []
         for number in range(WARM + options.restarts):
-            action = RestartJob(f"{number}", job.id, another(job, number))
+            action = RestartJob(f"{number}", job.id, changed(job, number))
             runs.append(one_restart(engine, outlet, action))
-            listen(engine, SETTLE_S)
+            poll_reports(engine, SETTLE_S)
         balance = balanced(load, outlet)
         runs = runs[WARM:]
     engine.cancel(job.id)
@@ -100,7 +100,7 @@ def one_restart(engine: SparkEngine, outlet: Outlet, action: RestartJob) -> dict
     began = time.time()
     outcome = engine.apply(action)
     assert outcome.status is Status.DONE, outcome
-    listen(engine, 3)
+    poll_reports(engine, 3)
     return {
         "gap_ms": round(1000 * outlet.largest_gap_s(began - 0.5, time.time())),
         "took_ms": round(1000 * (outcome.took_s or 0)),
@@ -108,8 +108,8 @@ def one_restart(engine: SparkEngine, outlet: Outlet, action: RestartJob) -> dict
     }
 
 
-def listen(engine: SparkEngine, for_s: float) -> None:
-    """Takes reports for a while, as a host does: the engine knows by them which readers get records."""
+def poll_reports(engine: SparkEngine, for_s: float) -> None:
+    """Reads reports, like a host: by them the engine knows which readers get records."""
     until = time.monotonic() + for_s
     while time.monotonic() < until:
         engine.reports()
@@ -143,9 +143,9 @@ def main() -> None:
                 results[title] = restarted(around, options, at_boundary)
                 figures.show(title, results[title])
     figures.emit("restarts", results)
-    for title, found in results.items():
-        assert found["lost"] == 0
-        assert found["doubled"] == 0 or found["replayed"], title
+    for title, result in results.items():
+        assert result["lost"] == 0
+        assert result["doubled"] == 0 or result["replayed"], title
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the proofs share: a scene to run in, a chain that tells its tasks, a load, and figures."""
+"""What the proofs share: a testbed, a job that records its tasks, a load, and figures."""

@@ -1,7 +1,7 @@
-"""Owns the job of a proof: numbered records through a line of operators.
+"""The job of a proof: numbered records through a line of operators.
 
-The frame is made here and not by the compiler, because it adds to each record the tasks that it went
-through, which no expression of a job may ask for. Everything else is the engine's own.
+The frame is built here, not by the compiler, because each record collects the tasks that it went
+through, which an expression of a job may not. Everything else is the engine's own.
 """
 
 import itertools
@@ -45,10 +45,10 @@ def line(name: str, operators: Mapping[str, str], tasks: int, topics: tuple[str,
 
 
 def run(scene: Scene, job: Job, partitions: int = 1, *, probed: bool = True) -> RunningQuery:
-    """Starts the job and waits until its first batch runs, with the stages that it should have.
+    """Starts the job and waits until its first batch runs with the compiled stages.
 
-    Without probes it is the same query as plain Spark has it: nothing counted, nothing timed, records
-    spread by Spark itself over all tasks.
+    Without probes it is the same query in plain Spark: nothing is counted or timed, and Spark
+    itself spreads the records over all tasks.
     """
     chain = plan_chain(job, {SOURCE: partitions})
     checkpoint = scene.folder / "checkpoints" / job.name

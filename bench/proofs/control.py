@@ -1,4 +1,4 @@
-"""Owns what a proof does with the probe: tables of ever later generations, forced boundaries, sums."""
+"""A proof's access to the probe: routing tables, placements, sums of counters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,36 +9,36 @@ from trilithon.engines.spark.probe_control import ProbeControl
 
 
 def first(count: int, tasks: int) -> list[float]:
-    """Weights that use the first tasks, all alike."""
+    """Equal weights for the first tasks, 0 for the others."""
     return [1.0] * count + [0.0] * (tasks - count)
 
 
 class ProofControl(ProbeControl):
-    """The probe's control, which counts generations by itself."""
+    """The probe's control with a generation counter of its own."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
         self._generation = 0
 
     def use(self, job: str, operator: str, weights: Sequence[float], **more: Any) -> None:
-        """Records go to the tasks by these weights."""
+        """Routes records to the tasks by these weights."""
         self._push(job, operator, {"weights": list(weights), **more})
 
     def place(self, job: str, operator: str, executors: Mapping[str, int]) -> None:
-        """So many instances on each executor."""
+        """Places this many instances on each executor."""
         self._push(job, operator, {"executors": dict(executors)})
 
     def places(self, job: str, operator: str) -> dict[int, str]:
-        """On which executor each task of the running batch is."""
-        found = self.tables().get(f"{job}/{operator}", {}).get("tasks", {})
-        return {int(index): executor for index, executor in found.items()}
+        """The executor of each task of the running batch."""
+        tasks = self.tables().get(f"{job}/{operator}", {}).get("tasks", {})
+        return {int(index): executor for index, executor in tasks.items()}
 
     def placed_batch(self, job: str, operator: str) -> str:
         """The batch in which all of an operator's tasks run now."""
         return str(self.tables().get(f"{job}/{operator}", {}).get("batch", ""))
 
     def parked_s(self, job: str) -> dict[str, float]:
-        """How long senders were held back so far, per edge."""
+        """How long senders have been parked so far, per edge."""
         sums: dict[str, float] = {}
         for one in self.totals(job):
             for target, edge in one["out"].items():

@@ -1,4 +1,4 @@
-"""Owns the controller of a proof: attaches to the host, reads reports and rescales until it is killed.
+"""The controller of a proof: attaches to the host, reads reports and rescales until it is killed.
 
 python -m bench.proofs.controller SOCKET JOB
 """

@@ -1,4 +1,4 @@
-"""Owns how a proof's figures are printed: a table for people, one line of JSON for programs."""
+"""Prints a proof's figures: a table for people, one line of JSON for programs."""
 
 import json
 import math
@@ -13,13 +13,13 @@ def quantile(values: Iterable[float], share: float) -> float | None:
 
 
 def quantile_ms(values: Iterable[float], share: float) -> float | None:
-    """The same of seconds, in milliseconds; None if there are no values."""
-    found = quantile(values, share)
-    return None if found is None else round(1000 * found, 1)
+    """The quantile of seconds in milliseconds; None without values."""
+    seconds = quantile(values, share)
+    return None if seconds is None else round(1000 * seconds, 1)
 
 
 def known(value: float, digits: int = 3) -> float | None:
-    """Rounded; None for what could not be computed."""
+    """Rounded; None for infinity and NaN."""
     return round(value, digits) if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""Owns the host of a proof as a process of its own: the engine with one job, behind its socket.
+"""The host of a proof as a separate process: the engine with one job, behind its socket.
 
 python -m bench.proofs.host FOLDER KAFKA SOURCE-TOPIC SINK-TOPIC
 """

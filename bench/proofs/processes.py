@@ -1,4 +1,4 @@
-"""Owns processes beside a proof: each ends with it, even if it is killed."""
+"""Processes beside a proof: each ends with it, even if the proof is killed."""
 
 import os
 import subprocess
@@ -12,14 +12,14 @@ ENDING_S = 20.0
 
 
 class Processes:
-    """Tethered processes; what they print is in files of the folder."""
+    """Tethered processes; their output goes to files in the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._watchers: list[subprocess.Popen[str]] = []
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-        """Starts a process and gives its id."""
+        """Starts a process and returns its id."""
         watcher = subprocess.Popen(  # noqa: S603 - our own program
             [
                 sys.executable,
@@ -45,7 +45,7 @@ class Processes:
         return self._log(name).read_text(encoding="utf-8", errors="replace")
 
     def close(self) -> None:
-        """Ends them, the newest first, and waits until they are gone."""
+        """Terminates them, the newest first, and waits until they have ended."""
         while self._watchers:
             watcher = self._watchers.pop()
             assert watcher.stdin is not None

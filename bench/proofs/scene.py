@@ -1,4 +1,4 @@
-"""Owns where a proof runs: a broker, a session on a master of some kind, and a folder that goes with them."""
+"""The testbed of a proof: a broker, a Spark session on some master, and a temporary folder."""
 
 import socket
 import tempfile
@@ -28,7 +28,7 @@ _LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything that a proof has around it."""
+    """What a proof runs on."""
 
     spark: SparkSession
     kafka: Kafka
@@ -43,7 +43,7 @@ class Scene:
 
 @contextmanager
 def scene(kind: str, cores: int) -> Iterator[Scene]:
-    """One JVM (`local`), or two executors with that many slots each: far above the cores, for threads."""
+    """One JVM (`local`), or two executors with `cores` task slots each: more than real cores."""
     with ExitStack() as ending:
         folder = Path(ending.enter_context(temporary_folder()))
         broker = ending.enter_context(EmbeddedBroker.start(folder / "broker"))
@@ -80,7 +80,7 @@ def _master(kind: str, cores: int, processes: Processes) -> tuple[str, dict[str,
 
 
 def _cluster(cores: int, processes: Processes) -> str:
-    """A standalone master and its workers, from PySpark's own files; the master's address."""
+    """Starts a standalone master and workers from PySpark's files; returns the master's address."""
     home = Path(pyspark.__file__).parent
     port, ui, *worker_uis = _free_ports(2 + EXECUTORS)
     env = {
@@ -109,9 +109,9 @@ def _cluster(cores: int, processes: Processes) -> str:
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind((_LOOPBACK, 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
+    for bound in sockets:
+        bound.bind((_LOOPBACK, 0))
+    ports = [int(bound.getsockname()[1]) for bound in sockets]
+    for bound in sockets:
+        bound.close()
     return ports

@@ -1,4 +1,4 @@
-"""Owns the load of a proof and what comes out of it: numbered records with the time they were sent."""
+"""The load of a proof and its output: numbered records with the time they were sent."""
 
 import bisect
 import itertools
@@ -17,7 +17,7 @@ from trilithon.engines.spark.kafka import Kafka
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A record at the sink: its number, when it came, how long it took, the tasks it went through."""
+    """A record at the sink: its number, arrival, latency and the tasks it went through."""
 
     number: int
     at: float
@@ -48,7 +48,7 @@ class Load:
             time.sleep(max(0.0, due - time.time()))
 
     def stop(self) -> int:
-        """Stops, flushes, and gives the number of records sent."""
+        """Stops, flushes, and returns the number of records sent."""
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(30) == 0
@@ -56,8 +56,8 @@ class Load:
 
 
 def reader_of(kafka: Kafka, topic: str) -> Consumer:
-    """A consumer that reads each record of a topic once: without a group, which may send it back when
-    its members change, and then one would take for doubled what was only read again.
+    """A consumer that reads each record of a topic exactly once. It has no group: a rebalance could
+    rewind it, and records read twice would look like duplicates.
     """
     settings = {"group.id": "nobody", "enable.auto.commit": False, "fetch.wait.max.ms": 2}
     consumer = Consumer({**kafka.client, **settings, "log_level": 0})
@@ -67,7 +67,7 @@ def reader_of(kafka: Kafka, topic: str) -> Consumer:
 
 
 class Outlet:
-    """Reads what comes out, all the time."""
+    """Reads the sink's topic continuously."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.arrivals: list[Arrival] = []
@@ -78,7 +78,7 @@ class Outlet:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            # One by one: to wait for several would add to the time at which each is seen.
+            # One by one: waiting for several would delay the time at which each is seen.
             message = self._consumer.poll(0.1)
             value = None if message is None or message.error() else message.value()
             if value is not None:
@@ -89,32 +89,32 @@ class Outlet:
                 self.arrivals.append(Arrival(read["n"], now, now - read["sent"], passed))
 
     def await_all(self, sent: int, timeout_s: float) -> None:
-        """Waits until every number has come, or the time is over."""
+        """Waits until every number has arrived, or for the timeout."""
         deadline = time.monotonic() + timeout_s
         while len({a.number for a in list(self.arrivals)}) < sent and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def since(self, at: float, until: float | None = None) -> list[Arrival]:
-        """What came in a span of time."""
+        """The arrivals in a span of time."""
         end = time.time() if until is None else until
         start = bisect.bisect_left(self.arrivals, at, key=lambda a: a.at)
         return [a for a in self.arrivals[start:] if a.at < end]
 
     def p95_s(self, last_s: float) -> float:
-        """Of what came lately; infinite if nothing did."""
-        found = figures.quantile((a.latency_s for a in self.since(time.time() - last_s)), 0.95)
-        return float("inf") if found is None else found
+        """The p95 latency of recent arrivals; infinite without any."""
+        p95_s = figures.quantile((a.latency_s for a in self.since(time.time() - last_s)), 0.95)
+        return float("inf") if p95_s is None else p95_s
 
     def await_calm(self, below_s: float = 0.1, timeout_s: float = 60) -> None:
-        """Waits until records come through quickly."""
+        """Waits until p95 is below a bound."""
         deadline = time.monotonic() + timeout_s
         while (p95_s := self.p95_s(4)) > below_s:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"no calm after {timeout_s} s: p95 {p95_s} s")
+                raise RuntimeError(f"p95 is {p95_s} s after {timeout_s} s, not below {below_s} s")
             time.sleep(0.5)
 
     def lost_and_doubled(self, sent: int) -> tuple[int, int]:
-        """Numbers that never came, and arrivals above the first of each."""
+        """The numbers that never arrived, and the arrivals beyond the first of each number."""
         distinct = {a.number for a in self.arrivals}
         return sent - len(distinct), len(self.arrivals) - len(distinct)
 
@@ -133,7 +133,7 @@ class Outlet:
 def traffic(
     kafka: Kafka, topics: tuple[str, str], rate_per_s: float
 ) -> Iterator[tuple[Load, Outlet]]:
-    """A load on the first topic and an outlet at the second, ended together."""
+    """A load on the first topic and an outlet at the second, stopped together."""
     outlet = Outlet(kafka, topics[1])
     load = Load(kafka, topics[0], rate_per_s)
     try:

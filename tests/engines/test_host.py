@@ -1,4 +1,4 @@
-"""An engine behind a socket: the same contract, for its owner only, whoever dies at the other end."""
+"""An engine behind a socket: the same contract, for its owner only, whichever client dies."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Fetching the JVM parts, by the real Ivy from registries that are folders: no test needs a network."""
+"""Downloading the jars, with the real Ivy from registries that are folders: without a network."""
 
 import hashlib
 import multiprocessing
@@ -96,7 +96,8 @@ def test_a_jar_that_the_registry_lacks_is_named(registry: Registry) -> None:
     with pytest.raises(PartsMissing) as refused:
         registry.fetch(here, absent)
     assert refused.value.message == (
-        "A jar of the thing cannot be downloaded, org.example:two:2.0: the registry does not have it."
+        "A jar of the thing cannot be downloaded, org.example:two:2.0: "
+        "the registry does not have it."
     )
     assert IVY_SETTINGS in refused.value.hint
     assert registry.kept() == []

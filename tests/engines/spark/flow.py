@@ -1,4 +1,4 @@
-"""A job with a load on it, for tests: numbered records in, what a consumer of the sink reads out."""
+"""A job under load, for tests: numbered records in, a consumer of the sink's topic out."""
 
 import json
 import threading
@@ -67,7 +67,7 @@ class Flow:
         while not self._sending.is_set():
             for _ in range(int((time.monotonic() - began) * self.rate_per_s) - self.sent):
                 value = json.dumps({"n": self.sent, "k": self.sent % 50})
-                # By number, so that both readers always have records; a key is always in one partition.
+                # By key: both readers always have records, and a key is always in one partition.
                 partition = (self.sent % 50) % PARTITIONS
                 producer.produce(f"{self._name}-in", value, partition=partition)
                 self.sent += 1

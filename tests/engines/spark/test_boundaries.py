@@ -1,4 +1,4 @@
-"""Batches that end early: restarts that do nothing twice, counters that stay exact, keys that stay in order."""
+"""Batches that end early: restarts without replay, exact counters, keys in order."""
 
 import time
 from collections import defaultdict
@@ -74,7 +74,7 @@ def test_five_restarts_with_other_plans_lose_nothing_and_do_nothing_twice(run: A
         for number in range(5):
             on.flowing()
             spec = changed(job, number)
-            # As the controller asks for another version: with its allocation, from the same checkpoint.
+            # As the controller restarts a new version: with its allocation and checkpoint.
             wanted = carried_over(on.engine.jobs()[job.id].allocation, spec).next_generation()
             action = RestartJob(f"r{number}", job.id, spec, wanted, "")
             outcomes.append(on.engine.apply(action))
@@ -85,8 +85,8 @@ def test_five_restarts_with_other_plans_lose_nothing_and_do_nothing_twice(run: A
         on.flow.await_all()
         assert {one.number for one in on.flow.got} == set(range(sent))
         assert [outcome.status for outcome in outcomes] == [Status.DONE] * 5
-        # Stopped between two batches, nothing is read twice. On a machine that is too busy to end a batch in
-        # time it may be, and then it is said.
+        # A stop between two batches replays nothing. On a machine that is too busy to end a batch
+        # in time records may be replayed, and then the outcome says so.
         clean = [outcome for outcome in outcomes if outcome.code == ""]
         assert {outcome.code for outcome in outcomes} <= {"", "REPLAYED"}
         assert len(clean) >= 3
@@ -223,7 +223,7 @@ def test_the_latency_at_the_sink_is_what_a_consumer_sees(run: Any) -> None:
         on.flowing()
         time.sleep(15)  # the JVM warms up
         compared: list[tuple[float, float, float]] = []
-        # A consumer of its own runs late when others have the cores: one calm span of eight must do.
+        # A separate consumer runs late on a busy machine: one calm span of eight must do.
         assert any(agrees() for _ in range(8)), compared
 
 

@@ -95,7 +95,8 @@ def simple_job(
     return parse_job(f"""
 name: {name}
 trigger: {{realTime: 10 minutes}}
-sources: [{{name: src, options: {{subscribe: {name}-in, startingOffsets: earliest}}, schema: {{v: INT}}}}]
+sources:
+- {{name: src, options: {{subscribe: {name}-in, startingOffsets: earliest}}, schema: {{v: INT}}}}
 operators: [{{name: op, input: src, select: [{select}], parallelism: {parallelism}}}]
 sinks: [{{name: out, input: op, options: {{topic: {name}-out}}}}]
 {more}
@@ -211,7 +212,7 @@ def test_other_stages_than_compiled_are_refused(
     topics.create(**{"odd-in": 1, "odd-out": 1})
     chain = plan_chain(simple_job("odd"), {"src": 1})
     frame = build_frame(spark, chain, broker).repartition(3)
-    with pytest.raises(PlanMismatch, match=r"1, 4, 3 tasks for default/odd, compiled were 1, 4"):
+    with pytest.raises(PlanMismatch, match=r"1, 4, 3 tasks for default/odd, expected were 1, 4"):
         start_frame(spark, chain, frame, broker, tmp_path / "checkpoint")
     assert not spark.streams.active
 
@@ -349,12 +350,14 @@ sinks: [{name: out, input: op, options: {topic: rows-out}}]
         build_frame(spark, plan_chain(job), broker)
 
 
-# Functions of the list that throw for the row ("x", 0, ["p"]) in ANSI mode. Each gives a null struct.
+# Allowed functions that throw for the row ("x", 0, ["p"]) in ANSI mode. Each gives a null struct.
 THROWING = """
-1 / n; mod(n, 0); CAST(s AS INT); CAST(s AS DATE); 2147483647 + size(words); element_at(words, 9); words[9];
-elt(9, s); to_date(s); to_timestamp(s); make_date(2020, 13, n); decode(CAST(s AS BINARY), s); to_number(s, '999');
-map(s, 1, s, 2); url_decode('%%%'); aggregate(words, 0, (a, x) -> a + CAST(x AS INT)); to_binary(s, 'hex');
-regexp_replace(s, concat('[', s), ''); array_insert(words, n, s); from_json(s, 'a INT', map('mode', 'FAILFAST')).a;
+1 / n; mod(n, 0); CAST(s AS INT); CAST(s AS DATE); 2147483647 + size(words);
+element_at(words, 9); words[9]; elt(9, s); to_date(s); to_timestamp(s); make_date(2020, 13, n);
+decode(CAST(s AS BINARY), s); to_number(s, '999'); map(s, 1, s, 2); url_decode('%%%');
+aggregate(words, 0, (a, x) -> a + CAST(x AS INT)); to_binary(s, 'hex');
+regexp_replace(s, concat('[', s), ''); array_insert(words, n, s);
+from_json(s, 'a INT', map('mode', 'FAILFAST')).a;
 array_repeat(s, 2147483647); sequence(1, 2147483647); wait(-1)
 """
 

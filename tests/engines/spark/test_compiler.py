@@ -103,7 +103,8 @@ def test_a_sink_that_reads_two_operators_is_refused() -> None:
 
 
 def test_what_else_this_engine_cannot_run_is_told_with_a_way_out() -> None:
-    operators = """{name: a, input: clicks, join: {table: t, on: [user]}, parallelism: {initial: 1, max: 300}},
+    operators = """{name: a, input: clicks, join: {table: t, on: [user]},
+         parallelism: {initial: 1, max: 300}},
         {name: b, input: {from: a, grouping: broadcast},
          watermark: {eventTime: at, delayThreshold: 1 second}, deduplicate: [user]}"""
     of = job(

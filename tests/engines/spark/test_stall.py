@@ -16,7 +16,7 @@ from trilithon.model.intent import Intent, Metric, Threshold
 def test_the_floor_is_the_quantile_of_records_that_wait_for_nothing_else(
     batch_s: float, quantile: float
 ) -> None:
-    """Records come evenly over a batch; those in the stall wait for its end, the others not at all."""
+    """Records come evenly over a batch; those in the stall wait for its end, others do not."""
     job = replace(GOOD, batch_s=batch_s)
     at_s = np.linspace(0, batch_s, 200_001)
     waits_ms = 1000 * np.maximum(0, stall_s(job.tasks) - at_s)

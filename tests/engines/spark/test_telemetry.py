@@ -23,14 +23,24 @@ def moments(count: float, mean_us: float) -> dict[str, float]:
 
 
 def instance(operator: str, index: int, taken: int, **more: Any) -> dict[str, Any]:
-    return {"job": "ads/good", "operator": operator, "index": index, "incarnation": 1, "active": True,
-            "taken": taken, "cpu_ns": taken * 1e6, "service": moments(taken, 5000), "in": {}, "out": {},
-            **more}  # fmt: skip
+    return {
+        "job": "ads/good",
+        "operator": operator,
+        "index": index,
+        "incarnation": 1,
+        "active": True,
+        "taken": taken,
+        "cpu_ns": taken * 1e6,
+        "in": {},
+        "out": {},
+        "service": moments(taken, 5000),
+        **more,
+    }
 
 
 def out(emitted: int, **sent_to: int) -> dict[str, Any]:
-    return {"emitted": emitted, "parked_ns": 5e8, "forced": 0,
-            "sent_to": {index.removeprefix("to"): count for index, count in sent_to.items()}}  # fmt: skip
+    counts = {index.removeprefix("to"): count for index, count in sent_to.items()}
+    return {"emitted": emitted, "parked_ns": 5e8, "forced": 0, "sent_to": counts}
 
 
 def into(count: int) -> dict[str, Any]:
@@ -40,9 +50,16 @@ def into(count: int) -> dict[str, Any]:
 def sent(
     executor: str, second: int, instances: list[dict[str, Any]], error_us: float = 300
 ) -> dict[str, Any]:
-    return {"version": 1, "executor": executor, "host": "h", "sequence": second, "time_us": second * 1e6,
-            "machine": {"cores": 2, "load": 1.5, "cpu_machine": 0.4}, "clock": {"offset_us": 0, "error_us": error_us},
-            "instances": instances}  # fmt: skip
+    return {
+        "version": 1,
+        "executor": executor,
+        "host": "h",
+        "sequence": second,
+        "time_us": second * 1e6,
+        "machine": {"cores": 2, "load": 1.5, "cpu_machine": 0.4},
+        "clock": {"offset_us": 0, "error_us": error_us},
+        "instances": instances,
+    }
 
 
 def first(n: int) -> list[dict[str, Any]]:
@@ -71,7 +88,7 @@ def second(n: int) -> list[dict[str, Any]]:
     ]
 
 
-def standing(arrived: float) -> RunningJob:
+def running_job(arrived: float) -> RunningJob:
     wanted = Allocation(JOB.id, 1, {"a": 2, "b": 1})
     return RunningJob(JOB, wanted, 1, {"s": arrived}, {"s": 4})
 
@@ -79,7 +96,7 @@ def standing(arrived: float) -> RunningJob:
 def test_an_instance_without_a_record_has_taken_none_which_is_not_missing() -> None:
     assembler = Assembler()
     assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
-    assembler.take(host_report(1, 1, [standing(0)]))
+    assembler.take(host_report(1, 1, [running_job(0)]))
     view = assembler.snapshot(1).job(JOB.id)
     assert view.instance("a", 1)["taken"] == 0
     assert view.instance("a", 1)["machine"] is None  # nobody said where it runs
@@ -94,7 +111,7 @@ def test_two_executors_make_one_picture() -> None:
     for n in (1, 2):
         assembler.take(report_of(sent("0", n, first(n)), {JOB.id: JOB}))
         assembler.take(report_of(sent("1", n, second(n)), {JOB.id: JOB}))
-        assembler.take(host_report(n, n, [standing(100.0 * n)]))
+        assembler.take(host_report(n, n, [running_job(100.0 * n)]))
         snapshots.append(assembler.snapshot(n))
     last = snapshots[-1]
     view = last.job(JOB.id)
@@ -130,7 +147,7 @@ def test_a_way_shorter_than_the_clocks_may_be_apart_is_missing(
     for n in (1, 2):
         for executor, instances in (("0", first(n)), ("1", second(n))):
             assembler.take(report_of(sent(executor, n, instances, error_us), {JOB.id: JOB}))
-        assembler.take(host_report(n, n, [standing(100.0 * n)]))
+        assembler.take(host_report(n, n, [running_job(100.0 * n)]))
         snapshots.append(assembler.snapshot(n))
     window = Series.of(snapshots).window()
     assert window is not None
@@ -183,7 +200,7 @@ def test_records_that_cannot_be_read_are_counted_at_their_source() -> None:
 
 
 def test_latencies_of_zero_or_less_are_in_the_lowest_bucket() -> None:
-    """Clocks that differ, or a record faster than the clock's tick: the probe counts these apart."""
+    """Clock skew, or a record faster than the clock's tick: the probe counts these apart."""
     e2e = {"count": 10, "sum_ms": 70.0, "zero": 3, "buckets": {"-345": 1, "160": 6}}
     sent_report = sent("1", 1, [instance("b", 0, 10, e2e=e2e), instance("b", 1, 10, e2e=e2e)])
     report = report_of(sent_report, {JOB.id: JOB})

@@ -1,4 +1,4 @@
-"""The same engine on a cluster with two executors: measured, rescaled, placed, restarted, and after a loss."""
+"""The engine with two executors: measures, rescales, places, restarts, survives a lost executor."""
 
 import os
 import signal
@@ -119,7 +119,7 @@ def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Clu
         after = taken_by_executor(cluster)
         grew = {name for name in after if after[name] > before.get(name, 0)}
         assert grew == {machine.rpartition("/")[2]}
-        # The snapshot has those instances as rows, whichever tasks they are, and says where they run.
+        # The snapshot has a row for each of these instances, with its task and its machine.
         cluster.until(partial(runs_on, machine))
     cluster.finish()
     assert cluster.flow.doubled == 0

@@ -379,7 +379,7 @@ EXIT_CODES: dict[int, str] = {
     SparkNotStarted.exit_code: "Spark, or a job on it, does not start",
     JournalUnusable.exit_code: "the journal is damaged, or of a newer version",
     DaemonUnreachable.exit_code: "no daemon answers, or one runs there already",
-    NeedsNewCheckpoint.exit_code: "a version of a job cannot be taken: now, or without a new checkpoint",
+    NeedsNewCheckpoint.exit_code: "a version of a job is refused: now, or without a new checkpoint",
     NotAllowed.exit_code: "the daemon's token is missing or wrong",
     130: "stopped by Ctrl-C",
 }

@@ -208,8 +208,12 @@ def test_a_real_process_prints_to_any_terminal_and_reads_parquet(
     program = Path(sys.executable).with_name("trilithon")
     done = subprocess.run(  # noqa: S603 - our own program
         [program, "advise", "run.parquet"],
-        cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "ads/mine" in done.stdout
 
@@ -252,7 +256,7 @@ def test_rescale_changes_a_running_job(terminal: Terminal, host: Host) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("nobody", "work=2"), 7, "There are: ads/mine"),
+        (("nobody", "work=2"), 7, "Jobs: ads/mine"),
         (("mine", "sleep=2"), 7, "It has: work"),
         (("mine", "work=99"), 3, "OUT_OF_RANGE"),
         (("mine", "work=none"), 2, "OPERATOR=INSTANCES"),

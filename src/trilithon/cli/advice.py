@@ -174,16 +174,15 @@ def draw_advice(data: Mapping[str, Any], console: Console) -> None:
     )
     console.print()
     shown = sorted(data["jobs"], key=_satisfied)[:MOST_JOBS]
-    console.print(table(None, ("job", "juice", "mean ms", "p50", "p95", "p99", "out/s", "utility", "of", "intent"),
-                        [_job_row(job) for job in shown]))  # fmt: skip
+    console.print(table(None, JOB_COLUMNS, [_job_row(job) for job in shown]))
     if (more := len(data["jobs"]) - len(shown)) > 0:
-        console.print(f"and {more} more that do better; -o json prints all")
+        console.print(f"and {more} more that are closer to their intents; -o json prints all")
     for job in shown:
         _draw_job(job, console)
     if data["machines"]:
         console.print()
-        console.print(table("machines", ("machine", "cores", "load", "ETP sum"),
-                            [tuple(machine.values()) for machine in data["machines"]]))  # fmt: skip
+        machines = [tuple(machine.values()) for machine in data["machines"]]
+        console.print(table("machines", ("machine", "cores", "load", "ETP sum"), machines))
     if data["snapshots"] > 2 and (over_time := data["satisfaction"]) is not None:
         console.print()
         shares = ", ".join(f"{name} {value:.1%}" for name, value in over_time.items())
@@ -198,24 +197,47 @@ def _satisfied(job: Mapping[str, Any]) -> float:
 def _job_row(job: Mapping[str, Any]) -> tuple[Any, ...]:
     verdict = {True: Text("met", "green"), False: Text("missed", "red"), None: None}[job["met"]]
     latency = (job[f"latency.{name}"] for name in ("mean", "p50", "p95", "p99"))
-    return (job["job"], job["juice"], *latency, job["throughput"], job["utility"],
-            job["max_utility"], verdict)  # fmt: skip
+    worth = (job["utility"], job["max_utility"])
+    return (job["job"], job["juice"], *latency, job["throughput"], *worth, verdict)
 
 
 MOST_JOBS = 20
+JOB_COLUMNS = (
+    "job",
+    "juice",
+    "mean ms",
+    "p50",
+    "p95",
+    "p99",
+    "out/s",
+    "utility",
+    "of",
+    "intent",
+)
 LOAD = {
-    "operator": "operator", "p": "parallelism", "in/s": "input_per_s", "done/s": "processed_per_s",
-    "capacity": "capacity", "cpu": "cpu_capacity", "queue": "queue", "growth/s": "queue_growth_per_s",
-    "skew": "rate_skew", "ETP": "etp",
-}  # fmt: skip
+    "operator": "operator",
+    "p": "parallelism",
+    "in/s": "input_per_s",
+    "done/s": "processed_per_s",
+    "capacity": "capacity",
+    "cpu": "cpu_capacity",
+    "queue": "queue",
+    "growth/s": "queue_growth_per_s",
+    "skew": "rate_skew",
+    "ETP": "etp",
+}
 TIME = {
-    "operator": "operator", "service ms": "service_ms", "waiting ms": "waiting_ms",
-    "Kingman ms": "kingman_ms", "e": "fitted_e", "with one more ms": "waiting_with_one_more_ms",
-}  # fmt: skip
+    "operator": "operator",
+    "service ms": "service_ms",
+    "waiting ms": "waiting_ms",
+    "Kingman ms": "kingman_ms",
+    "e": "fitted_e",
+    "with one more ms": "waiting_with_one_more_ms",
+}
 FLAGS = {
     "congested_by_capacity": "busy",
     "congested_by_rates": "congested",
-    "back_pressure_origin": "holds back",
+    "back_pressure_origin": "back-pressure",
 }
 
 
@@ -232,15 +254,16 @@ def _draw_job(job: Mapping[str, Any], console: Console) -> None:
     for edge in job["edges"]:
         if (edge["back_pressure"] or 0) > 0.05:
             console.print(
-                f"  {edge['edge']}: senders were held back for {edge['back_pressure']:.0%} of the time"
+                f"  {edge['edge']}: back-pressure for {edge['back_pressure']:.0%} of the time"
             )
     for constraint in job["constraints"]:
         mean = (
             "not measured" if constraint["mean_ms"] is None else f"{constraint['mean_ms']:.1f} ms"
         )
         verdict = {True: "kept", False: "broken", None: ""}[constraint["met"]]
-        console.print(f"  {', '.join(constraint['sequence'])}: mean {mean}, at most "
-                      f"{constraint['at_most_ms']:g} ms {verdict}", soft_wrap=True)  # fmt: skip
+        bound = f"at most {constraint['at_most_ms']:g} ms {verdict}"
+        line = f"  {', '.join(constraint['sequence'])}: mean {mean}, {bound}"
+        console.print(line, soft_wrap=True)
 
 
 def _flags(operator: Mapping[str, Any]) -> str:

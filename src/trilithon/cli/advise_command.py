@@ -1,4 +1,4 @@
-"""Owns the command `advise`: the measures of a recording, or what a policy would decide at its end."""
+"""Owns the command `advise`: measures of a recording, or what a policy decides at its end."""
 
 from pathlib import Path
 from typing import Annotated

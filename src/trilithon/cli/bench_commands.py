@@ -20,17 +20,19 @@ def sim_vs_spark(
     recordings: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Recorded runs on Spark; without any, three jobs are run.", show_default=False
+            help="Recorded runs on Spark; default: three jobs are run.", show_default=False
         ),
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option("--calibration", help="Learned before; else each run is learned from itself."),
+        typer.Option(
+            "--calibration", help="A calibration file; default: each run is calibrated from itself."
+        ),
     ] = None,
-    into: Annotated[
-        Path, typer.Option("--into", help="Where the runs are recorded, if there are none yet.")
-    ] = Path("runs/sim-vs-spark"),
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the simulated runs.")] = 0,
+    into: Annotated[Path, typer.Option("--into", help="Where new runs are recorded.")] = Path(
+        "runs/sim-vs-spark"
+    ),
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated runs.")] = 0,
     output: Output = Format.TABLE,
 ) -> None:
     """Run three jobs on Spark, simulate them again and print both side by side."""
@@ -52,10 +54,18 @@ def sim_vs_spark(
         for row in compare(load_recording(path), assumed, found, seed=seed, parts=parts)
     ]
     data = [
-        {"recording": path, "job": row.job, "metric": row.metric, "real": row.real,
-         "simulated": row.simulated, "apart": row.apart, "bound": row.bound, "holds": row.holds}
+        {
+            "recording": path,
+            "job": row.job,
+            "metric": row.metric,
+            "real": row.real,
+            "simulated": row.simulated,
+            "apart": row.apart,
+            "bound": row.bound,
+            "holds": row.holds,
+        }
         for path, row in rows
-    ]  # fmt: skip
+    ]
     names = ("job", "metric", "Spark", "simulated", "apart", "bound", "holds")
     shown = [
         (

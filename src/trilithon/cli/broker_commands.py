@@ -1,4 +1,4 @@
-"""Owns the commands of the embedded broker: start, stop, status."""
+"""Owns the commands `broker …` of the embedded Kafka broker."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,17 +17,19 @@ app = typer.Typer(
 )
 Folder = Annotated[
     Path | None,
-    typer.Option("--folder", help="Where its data and log are.", show_default="the state folder"),
+    typer.Option(
+        "--folder", help="The folder of its data and its log.", show_default="the state folder"
+    ),
 ]
 
 
 @app.command()
 def start(folder: Folder = None, output: Output = Format.TABLE) -> None:
-    """Start the broker in the background and print its address; one that runs is left as it is."""
+    """Start the broker in the background and print its address. A running one is left alone."""
     with progress() as tell:
         running = broker.EmbeddedBroker.start(folder, detached=True, progress=tell)
     if not running.started:
-        message_console().print("It was running already.", style="dim")
+        message_console().print("The broker was already running.", style="dim")
     data = {
         "address": running.address,
         "pid": running.pid,
@@ -39,7 +41,7 @@ def start(folder: Folder = None, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def stop(folder: Folder = None, output: Output = Format.TABLE) -> None:
-    """Stop the broker and wait until it is gone; its data stays."""
+    """Stop the broker and wait for its end. Its data stays."""
     pid = broker.stop(folder)
 
     def draw(console: Console) -> None:
@@ -50,20 +52,20 @@ def stop(folder: Folder = None, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def status(folder: Folder = None, output: Output = Format.TABLE) -> None:
-    """Tell whether the broker runs and answers; ends with 9 if it does not."""
-    found = broker.status(folder)
+    """Print whether the broker runs and answers. Exits with 9 if it does not."""
+    current = broker.status(folder)
     data: dict[str, Any] = {
-        "running": found.pid is not None,
-        "answers": found.answers,
-        "address": found.address,
-        "pid": found.pid,
-        "folder": str(found.folder),
-        "log": str(found.log),
+        "running": current.pid is not None,
+        "answers": current.answers,
+        "address": current.address,
+        "pid": current.pid,
+        "folder": str(current.folder),
+        "log": str(current.log),
     }
 
     def draw(console: Console) -> None:
         console.print(table(None, tuple(data), [tuple(data.values())]))
 
     answer(output, data, draw)
-    if not found.answers:
+    if not current.answers:
         raise typer.Exit(BrokerUnavailable.exit_code)

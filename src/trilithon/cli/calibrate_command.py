@@ -14,11 +14,13 @@ from trilithon.scenarios import calibration
 
 def calibrate_command(
     recording: Annotated[Path, typer.Argument(help="A recorded run.", show_default=False)],
-    into: Annotated[Path, typer.Option("--into", help="What to write.")] = Path("calibration.yaml"),
+    into: Annotated[Path, typer.Option("--into", help="The file to write.")] = Path(
+        "calibration.yaml"
+    ),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Learn from a recorded run what operators cost. Also how the engine behaves."""
+    """Learn from a recorded run what operators cost. How the engine behaves is learned, too."""
     if into.exists() and not force:
         raise FileExists(f"{into} exists.", "Choose another name, or overwrite it with --force.")
     found = calibration.calibrate(load_recording(recording), str(recording))

@@ -1,4 +1,4 @@
-"""Owns talking to the daemon from the command line: its address, its token, and its errors as ours."""
+"""Owns the client of the daemon's API: its address, its token, its errors as exceptions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ PATIENCE_S: Final = 30.0
 
 
 class Client:
-    """The daemon of this user's state folder."""
+    """Sends requests to the daemon of this user's state folder."""
 
     def __init__(self, http: "httpx2.Client") -> None:
         self._http = http
@@ -48,23 +48,23 @@ class Client:
         raise _refusal(data.get("error", {}))
 
 
-def _refusal(told: dict[str, Any]) -> TrilithonError:
+def _refusal(error: dict[str, Any]) -> TrilithonError:
     problems = [
-        Problem(p["code"], p["path"], p["message"], p["hint"]) for p in told.get("problems", [])
+        Problem(p["code"], p["path"], p["message"], p["hint"]) for p in error.get("problems", [])
     ]
     if problems:
         return InvalidJob(problems)
-    return Refused(told.get("code", "REFUSED"), told.get("message", ""), told.get("hint", ""))
+    return Refused(error.get("code", "REFUSED"), error.get("message", ""), error.get("hint", ""))
 
 
 @contextmanager
 def client() -> Iterator[Client]:
     import httpx2  # noqa: PLC0415 - slow to import, and most commands do without
 
-    found = published(folders.state() / "daemon")
-    headers = {"Authorization": f"Bearer {found['token']}"}
-    # The proxy of an environment is not the way to one's own machine.
+    address = published(folders.state() / "daemon")
+    headers = {"Authorization": f"Bearer {address['token']}"}
+    # The daemon is on this machine: a proxy of the environment must not be used.
     with httpx2.Client(
-        base_url=found["url"], headers=headers, timeout=PATIENCE_S, trust_env=False
+        base_url=address["url"], headers=headers, timeout=PATIENCE_S, trust_env=False
     ) as http:
         yield Client(http)

@@ -1,4 +1,4 @@
-"""Owns the commands on the whole cluster: `cluster status` and `cluster crunch`."""
+"""Owns the commands `cluster …`: the state of the whole cluster."""
 
 from typing import Any
 
@@ -14,69 +14,70 @@ app = typer.Typer(help="The cluster that the daemon controls.", no_args_is_help=
 
 @app.command("status")
 def status(output: Output = Format.TABLE) -> None:
-    """Slots, machines, tenants with their quotas, and what the engine can do."""
+    """Print slots, machines, tenants with their quotas, and what the engine can do."""
     with client() as daemon:
-        found = daemon.get("/cluster")
-    answer(output, found, lambda console: _draw(found, console))
+        cluster = daemon.get("/cluster")
+    answer(output, cluster, lambda console: _draw(cluster, console))
 
 
-def _draw(found: dict[str, Any], console: Console) -> None:
-    console.print(headline(found))
-    tenants = [[t["tenant"], t["jobs"], t["slots_used"], t["quota"]] for t in found["tenants"]]
+def _draw(cluster: dict[str, Any], console: Console) -> None:
+    console.print(headline(cluster))
+    tenants = [[t["tenant"], t["jobs"], t["slots_used"], t["quota"]] for t in cluster["tenants"]]
     console.print(table("tenants", ("tenant", "jobs", "slots", "quota"), tenants))
-    console.print(table("abilities", ("ability", "how"), found["abilities"].items()))
+    console.print(table("abilities", ("ability", "how"), cluster["abilities"].items()))
 
 
 @app.command("crunch")
 def crunch(output: Output = Format.TABLE) -> None:
-    """Whether the cluster is large enough for all intents, and who needs how much."""
+    """Print whether the cluster is large enough for all intents, and what each job needs."""
     with client() as daemon:
-        found = daemon.get("/cluster/crunch")
-    answer(output, found, lambda console: _draw_crunch(found, console))
+        report = daemon.get("/cluster/crunch")
+    answer(output, report, lambda console: _draw_crunch(report, console))
 
 
-def _draw_crunch(found: dict[str, Any], console: Console) -> None:
-    console.print(Text(_verdict(found)), soft_wrap=True)
-    for key, told in (
-        ("impossible", "promises that no number of instances keeps"),
-        ("hungry", "overly hungry: often given more, and still short of the intent"),
-        ("unknown", "too few numbers to tell"),
+def _draw_crunch(report: dict[str, Any], console: Console) -> None:
+    console.print(Text(_verdict(report)), soft_wrap=True)
+    for key, meaning in (
+        ("impossible", "intents that no number of instances can meet"),
+        ("hungry", "overly hungry: often scaled up and still below the intent"),
+        ("unknown", "too few measurements to say"),
     ):
-        if found[key]:
-            console.print(Text(f"{told}: {', '.join(found[key])}"), soft_wrap=True)
+        if report[key]:
+            console.print(Text(f"{meaning}: {', '.join(report[key])}"), soft_wrap=True)
     rows = [
         (
-            one["job"], one["has"], one["needs"], one["latency_ms"],
-            " ".join(f"{name}×{count}" for name, count in (one["instances"] or {}).items()),
+            *(job[key] for key in ("job", "has", "needs", "latency_ms")),
+            " ".join(f"{name}×{count}" for name, count in (job["instances"] or {}).items()),
         )
-        for one in found["jobs"]
-    ]  # fmt: skip
+        for job in report["jobs"]
+    ]
     console.print()
-    console.print(table(None, ("job", "has", "needs", "latency ms then", "instances"), rows))
+    console.print(table(None, ("job", "has", "needs", "expected latency ms", "instances"), rows))
 
 
-def _verdict(found: dict[str, Any]) -> str:
-    if found["feasible"] is None:
-        return "It cannot be told whether all intents can be met."
-    if found["feasible"]:
-        of = "" if found["slots"] is None else f" of {found['slots']}"
-        return f"All intents can be met, with {found['slots_needed']}{of} slots."
+def _verdict(report: dict[str, Any]) -> str:
+    if report["feasible"] is None:
+        return "Too few measurements to say whether all intents can be met."
+    if report["feasible"]:
+        of = "" if report["slots"] is None else f" of {report['slots']}"
+        return f"All intents can be met, with {report['slots_needed']}{of} slots."
     why = []
-    if found["slots_missing"]:
-        why.append(f"{found['slots_missing']} slots are missing")
-    cores, needed = found["cores"], found["cores_needed"]
+    if report["slots_missing"]:
+        why.append(f"{report['slots_missing']} slots are missing")
+    cores, needed = report["cores"], report["cores_needed"]
     if cores is not None and needed is not None and needed > cores:
         why.append(f"{needed:.1f} cores are needed of {cores:g}")
-    if found["impossible"]:
-        why.append("some promises cannot be kept by instances alone")
+    if report["impossible"]:
+        why.append("some intents cannot be met by more instances")
     return f"Not all intents can be met, however the cluster is divided: {', '.join(why)}."
 
 
-def headline(found: dict[str, Any]) -> Text:
-    slots = "" if found["slots"] is None else f" of {found['slots']}"
-    told = (
-        f"{found['running']} of {found['jobs']} jobs run, {found['slots_used']}{slots} slots in use, "
-        f"{len(found['machines'])} machines, policy {found['policy']}, round {found['round']}"
+def headline(cluster: dict[str, Any]) -> Text:
+    slots = "" if cluster["slots"] is None else f" of {cluster['slots']}"
+    state = (
+        f"{cluster['running']} of {cluster['jobs']} jobs running, "
+        f"{cluster['slots_used']}{slots} slots in use, "
+        f"{len(cluster['machines'])} machines, policy {cluster['policy']}, round {cluster['round']}"
     )
-    problem = f"  {found['problem']}" if found["problem"] else ""
-    return Text.assemble(told, (problem, "red"))
+    problem = f"  {cluster['problem']}" if cluster["problem"] else ""
+    return Text.assemble(state, (problem, "red"))

@@ -29,13 +29,13 @@ def host_command(
     log_level: Level = logs.LogLevel.INFO,
     log_json: AsJson = False,
 ) -> None:
-    """Run the engine host: Spark and its jobs. Daemons may come and go; it ends on SIGTERM or Ctrl-C."""
+    """Run the engine host: Spark and its jobs. It outlives daemons; SIGTERM or Ctrl-C ends it."""
     logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
     with progress() as tell, application(setup, (), tell) as engine:
         host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path())
         on_signals(host.close)
-        tell(f"answers at {host.path}")
+        tell(f"listening on {host.path}")
         host.serve()
-        # The engine is closed by whoever ended the host; it must not be left half way.
+        # Another thread may be closing the engine: wait for it.
         host.close()

@@ -12,7 +12,7 @@ from trilithon.errors import FileExists, FileUnwritable
 
 
 def init_command(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("job.yaml"),
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("job.yaml"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     output: Output = Format.TABLE,
 ) -> None:

@@ -1,7 +1,7 @@
-"""Owns the commands on jobs of the daemon: apply, list, get, delete, pause, resume, history, mode."""
+"""Owns the commands `job …` on the jobs of the daemon."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,23 +17,23 @@ from trilithon.policies.scene import Mode
 from trilithon.spec.dump import dump_job
 
 app = typer.Typer(help="Jobs of the daemon.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when it has come about.")]
+Name = Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)]
+Wait = Annotated[bool, typer.Option("--wait", help="Return when the change has taken effect.")]
 COLUMNS = ("job", "state", "mode", "generation", "standing", "instances", "problem")
 WAIT_S = 180.0
 
 
 def resolve(daemon: Client, name: str) -> str:
-    """The whole name of a job that is asked for by its short one."""
-    return one_of([one["job"] for one in daemon.get("/jobs")], name)
+    """The full name of a job of the daemon that is given with or without its tenant."""
+    return full_name([row["job"] for row in daemon.get("/jobs")], name)
 
 
-def one_of(found: Sequence[str], name: str) -> str:
-    """Of these names the one that is meant, whole or without its tenant."""
-    matching = [one for one in found if name in {one, one.partition("/")[2]}]
+def full_name(jobs: Sequence[str], name: str) -> str:
+    """The one of these jobs that has this name, with or without its tenant."""
+    matching = [job for job in jobs if name in {job, job.partition("/")[2]}]
     if len(matching) != 1:
-        known = ", ".join(found) or "none"
-        raise NotFound(f"There is no one job {name!r}.", f"There are: {known}.")
+        known = ", ".join(jobs) or "none"
+        raise NotFound(f"No job, or more than one, matches {name!r}.", f"Jobs: {known}.")
     return matching[0]
 
 
@@ -42,108 +42,115 @@ def apply(
     files: Annotated[list[Path], typer.Argument(help="Job files.", show_default=False)],
     mode: Annotated[Mode | None, typer.Option("--mode", help="auto, advise or off.")] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Begin with a new checkpoint if it must be.")
+        bool,
+        typer.Option("--anew", help="Start from a new checkpoint if the old one cannot be used."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what it would do to a running job.")
+        bool, typer.Option("--dry-run", help="Only print what would happen to a running job.")
     ] = False,
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Hand in jobs, or new versions of them. What a change means is told before it is done."""
+    """Submit jobs, or new versions of them. Prints what a change means before it is made."""
     jobs = [job for file in files for job in jobs_in(file)]
     results: list[dict[str, Any]] = []
     with client() as daemon:
         for job in jobs:
-            given = {"spec": dump_job(job), "anew": anew}
-            told = daemon.post("/jobs", {**given, "dry_run": True})
-            message_console().print(Text(f"{job.id}: {told['told']}", "dim"))
+            request = {"spec": dump_job(job), "anew": anew}
+            impact = daemon.post("/jobs", {**request, "dry_run": True})
+            message_console().print(Text(f"{job.id}: {impact['told']}", "dim"))
             if dry_run:
-                results.append(told)
+                results.append(impact)
                 continue
-            results.append(daemon.post("/jobs", {**given, "mode": mode}))
-        ended: dict[str, dict[str, Any] | None] = {}
+            results.append(daemon.post("/jobs", {**request, "mode": mode}))
+        settled: dict[str, dict[str, Any] | None] = {}
         if wait and not dry_run:
             states = {"running", "not started", "failed"}
-            ended = {job.id: _await(daemon, job.id, states) for job in jobs}
-    answer(output, results, lambda console: _tell(results, console))
-    wanted = {one["job"]: one.get("generation") for one in results}
-    failed = {
-        name: "gone." if one is None else f"{one['state']}. {one['problem']}"
-        for name, one in ended.items()
-        if one is None or one["state"] != "running" or one["generation"] != wanted[name]
-    }
-    for name, how in failed.items():
-        message_console().print(Text(f"{name}: {how}", "red"), soft_wrap=True)
+            settled = {job.id: _await(daemon, job.id, states) for job in jobs}
+    answer(output, results, lambda console: _draw_results(results, console))
+    failed = _failures(settled, {result["job"]: result.get("generation") for result in results})
+    for name, reason in failed.items():
+        message_console().print(Text(f"{name}: {reason}", "red"), soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 
 
-def _tell(results: list[dict[str, Any]], console: Console) -> None:
-    for one in results:
-        number = f" generation {one['generation']}" if "generation" in one else ""
-        console.print(Text(f"{one['job']}{number}: {one['told']}"), soft_wrap=True)
+def _failures(
+    settled: Mapping[str, Mapping[str, Any] | None], generations: Mapping[str, int | None]
+) -> dict[str, str]:
+    """The jobs that do not run as they were submitted, with the reason."""
+    return {
+        name: "gone." if row is None else f"{row['state']}. {row['problem']}"
+        for name, row in settled.items()
+        if row is None or row["state"] != "running" or row["generation"] != generations[name]
+    }
+
+
+def _draw_results(results: list[dict[str, Any]], console: Console) -> None:
+    for result in results:
+        number = f" generation {result['generation']}" if "generation" in result else ""
+        console.print(Text(f"{result['job']}{number}: {result['told']}"), soft_wrap=True)
 
 
 def _await(daemon: Client, name: str, states: set[str]) -> dict[str, Any] | None:
-    """How a job stands when it has come to one of these states, with nothing under way; None if it is gone."""
+    """Waits until a job is in one of these states with no action in flight; None if it is gone."""
     deadline = time.monotonic() + WAIT_S
     while True:
-        found = [one for one in daemon.get("/jobs") if one["job"] == name]
-        if not found:
+        rows = [row for row in daemon.get("/jobs") if row["job"] == name]
+        if not rows:
             return None
-        line: dict[str, Any] = found[0]
-        settled = line["state"] == "not started" or not line["in_flight"]
-        if (line["state"] in states and settled) or time.monotonic() > deadline:
-            return line
+        job: dict[str, Any] = rows[0]
+        settled = job["state"] == "not started" or not job["in_flight"]
+        if (job["state"] in states and settled) or time.monotonic() > deadline:
+            return job
         time.sleep(0.3)
 
 
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
-    """All jobs, how they fare, and how many instances they have."""
+    """List all jobs with their state, mode and number of instances."""
     with client() as daemon:
-        found = daemon.get("/jobs")
-    rows = [[one[name] for name in COLUMNS] for one in found]
-    answer(output, found, lambda console: console.print(table(None, COLUMNS, rows)))
+        jobs = daemon.get("/jobs")
+    rows = [[job[name] for name in COLUMNS] for job in jobs]
+    answer(output, jobs, lambda console: console.print(table(None, COLUMNS, rows)))
 
 
 @app.command("get")
 def get(name: Name, output: Output = Format.YAML) -> None:
-    """Everything about one job: its spec, its allocation, its figures."""
+    """Print everything about one job: its spec, its allocation, its figures."""
     with client() as daemon:
-        found = daemon.get(f"/jobs/{resolve(daemon, name)}")
-    rows = [(key, str(value)) for key, value in found.items() if key not in {"spec", "figures"}]
-    answer(output, found, lambda console: console.print(table(None, ("", ""), rows)))
+        job = daemon.get(f"/jobs/{resolve(daemon, name)}")
+    rows = [(key, str(value)) for key, value in job.items() if key not in {"spec", "figures"}]
+    answer(output, job, lambda console: console.print(table(None, ("", ""), rows)))
 
 
 @app.command("delete")
 def delete(name: Name, wait: Wait = False, output: Output = Format.TABLE) -> None:
-    """End a job and delete its checkpoints. Its history stays."""
-    _wish(name, "delete", wait, output)
+    """Stop a job and delete its checkpoints. Its history stays."""
+    _change_state(name, "delete", wait, output)
 
 
 @app.command("pause")
 def pause(name: Name, wait: Wait = False, output: Output = Format.TABLE) -> None:
-    """End a job for a while; its checkpoint stays."""
-    _wish(name, "pause", wait, output)
+    """Stop a job until it is resumed. Its checkpoint stays."""
+    _change_state(name, "pause", wait, output)
 
 
 @app.command("resume")
 def resume(name: Name, wait: Wait = False, output: Output = Format.TABLE) -> None:
-    """Let a job that pauses go on from where it was."""
-    _wish(name, "resume", wait, output)
+    """Start a paused job again from its checkpoint."""
+    _change_state(name, "resume", wait, output)
 
 
-def _wish(name: str, wish: str, wait: bool, output: Format) -> None:
-    until = {"delete": set[str](), "pause": {"paused"}, "resume": {"running", "not started"}}[wish]
+def _change_state(name: str, change: str, wait: bool, output: Format) -> None:
+    until = {"delete": set[str](), "pause": {"paused"}, "resume": {"running", "not started"}}
     with client() as daemon:
         job = resolve(daemon, name)
         path = f"/jobs/{job}"
-        found = daemon.delete(path) if wish == "delete" else daemon.post(f"{path}/{wish}")
+        reply = daemon.delete(path) if change == "delete" else daemon.post(f"{path}/{change}")
         if wait:
-            _await(daemon, job, until)
-    answer(output, found, lambda console: console.print(f"{job}: {found['state']}", soft_wrap=True))
+            _await(daemon, job, until[change])
+    answer(output, reply, lambda console: console.print(f"{job}: {reply['state']}", soft_wrap=True))
 
 
 @app.command("mode")
@@ -152,33 +159,35 @@ def mode(
     mode: Annotated[Mode, typer.Argument(help="auto, advise or off.", show_default=False)],
     output: Output = Format.TABLE,
 ) -> None:
-    """Say how far the controller may go with a job."""
+    """Set what the controller may do with a job: act (auto), only advise, or nothing (off)."""
     with client() as daemon:
         job = resolve(daemon, name)
-        found = daemon.put(f"/jobs/{job}/mode", {"mode": mode})
-    answer(output, found, lambda console: console.print(f"{job}: {found['mode']}", soft_wrap=True))
+        reply = daemon.put(f"/jobs/{job}/mode", {"mode": mode})
+    answer(output, reply, lambda console: console.print(f"{job}: {reply['mode']}", soft_wrap=True))
 
 
 @app.command("history")
 def history(
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", help="Of the latest events, so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Print at most so many of the latest events.")
+    ] = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """The versions of a job, and what happened to it. Also of one that is gone, by its whole name."""
+    """Print the versions of a job and its events. A deleted job needs its full name."""
     with client() as daemon:
         job = name if "/" in name else resolve(daemon, name)
-        found = daemon.get(f"/jobs/{job}/history", limit=limit)
+        past = daemon.get(f"/jobs/{job}/history", limit=limit)
 
     def draw(console: Console) -> None:
         versions = [
-            (v["generation"], v["accepted"], v["standing"], v["told"]) for v in found["versions"]
+            (v["generation"], v["accepted"], v["standing"], v["told"]) for v in past["versions"]
         ]
-        console.print(table("versions", ("generation", "accepted", "standing", "told"), versions))
+        console.print(table("versions", ("generation", "accepted", "status", "reason"), versions))
         console.print()
-        for event in found["events"]:
+        for event in past["events"]:
             console.print(
                 Text(f"{event['time']}  {event['kind']}  {event['text']}"), soft_wrap=True
             )
 
-    answer(output, found, draw)
+    answer(output, past, draw)

@@ -1,4 +1,4 @@
-"""Owns finding the jobs in a file: YAML is read, Python is run as its owner would run it."""
+"""Loads the jobs of a file: YAML is parsed, Python is executed with the user's rights."""
 
 import runpy
 import traceback
@@ -11,8 +11,8 @@ from trilithon.spec.job_file import load_job
 
 
 def jobs_in(path: Path) -> list[Job]:
-    """The jobs that a file describes. Python runs here, on the user's own machine, never in a
-    daemon: what is handed on is data.
+    """The jobs that a file defines. Python runs here, on the user's own machine, never in a
+    daemon, which gets data only.
     """
     if path.suffix != ".py":
         return [load_job(path)]
@@ -21,19 +21,19 @@ def jobs_in(path: Path) -> list[Job]:
         raise FileUnreadable(f"{path} cannot be read: {why}.", "Check the name.")
     with pipelines.definitions():
         try:
-            found = runpy.run_path(str(path))
+            module = runpy.run_path(str(path))
         except TrilithonError:
             raise
         except (Exception, SystemExit) as error:  # the user's own code may fail in any way
             raise InvalidJob([_failed(path, error)], str(path)) from error
-    jobs = [value for value in found.values() if isinstance(value, Job)]
+    jobs = [value for value in module.values() if isinstance(value, Job)]
     if not jobs:
         raise InvalidJob(
             [
                 Problem(
                     "NOT_A_JOB",
                     "",
-                    "The file makes no job.",
+                    "The file defines no job.",
                     "End it with job = tp.job(…).",
                     str(path),
                     1,
@@ -45,7 +45,7 @@ def jobs_in(path: Path) -> list[Job]:
 
 
 def _failed(path: Path, error: BaseException) -> Problem:
-    """The last line of the user's file that was running."""
+    """The problem of a file that failed, with the last of its lines that ran."""
     if isinstance(error, SyntaxError):
         line = error.lineno
     else:

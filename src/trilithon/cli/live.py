@@ -1,4 +1,4 @@
-"""Owns the live view of running jobs: their figures as a table that stays in place."""
+"""Draws the figures of running jobs as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,20 +9,30 @@ from rich.text import Text
 from trilithon.cli.output import table
 
 JOB_COLUMNS = ("job", "in/s", "out/s", "lag", "p50 ms", "p95 ms", "juice", "utility", "of", "")
+JOB_KEYS = (
+    "input_per_s",
+    "output_per_s",
+    "lag",
+    "p50_ms",
+    "p95_ms",
+    "juice",
+    "utility",
+    "max_utility",
+)
+OPERATOR_KEYS = (
+    "operator",
+    "parallelism",
+    "input_per_s",
+    "processed_per_s",
+    "capacity",
+    "queue",
+)
 OPERATOR_COLUMNS = ("operator", "p", "in/s", "done/s", "capacity", "queue", "held back", "")
 
 
 def draw(jobs: list[dict[str, Any]]) -> RenderableType:
     """One table of jobs, one of operators per job."""
-    rows = [
-        (
-            job["job"],
-            *(job.get(key) for key in ("input_per_s", "output_per_s", "lag", "p50_ms", "p95_ms",
-                                       "juice", "utility", "max_utility")),
-            _verdict(job),
-        )
-        for job in jobs
-    ]  # fmt: skip
+    rows = [(job["job"], *(job.get(key) for key in JOB_KEYS), _verdict(job)) for job in jobs]
     parts: list[RenderableType] = [table(None, JOB_COLUMNS, rows)]
     for job in jobs:
         if job["operators"]:
@@ -46,23 +56,25 @@ def draw_brief(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def slots(job: Mapping[str, Any]) -> int:
     """The instances of all its operators."""
-    return sum(one["parallelism"] for one in job["operators"])
+    return sum(operator["parallelism"] for operator in job["operators"])
 
 
 def several(job: Mapping[str, Any]) -> str:
     """The operators that have more than one instance, as `name×instances`."""
-    many = [one for one in job["operators"] if one["parallelism"] > 1]
-    return " ".join(f"{one['operator']}×{one['parallelism']}" for one in many)
+    return " ".join(
+        f"{operator['operator']}×{operator['parallelism']}"
+        for operator in job["operators"]
+        if operator["parallelism"] > 1
+    )
 
 
 def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
     held = operator["held_back"]
     return (
-        *(operator[key] for key in ("operator", "parallelism", "input_per_s", "processed_per_s",
-                                    "capacity", "queue")),
+        *(operator[key] for key in OPERATOR_KEYS),
         None if held is None else f"{held:.0%}",
         Text("congested", "red") if operator["congested"] else "",
-    )  # fmt: skip
+    )
 
 
 def _verdict(job: Mapping[str, Any]) -> Text:

@@ -38,7 +38,9 @@ def _above_zero(value: float | None) -> float | None:
 
 
 def load_command(
-    topic: Annotated[str, typer.Option("--topic", help="Where to; made if it is not there.")],
+    topic: Annotated[
+        str, typer.Option("--topic", help="The topic to write to; created if it does not exist.")
+    ],
     rate: Annotated[
         float,
         typer.Option(
@@ -48,16 +50,16 @@ def load_command(
         ),
     ],
     length_s: Annotated[
-        float, typer.Option("--for", help="How long.", parser=span, metavar="SPAN")
+        float, typer.Option("--for", help="How long to generate load.", parser=span, metavar="SPAN")
     ] = "60s",  # type: ignore[assignment] # the parser makes a number of it
     kafka: Annotated[
         str | None,
-        typer.Option("--kafka", help="host:port of a Kafka; else the embedded broker that runs."),
+        typer.Option("--kafka", help="host:port of a Kafka; default: the running embedded broker."),
     ] = None,
     kafka_settings: Annotated[
         Path | None,
         typer.Option(
-            "--kafka-settings", help="A file of key=value lines for the client, as for security."
+            "--kafka-settings", help="A file of key=value lines for the client: security and so on."
         ),
     ] = None,
     shape: Annotated[
@@ -66,14 +68,14 @@ def load_command(
     peak: Annotated[
         float | None,
         typer.Option(
-            "--peak", help="The high of a shape; else three times --rate.", callback=_above_zero
+            "--peak", help="The high of a shape; default: three times --rate.", callback=_above_zero
         ),
     ] = None,
     period_s: Annotated[
         float | None,
         typer.Option(
             "--period",
-            help="Until a step or up a ramp, between spikes, of a wave (20s); of a trace's row (10m).",
+            help="Length of a shape's period (20s), or of a row of a trace (10m).",
             parser=span,
             metavar="SPAN",
         ),
@@ -82,14 +84,23 @@ def load_command(
         str | None,
         typer.Option("--trace", help=f"A CSV file, or one of {', '.join(trace.names())}."),
     ] = None,
-    keys: Annotated[int, typer.Option("--keys", help="Users.", min=1, max=1_000_000)] = 1000,
+    keys: Annotated[
+        int, typer.Option("--keys", help="How many distinct keys (users).", min=1, max=1_000_000)
+    ] = 1000,
     zipf: Annotated[
         float,
-        typer.Option("--zipf", help="How uneven users are: 0 is even, 1.1 very.", min=0, max=5),
+        typer.Option(
+            "--zipf", help="Skew of the keys: 0 is uniform, 1.1 is very skewed.", min=0, max=5
+        ),
     ] = 0.0,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", help="Of a topic that is made; else 4.", min=1, max=10_000),
+        typer.Option(
+            "--partitions",
+            help="Partitions of a topic that is created; default: 4.",
+            min=1,
+            max=10_000,
+        ),
     ] = None,
     value_bytes: Annotated[
         int | None,
@@ -97,7 +108,7 @@ def load_command(
             "--value-bytes", help="Size of each value, by padding.", min=LEAST_BYTES, max=900_000
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the users' order.", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of keys.", min=0)] = 0,
     output: Output = Format.TABLE,
 ) -> None:
     """Generate load: timestamped JSON records at a given rate."""
@@ -107,9 +118,15 @@ def load_command(
     records = Records(keys, zipf, value_bytes, seed)
     with progress() as tell:
         summary = generate(
-            address, topic, wanted, length_s, records, partitions=partitions, settings=settings,
+            address,
+            topic,
+            wanted,
+            length_s,
+            records,
+            partitions=partitions,
+            settings=settings,
             on_progress=lambda at_s, sent: tell(f"{at_s:.0f} of {length_s:g} s, {sent:,} records"),
-        )  # fmt: skip
+        )
     data = {"kafka": address, "shape": shape.value, **asdict(summary)}
     answer(output, data, lambda console: _draw(summary, console))
     if summary.interrupted:
@@ -123,12 +140,13 @@ def load_command(
 
 load_command.__doc__ = f"""{load_command.__doc__}
 
-A value is {SCHEMA}: the user, who is also the record's key, a page's address, the time at which it was
-handed to Kafka's client, and the record's number from 0 on.
+A value has the fields {SCHEMA}: the user,
+which is the record's key, the address of a page, the time at which the record was given to Kafka's
+client, and its number from 0 on.
 
-Shapes: constant; step (--rate, after one period --peak); spike (--peak in the last tenth of each period);
-ramp (to --peak in one period); sine (between the two); trace (the rows of a CSV, one per period). A load
-that was held up catches up, at most at one and a half times its highest rate.
+Shapes: constant; step (--rate, after one period --peak); spike (--peak in the last tenth of each
+period); ramp (to --peak in one period); sine (between the two); trace (the rows of a CSV, one per
+period). A load that falls behind catches up, at most at one and a half times its highest rate.
 """
 
 
@@ -160,13 +178,13 @@ def _shape(
 def _address(kafka: str | None) -> str:
     if kafka is not None:
         return kafka
-    found = broker.status()
-    if found.address is None or not found.answers:
+    current = broker.status()
+    if current.address is None or not current.answers:
         raise BrokerUnavailable(
-            "There is no Kafka to write to: no embedded broker runs.",
+            "No Kafka to write to: the embedded broker is not running.",
             "Start one with `trilithon broker start`, or name a Kafka with --kafka host:port.",
         )
-    return found.address
+    return current.address
 
 
 def _draw(summary: LoadSummary, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Owns how commands answer: data on stdout as a table, JSON or YAML; everything else on stderr."""
+"""Owns the output of commands: data on stdout as table, JSON or YAML, messages on stderr."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ MOST_PROBLEMS = 50
 
 
 def data_console() -> Console:
-    """As wide as the terminal; into a pipe as wide as it takes, for nothing there can be cut off."""
+    """As wide as the terminal; 200 columns into a pipe, so that nothing is cut off."""
     width = None if sys.stdout.isatty() else 200
     return Console(file=sys.stdout, highlight=False, soft_wrap=False, width=width)
 
@@ -40,7 +40,7 @@ def message_console() -> Console:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A way to tell how far one is, on stderr: one line that changes, or lines if nobody watches."""
+    """Prints progress to stderr: one changing line on a terminal, else one line per message."""
     watched = sys.stderr.isatty()
 
     def tell(message: str) -> None:
@@ -56,7 +56,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 def answer(output: Format, data: Any, draw: Callable[[Console], None]) -> None:
-    """Prints the data as it was asked for."""
+    """Prints data in the format of --output."""
     if output is Format.JSON:
         sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     elif output is Format.YAML:
@@ -70,7 +70,7 @@ def answer(output: Format, data: Any, draw: Callable[[Console], None]) -> None:
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table with numbers to the right; what is missing is a dash."""
+    """A table with numbers aligned right; a missing value is a dash."""
     listed = [list(row) for row in rows]
     drawn = Table(
         title=None if title is None else Text(title),
@@ -100,7 +100,7 @@ def cell(value: Any) -> Text:
 
 
 def number(value: float) -> str:
-    """Three digits that matter, and no zeros that say nothing."""
+    """Three significant digits, without trailing zeros."""
     if value == round(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
@@ -108,7 +108,7 @@ def number(value: float) -> str:
 
 
 def complain(error: TrilithonError) -> None:
-    """An error on stderr: what, where, and what to do."""
+    """Prints an error to stderr: what is wrong, where, and what to do."""
     console = message_console()
     problems = error.problems if isinstance(error, InvalidJob) else ()
     console.print(
@@ -124,7 +124,7 @@ def complain(error: TrilithonError) -> None:
 
 
 def draw_problems(problems: Sequence[Problem], console: Console) -> None:
-    """The first of them; a file that is wrong throughout would fill the screen."""
+    """The first problems; a file that is wrong throughout would fill the screen."""
     for problem in problems[:MOST_PROBLEMS]:
         console.print(problem_text(problem), soft_wrap=True)
     if (more := len(problems) - MOST_PROBLEMS) > 0:

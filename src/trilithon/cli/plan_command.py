@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.draw import draw_graph
 from trilithon.cli.job_files import jobs_in
+from trilithon.cli.job_graph import draw_graph
 from trilithon.cli.output import Format, Output, answer
 from trilithon.engines.spark.stall import floor_ms, stall_s, unreachable_thresholds
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
@@ -19,7 +19,7 @@ def plan_command(
     file: Annotated[Path, typer.Argument(help="A job file.", show_default=False)],
     output: Output = Format.TABLE,
 ) -> None:
-    """Draw a job and print what it needs. That is: instances at the start, and the tasks it holds."""
+    """Draw a job and print what it needs. Instances count at its start, tasks while it runs."""
     jobs = jobs_in(file)
 
     def draw(console: Console) -> None:
@@ -89,29 +89,34 @@ def _node(job: Job, name: str, kind: NodeKind) -> dict[str, Any]:
 def _does(operator: Operator) -> list[str]:
     work = operator.work
     parts = {
-        "join": work.join, "where": work.where, "explode": work.explode, "select": work.select,
-        "deduplicate": work.deduplicate, "group by": work.group_by, "window": work.window,
+        "join": work.join,
+        "where": work.where,
+        "explode": work.explode,
+        "select": work.select,
+        "deduplicate": work.deduplicate,
+        "group by": work.group_by,
+        "window": work.window,
         "aggregate": work.aggregate,
-    }  # fmt: skip
+    }
     return [name for name, value in parts.items() if value]
 
 
 def notes(job: Job) -> list[str]:
-    """What the figures rest on, and what one should know before the start."""
-    found = [
-        f"{source.name!r} says nothing of its partitions: one reader is counted."
+    """Assumptions behind the figures, and what to know before the start."""
+    lines = [
+        f"Source {source.name!r} does not say its partitions: one reader is counted."
         for source in job.sources
         if source.partitions is None
     ]
-    found += [
-        f"{operator.name!r} keeps state: its number of partitions is fixed at its first start."
+    lines += [
+        f"Operator {operator.name!r} keeps state: its parallelism is fixed at its first start."
         for operator in job.operators
         if operator.work.stateful
     ]
-    found += unreachable_thresholds(job)
+    lines += unreachable_thresholds(job)
     if not job.intent.thresholds and not job.intent.constraints:
-        found.append("The job has no intent: nothing will be done for it.")
-    return found
+        lines.append("The job has no intent: the controller will do nothing for it.")
+    return lines
 
 
 def draw_plan(job: Job, console: Console) -> None:
@@ -133,17 +138,16 @@ def draw_plan(job: Job, console: Console) -> None:
         console.print(f"  wants   {constraint}", soft_wrap=True)
     console.print(f"  needs   {job.instances} instances at the start (slots)")
     readers = sum(source.partitions or 1 for source in job.sources)
-    held = " + ".join([str(readers), *(str(o.parallelism.max) for o in job.operators)])
+    parts = " + ".join([str(readers), *(str(o.parallelism.max) for o in job.operators)])
     total = f"{job.tasks} Spark tasks while it runs"
-    console.print(f"  holds   {total}: {held} (readers + operators)", soft_wrap=True)
+    console.print(f"  holds   {total}: {parts} (readers + operators)", soft_wrap=True)
     console.print(
         f"  commits every {data['batch']} (the length of a batch, not the latency)", soft_wrap=True
     )
     floor = data["floor_p99_ms"]
+    effect = f"p99 at least {floor} ms" if floor else "p99 unaffected"
     console.print(
-        f"  stalls  about {data['stall_ms']} ms then, which "
-        + (f"puts p99 at {floor} ms or more" if floor else "p99 does not see"),
-        soft_wrap=True,
+        f"  pauses  about {data['stall_ms']} ms every {data['batch']} ({effect})", soft_wrap=True
     )
     for note in data["notes"]:
         console.print(Text(f"  note    {note}", style="dim"), soft_wrap=True)

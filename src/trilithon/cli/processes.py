@@ -1,4 +1,4 @@
-"""Owns what the commands of long-lived processes share: the host's socket, and ending on a signal."""
+"""Owns what long-lived processes share: the path of the host's socket, ending on a signal."""
 
 import signal
 import threading

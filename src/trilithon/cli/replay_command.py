@@ -14,22 +14,23 @@ from trilithon.control.replay import Replayed, replay
 from trilithon.policies.registry import POLICIES, policy
 
 Parameter = Annotated[
-    list[str] | None, typer.Option("--parameter", help="NAME=VALUE of the policy; repeatable.")
+    list[str] | None,
+    typer.Option("--parameter", help="NAME=VALUE: a parameter of the policy; repeatable."),
 ]
 
 
 def parameters(given: list[str] | None) -> dict[str, float | str]:
     """Parameters of a policy from the command line: an integer, a number, or else a word."""
-    found: dict[str, float | str] = {}
-    for one in given or []:
-        name, there, value = one.partition("=")
-        if not (there and name and value):
-            raise typer.BadParameter(f"{one!r}: write NAME=VALUE.")
+    values: dict[str, float | str] = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not (equals and name and value):
+            raise typer.BadParameter(f"{text!r}: write NAME=VALUE.")
         try:
-            found[name] = int(value) if value.lstrip("-").isdigit() else float(value)
+            values[name] = int(value) if value.lstrip("-").isdigit() else float(value)
         except ValueError:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def replay_command(
@@ -42,29 +43,33 @@ def replay_command(
     parameter: Parameter = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Begin anew with this seed, forgetting what was known."),
+        typer.Option("--seed", help="Start with this seed instead of the recorded state."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Replay a policy on a recording: the same bytes every time."""
     rounds = list(replay(recording, policy(policy_name, parameters(parameter)), seed))
     data = [
-        {"round": one.round, "time_s": one.time_s, "same_as_recorded": one.same,
-         "decisions": [decision_to_json(decision) for decision in one.decisions]}
-        for one in rounds
-    ]  # fmt: skip
+        {
+            "round": replayed.round,
+            "time_s": replayed.time_s,
+            "same_as_recorded": replayed.same,
+            "decisions": [decision_to_json(decision) for decision in replayed.decisions],
+        }
+        for replayed in rounds
+    ]
     answer(output, data, lambda console: _draw(rounds, console))
 
 
 def _draw(rounds: list[Replayed], console: Console) -> None:
-    for one in rounds:
-        for decision in one.decisions:
+    for replayed in rounds:
+        for decision in replayed.decisions:
             where = decision.job or "cluster"
-            line = f"{clock(one.time_s)}  {where}  {decision.reason}  {decision.sentence}"
+            line = f"{clock(replayed.time_s)}  {where}  {decision.reason}  {decision.sentence}"
             console.print(Text(line), soft_wrap=True)
-    compared = [one for one in rounds if one.same is not None]
-    decided = sum(len(one.decisions) for one in rounds)
-    told = f"{len(rounds)} rounds, {decided} decisions"
+    compared = [replayed.same for replayed in rounds if replayed.same is not None]
+    decided = sum(len(replayed.decisions) for replayed in rounds)
+    summary = f"{len(rounds)} rounds, {decided} decisions"
     if compared:
-        told += f"; {sum(bool(one.same) for one in compared)} of {len(compared)} rounds as recorded"
-    console.print(Text(told, "dim"))
+        summary += f"; {sum(compared)} of {len(compared)} rounds as recorded"
+    console.print(Text(summary, "dim"))

@@ -6,40 +6,39 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from trilithon.cli.job_commands import full_name
 from trilithon.cli.output import Format, Output, answer
 from trilithon.cli.processes import socket_path
 from trilithon.contract.engine import Reallocate, Status
 from trilithon.engines.remote import RemoteEngine
-from trilithon.errors import NotFound, Refused
+from trilithon.errors import Refused
 
 
 def rescale_command(
-    job: Annotated[str, typer.Argument(help="tenant/name, or just the name.", show_default=False)],
+    job: Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)],
     changes: Annotated[list[str], typer.Argument(help="OPERATOR=INSTANCES …", show_default=False)],
-    socket: Annotated[Path | None, typer.Option("--socket", help="Where the host answers.")] = None,
+    socket: Annotated[Path | None, typer.Option("--socket", help="The socket of the host.")] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Change the parallelism of a running job's operators. The job runs in another terminal."""
     wanted = dict(_change(text) for text in changes)
     remote = RemoteEngine(socket or socket_path())
     try:
-        found = remote.jobs()
-        names = [name for name in found if job in {name, name.partition("/")[2]}]
-        if len(names) != 1:
-            raise NotFound(f"No job {job!r} runs.", f"There are: {', '.join(found) or 'none'}.")
-        allocation = found[names[0]].allocation.rescaled(wanted).next_generation()
+        jobs = remote.jobs()
+        name = full_name(list(jobs), job)
+        allocation = jobs[name].allocation.rescaled(wanted).next_generation()
         outcome = remote.apply(Reallocate(allocation))
     finally:
         remote.close()
     if outcome.status is not Status.DONE:
         raise Refused(outcome.code, outcome.message)
     data = {
-        "job": names[0],
+        "job": name,
         "generation": allocation.generation,
         "parallelism": dict(allocation.parallelism),
     }
-    line = ", ".join(f"{name} ×{count}" for name, count in allocation.parallelism.items())
-    answer(output, data, lambda console: console.print(Text(f"{names[0]}: {line}"), soft_wrap=True))
+    line = ", ".join(f"{operator} ×{p}" for operator, p in allocation.parallelism.items())
+    answer(output, data, lambda console: console.print(Text(f"{name}: {line}"), soft_wrap=True))
 
 
 def _change(text: str) -> tuple[str, int]:

@@ -47,12 +47,12 @@ def run_command(
     kafka_settings: KafkaSettings = None,
     length_s: Annotated[
         float | None,
-        typer.Option("--for", help="How long to run, as in 60s.", parser=span, metavar="SPAN"),
+        typer.Option("--for", help="How long to run, such as 60s.", parser=span, metavar="SPAN"),
     ] = None,
     slots: Slots = SLOTS,
     quota: Annotated[
         list[str] | None,
-        typer.Option("--quota", help="TENANT=SLOTS: how many of them a tenant may use."),
+        typer.Option("--quota", help="TENANT=SLOTS: how many slots a tenant may use; repeatable."),
     ] = None,
     executors: Executors = None,
     spark_settings: SparkSettings = None,
@@ -63,7 +63,7 @@ def run_command(
     log_json: AsJson = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run jobs on Spark without a controller and show live figures. Ends on Ctrl-C or after --for."""
+    """Run jobs on Spark without a controller and show live figures. Ctrl-C or --for ends them."""
     jobs = [job for file in files for job in jobs_in(file)]
     logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
@@ -103,9 +103,9 @@ def watch(
 
 @contextlib.contextmanager
 def running(setup: Setup, jobs: list[Job], tell: Callable[[str], None]) -> Iterator[Engine]:
-    """These jobs on a host, and all that they need; everything is ended at the end.
+    """Starts Spark, a host and these jobs, and stops them all at the end.
 
-    This process talks to the host like any other: over its socket.
+    This process is a client of its own host: it talks to it over the socket, as `rescale` does.
     """
     with application(setup, jobs, tell) as engine, contextlib.ExitStack() as ending:
         host = Host(engine, socket_path())
@@ -115,11 +115,11 @@ def running(setup: Setup, jobs: list[Job], tell: Callable[[str], None]) -> Itera
         ending.callback(tell, "stopping")
         for job in jobs:
             tell(f"starting {job.id}")
-            _accepted(job, remote.submit(job, initial(job)))
-        tell(f"{len(jobs)} jobs run; Ctrl-C ends them")
+            _check_started(job, remote.submit(job, initial(job)))
+        tell(f"{len(jobs)} jobs are running; Ctrl-C stops them")
         yield remote
 
 
-def _accepted(job: Job, outcome: Outcome) -> None:
+def _check_started(job: Job, outcome: Outcome) -> None:
     if outcome.status is not Status.DONE:
-        raise Refused(outcome.code, f"{job.id} is not started. {outcome.message}")
+        raise Refused(outcome.code, f"{job.id} was not started. {outcome.message}")

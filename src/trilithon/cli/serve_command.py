@@ -47,13 +47,13 @@ def serve_command(
         typer.Option("--rules", help="A YAML file: limits, quotas, quiet hours, policy."),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", help="Of the API; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option("--port", help="Port of the API; 0 takes a free one.", min=0, max=65535)
     ] = 0,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Record every round into this folder.")
+        Path | None, typer.Option("--record", help="Record every round in this folder.")
     ] = None,
     with_jobs: Annotated[
-        bool, typer.Option("--with-jobs", help="At the end, end the host and the jobs as well.")
+        bool, typer.Option("--with-jobs", help="On exit, stop the host and the jobs as well.")
     ] = False,
     log_level: Level = logs.LogLevel.INFO,
     log_json: AsJson = False,
@@ -75,7 +75,7 @@ def serve_command(
         listening = _listen(port)
         publish(folder, listening.getsockname()[1], running.token)
         try:
-            tell(f"answers at http://127.0.0.1:{listening.getsockname()[1]}")
+            tell(f"listening on http://127.0.0.1:{listening.getsockname()[1]}")
             config = uvicorn.Config(
                 # uvicorn logs like everybody else here, not in a form of its own.
                 api(running),
@@ -86,7 +86,7 @@ def serve_command(
             )
             server = uvicorn.Server(config)
             # uvicorn raises a signal again after it has ended by it; here a signal is a normal end.
-            server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+            setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - a method
             on_signals(lambda: setattr(server, "should_exit", True))
             server.run(sockets=[listening])
         finally:
@@ -94,11 +94,11 @@ def serve_command(
             listening.close()
         running.stop()
         if with_jobs:
-            tell("ending the host and its jobs; their checkpoints stay")
+            tell("stopping the host and its jobs; their checkpoints stay")
             try:
                 host.end()
             except HostUnreachable:
-                tell("there is no host any more")
+                tell("the host is gone already")
     engine.close()
 
 
@@ -110,19 +110,19 @@ def _host(
     executors: int | None,
     spark_settings: Sequence[str] | None,
 ) -> list[str]:
-    """The command of a host with the options that this one was given. What cannot be read is told now,
-    not when the host is needed.
+    """The command that starts a host with the options of this one. Invalid settings are refused
+    here, not when the host starts.
     """
     given_settings(spark_settings or ())
     if kafka_settings is not None:
         read_settings(kafka_settings)
-    given = {
+    optional = {
         "--kafka": kafka,
         "--kafka-settings": kafka_settings and kafka_settings.resolve(),
         "--executors": executors,
     }
     command = [sys.executable, "-m", "trilithon", "host", "--master", master, "--slots", str(slots)]
-    for name, value in given.items():
+    for name, value in optional.items():
         command += [] if value is None else [name, str(value)]
     for setting in spark_settings or ():
         command += ["--set", setting]
@@ -138,8 +138,8 @@ def _listen(port: int) -> socket.socket:
         listening.close()
         raise InvalidSetting(
             f"The API cannot listen on port {port}: {error.strerror}.",
-            "Take another, or 0 for a free one.",
+            "Choose another port, or 0 for a free one.",
         ) from error
-    # Whoever reads the address may come before the server is ready: they wait, and are not refused.
+    # A client that reads the address before the server is ready waits instead of being refused.
     listening.listen(128)
     return listening

@@ -15,14 +15,26 @@ from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.scenarios.run import clear, simulate
 from trilithon.scenarios.scenario import load_scenario
 
-COLUMNS = ("job", "satisfaction", "p15", "at end", "utility", "of", "records/s", "latency ms",
-           "juice", "lag", "instances", "actions")  # fmt: skip
+COLUMNS = (
+    "job",
+    "satisfaction",
+    "p15",
+    "at end",
+    "utility",
+    "of",
+    "records/s",
+    "latency ms",
+    "juice",
+    "lag",
+    "instances",
+    "actions",
+)
 
 
 @contextmanager
 def _bar(name: str) -> Iterator[Callable[[float, float], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"),
-               TimeRemainingColumn())  # fmt: skip
+    percent = TextColumn("{task.percentage:.0f} %")
+    columns = (TextColumn("{task.description}"), BarColumn(), percent, TimeRemainingColumn())
     with Progress(*columns, console=message_console(), transient=True) as progress:
         task = progress.add_task(name, total=1.0)
         yield lambda now_s, length_s: progress.update(task, completed=now_s / length_s)
@@ -31,13 +43,16 @@ def _bar(name: str) -> Iterator[Callable[[float, float], None]]:
 def simulate_command(
     scenario: Annotated[Path, typer.Argument(help="A scenario file.", show_default=False)],
     into: Annotated[
-        Path | None, typer.Option("--into", help="The run folder; else runs/ and the name.")
+        Path | None,
+        typer.Option("--into", help="The run folder; default: runs/ and the scenario's name."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a run folder.")] = False,
     way: Annotated[
-        str | None, typer.Option("--way", help="fluid or events, whatever the file says.")
+        str | None, typer.Option("--way", help="fluid or events, instead of what the file says.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Another seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed, instead of the scenario's.")
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Run a scenario on the simulated cluster. Writes everything that happened into a folder."""
@@ -64,5 +79,5 @@ def simulate_command(
 def _draw(data: dict[str, Any], console: Console) -> None:
     console.print(table(None, COLUMNS, [tuple(job.values()) for job in data["jobs"]]))
     overall = data["satisfaction"]
-    told = "no job has an intent" if overall is None else f"SLO satisfaction {overall:.1%}"
-    console.print(f"\n{told}; everything in {data['folder']}/", soft_wrap=True)
+    verdict = "no job has an intent" if overall is None else f"SLO satisfaction {overall:.1%}"
+    console.print(f"\n{verdict}; all results are in {data['folder']}/", soft_wrap=True)

@@ -8,22 +8,25 @@ import typer
 MASTER = "local[64]"
 SLOTS = 32
 
-Master = Annotated[str, typer.Option("--master", help="Spark's master, if Spark is started.")]
+Master = Annotated[
+    str, typer.Option("--master", help="The master of Spark, if this command starts Spark.")
+]
 Kafka = Annotated[
-    str | None, typer.Option("--kafka", help="host:port of a Kafka; without it, the embedded one.")
+    str | None, typer.Option("--kafka", help="host:port of a Kafka; default: the embedded broker.")
 ]
 KafkaSettings = Annotated[
     Path | None,
     typer.Option(
         "--kafka-settings",
-        help="A file of key=value lines for Kafka's Java client, as for security.",
+        help="A file of key=value lines for Kafka's Java client: security and so on.",
     ),
 ]
-Slots = Annotated[int, typer.Option("--slots", help="Instances that may run at once.", min=1)]
+Slots = Annotated[int, typer.Option("--slots", help="How many instances may run at once.", min=1)]
 Executors = Annotated[
-    int | None, typer.Option("--executors", help="How many to wait for before jobs start.", min=1)
+    int | None,
+    typer.Option("--executors", help="How many executors to wait for before jobs start.", min=1),
 ]
 SparkSettings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="NAME=VALUE: a setting of Spark's, as spark.executor.memory=2g."),
+    typer.Option("--set", help="NAME=VALUE: a setting of Spark, such as spark.executor.memory=2g."),
 ]

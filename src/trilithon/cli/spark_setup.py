@@ -17,7 +17,7 @@ def setup_of(
     spark_settings: Sequence[str] | None,
     quotas: Sequence[str] | None = None,
 ) -> Setup:
-    """What an application of this state folder is started with."""
+    """The set-up of an application in this state folder."""
     return Setup(
         master,
         folders.state() / "spark",

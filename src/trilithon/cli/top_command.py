@@ -16,8 +16,8 @@ from trilithon.cli.output import data_console
 
 
 def top_command(
-    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two updates.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
 ) -> None:
     """Show live what jobs do and what the controller decides. Ends on Ctrl-C."""
     with client() as daemon:
@@ -31,13 +31,16 @@ def top_command(
 
 
 def _screen(daemon: Client) -> RenderableType:
-    decided = daemon.get("/decisions", limit=8)
     lines = [
         Text.assemble(
-            (one["time"][11:], "dim"), "  ", (one["job"] or "cluster", "bold"), "  ", one["sentences"][0]
+            (decision["time"][11:], "dim"),
+            "  ",
+            (decision["job"] or "cluster", "bold"),
+            "  ",
+            decision["sentences"][0],
         )
-        for one in decided
-    ]  # fmt: skip
+        for decision in daemon.get("/decisions", limit=8)
+    ]
     return Group(
         headline(daemon.get("/cluster")), Text(), live.draw(daemon.get("/figures")), Text(), *lines
     )

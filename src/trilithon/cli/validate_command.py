@@ -15,7 +15,7 @@ from trilithon.errors import InvalidJob, TrilithonError
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """What is to be said of one job, or of a file from which no job can be read."""
 
     file: str
@@ -42,27 +42,25 @@ def validate_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Check job files and print every problem. Each comes with its line and how to fix it."""
-    verdicts: list[Verdict] = []
+    results: list[ValidationResult] = []
     for path in files:
         try:
-            verdicts += [Verdict(str(path), job.id) for job in jobs_in(path)]
+            results += [ValidationResult(str(path), job.id) for job in jobs_in(path)]
         except TrilithonError as error:
-            verdicts.append(Verdict(str(path), error=error))
-    data = [verdict.as_data() for verdict in verdicts]
-    answer(output, data, lambda console: _draw(verdicts, console))
-    raise typer.Exit(max((v.error.exit_code for v in verdicts if v.error is not None), default=0))
+            results.append(ValidationResult(str(path), error=error))
+    data = [result.as_data() for result in results]
+    answer(output, data, lambda console: _draw(results, console))
+    raise typer.Exit(max((r.error.exit_code for r in results if r.error is not None), default=0))
 
 
-def _draw(verdicts: Sequence[Verdict], console: Console) -> None:
-    for verdict in verdicts:
-        error = verdict.error
+def _draw(results: Sequence[ValidationResult], console: Console) -> None:
+    for result in results:
+        error = result.error
         if error is None:
-            console.print(
-                Text.assemble(("ok  ", "green"), verdict.file, (f"  {verdict.job}", "dim"))
-            )
+            console.print(Text.assemble(("ok  ", "green"), result.file, (f"  {result.job}", "dim")))
             continue
-        named = verdict.file in error.message
-        message = error.message if named else f"{verdict.file}: {error.message}"
+        named = result.file in error.message
+        message = error.message if named else f"{result.file}: {error.message}"
         console.print(
             Text.assemble(("bad ", "red"), message, (f" {error.hint}", "dim")), soft_wrap=True
         )

@@ -1,4 +1,4 @@
-"""Owns the drawing of a job's graph in the terminal: one line per node, rails for the edges."""
+"""Draws a job's graph in the terminal: one line per node, rails for the edges."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ SIGNS = {NodeKind.SOURCE: "○", NodeKind.OPERATOR: "●", NodeKind.SINK: "◎"}
 
 
 def draw_graph(job: Job) -> list[tuple[str, str | None]]:
-    """The lines of the drawing, each with the node that stands on it, if one does."""
+    """The lines of the drawing, each with its node; None for lines between nodes."""
     rails = _Rails()
     lines: list[tuple[str, str | None]] = []
     kinds = dict(job.nodes())

@@ -25,7 +25,7 @@ from trilithon.experiments.search import (
 )
 from trilithon.policies.registry import policy
 from trilithon.scenarios.run import simulate
-from trilithon.scenarios.run_figures import Figures
+from trilithon.scenarios.run_figures import RunFigures
 from trilithon.scenarios.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
@@ -89,7 +89,9 @@ class Run:
     memory: Floats = field(repr=False)
 
     @classmethod
-    def of(cls, scenario: Scenario, steering: Steering, figures: Figures, from_s: float) -> "Run":
+    def of(
+        cls, scenario: Scenario, steering: Steering, figures: RunFigures, from_s: float
+    ) -> "Run":
         names = tuple(fed.job.id for fed in scenario.jobs)
         found = figures.jobs
         return cls(

@@ -1,7 +1,7 @@
-"""Owns learning from a recorded run: what operators cost, and how the engine that ran them behaves.
+"""Calibrates the simulated engine from the recording of a run on Spark.
 
-Everything comes from the recording of a real run: profiles from the service times, transport from the
-idle transport of the edges, stalls from how long nothing was read at a boundary.
+Learns the profiles of operators from their service times, the transport time from the idle
+transport of edges, and the pause at a batch boundary from the longest latencies.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,14 +29,15 @@ from trilithon.model.snapshot import Snapshot
 from trilithon.spec.yaml_reader import read_yaml_file
 
 FORMAT: Final = "trilithon-calibration/1"
-# A boundary that holds records up for less than this cannot be told from chance.
-LEAST_STALL_S: Final = 0.1
+# Pauses at a batch boundary that are shorter than this are indistinguishable from noise.
+MIN_STALL_S: Final = 0.1
+# Operators with a larger CPU share count as all CPU.
 MOSTLY_CPU: Final = 0.5
-# Among how many keys the exponent of their distribution is sought: as many as a simulated run has.
+# Number of keys for estimating the Zipf exponent: as many as a simulated run has by default.
 KEYS: Final = 10_000
-MOST_ZIPF: Final = 4.0
-# Snapshots to a part of a run by which the time to read is told.
-PART: Final = 5
+MAX_ZIPF: Final = 4.0
+# Snapshots per window in which the read latency is estimated.
+READ_WINDOW: Final = 5
 _NUMBERS: Final = tuple(
     f.name for f in fields(Character) if f.type in {"float", float} or f.name == "credits"
 )
@@ -44,7 +45,9 @@ _NUMBERS: Final = tuple(
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was learned; `source` says from what, and what of the engine was measured in it."""
+    """What was learned from the recording `source`; `measured` names the numbers of the engine that
+    were measured, the others have their defaults.
+    """
 
     profiles: Mapping[str, Mapping[str, Profile]]
     character: Character
@@ -53,22 +56,25 @@ class Calibration:
 
 
 def calibrate(series: Series, source: str, base: Character = SPARK_RTM) -> Calibration:
-    """From a recorded run, of which the whole is used."""
+    """Learn from a whole recorded run."""
     window = series.window()
     if window is None:
-        raise InvalidRecording(f"{source} has no window: it takes two snapshots at least.", "")
-    found: dict[str, Any] = dict(_engine(series, window))
+        raise InvalidRecording(
+            f"{source} is too short to calibrate from: it has fewer than two snapshots.",
+            "Record a longer run.",
+        )
+    measured: dict[str, Any] = dict(_engine(series, window))
     widest = _widest(series) or window
     return Calibration(
         profiles={job.id: dict(_profiles(window, widest, job)) for job in window.jobs.values()},
-        character=replace(base, **found),
-        measured=tuple(found),
+        character=replace(base, **measured),
+        measured=tuple(measured),
         source=source,
     )
 
 
-def _alike(series: Series) -> list[list[Snapshot]]:
-    """The parts of a run in which there were the same instances."""
+def _same_layout_parts(series: Series) -> list[list[Snapshot]]:
+    """The run split where its instances changed."""
     parts: list[list[Snapshot]] = []
     for snapshot in series.snapshots:
         if parts and parts[-1][-1].layout.same_shape(snapshot.layout):
@@ -79,50 +85,52 @@ def _alike(series: Series) -> list[list[Snapshot]]:
 
 
 def _widest(series: Series) -> Window | None:
-    """The part of a run in which there were the most instances, of several such parts the longest."""
-    best = max(_alike(series), key=lambda part: (len(part[0].layout.instance_row), len(part)))
-    return Series(tuple(best)).window() if len(best) > 1 else None
+    """The part of the run with the most instances; of several, the longest."""
+    parts = _same_layout_parts(series)
+    widest = max(parts, key=lambda part: (len(part[0].layout.instance_row), len(part)))
+    return Series(tuple(widest)).window() if len(widest) > 1 else None
 
 
 def _profiles(window: Window, widest: Window, job: Job) -> Iterator[tuple[str, Profile]]:
-    """Service time and its variation, the part of it that is CPU, and what comes out."""
+    """The profile of each operator: service time, variation, CPU share, selectivity and skew."""
     layout, instances = window.layout, window.instances
     taken = sum_by_node(layout, instances.taken)
-    taken_s = ratio(sum_by_node(layout, instances.busy_s), taken)
-    square = ratio(sum_by_node(layout, instances.busy_sq_s2), taken)
+    mean_s = ratio(sum_by_node(layout, instances.busy_s), taken)
+    mean_square_s2 = ratio(sum_by_node(layout, instances.busy_sq_s2), taken)
     cpu = ratio(sum_by_node(layout, instances.cpu_s), sum_by_node(layout, instances.busy_s))
-    # Who mostly computes waits for the CPU with the rest of its time, and a simulated machine adds that.
-    service = np.where(cpu > MOSTLY_CPU, taken_s * np.minimum(cpu, 1.0), taken_s)
+    # An operator that mostly computes waits for a core in the rest of its service time. A simulated
+    # machine adds that waiting, so it must not be part of the profile.
+    service = np.where(cpu > MOSTLY_CPU, mean_s * np.minimum(cpu, 1.0), mean_s)
     cpu = np.where(cpu > MOSTLY_CPU, 1.0, cpu)
     emitted = np.bincount(
         layout.edge_source, weights=window.edges.emitted, minlength=len(layout.node_names)
     )
-    ways = np.bincount(layout.edge_source, minlength=len(layout.node_names))
-    # By the edges' counts: instances that have gone since are not in the rows.
-    came = sum_by(layout.edge_target, window.edges.taken, len(layout.node_names))
+    outputs = np.bincount(layout.edge_source, minlength=len(layout.node_names))
+    # From the edges: the rows of instances lack those that have been removed since.
+    received = sum_by(layout.edge_target, window.edges.taken, len(layout.node_names))
     with np.errstate(invalid="ignore", divide="ignore"):
-        cv = np.sqrt(np.maximum(0.0, square / taken_s**2 - 1))
-        selectivity = emitted / ways / came
+        cv = np.sqrt(np.maximum(0.0, mean_square_s2 / mean_s**2 - 1))
+        selectivity = emitted / outputs / received
     for operator in job.operators:
         node = layout.node_row[job.id, operator.name]
-        before = operator.profile or Profile()
+        declared = operator.profile or Profile()
         yield (
             operator.name,
             replace(
-                before,
-                service_ms=_known(service[node] * 1000, before.service_ms),
-                service_cv=_known(cv[node], before.service_cv),
-                cpu_share=_known(min(1.0, cpu[node]), before.cpu_share),
-                selectivity=_known(selectivity[node], before.selectivity),
-                zipf=_known(_zipf(widest, job, operator.name), before.zipf),
+                declared,
+                service_ms=_measured_or(service[node] * 1000, declared.service_ms),
+                service_cv=_measured_or(cv[node], declared.service_cv),
+                cpu_share=_measured_or(min(1.0, cpu[node]), declared.cpu_share),
+                selectivity=_measured_or(selectivity[node], declared.selectivity),
+                zipf=_measured_or(_zipf(widest, job, operator.name), declared.zipf),
                 learned=True,
             ),
         )
 
 
 def _zipf(window: Window, job: Job, operator: str) -> float:
-    """How uneven keys are, so that the busiest of an operator's instances gets as much as it did: missing
-    where it has one instance only, or does not get its records by key.
+    """The Zipf exponent of the keys with which the operator's busiest instance gets the share of
+    records that it got. NaN if the operator has one instance or is not grouped by key.
     """
     layout = window.layout
     rows = [
@@ -134,38 +142,42 @@ def _zipf(window: Window, job: Job, operator: str) -> float:
     by_key = any(edge.grouping is Grouping.BY_KEY for edge in job.parents[operator])
     if not by_key or len(rows) < 2 or not taken.sum() > 0:
         return np.nan
-    most = float(taken.max() / taken.sum())
+    largest_share = float(taken.max() / taken.sum())
     groups = assign_key_groups([1.0] * len(rows))
 
-    def apart(zipf: float) -> float:
-        return float(key_shares(KEYS, zipf, groups, len(rows)).max()) - most
+    def difference(zipf: float) -> float:
+        return float(key_shares(KEYS, zipf, groups, len(rows)).max()) - largest_share
 
-    if apart(0.0) >= 0:
+    if difference(0.0) >= 0:
         return 0.0
-    return float(optimize.brentq(apart, 0.0, MOST_ZIPF)) if apart(MOST_ZIPF) > 0 else MOST_ZIPF
+    if difference(MAX_ZIPF) <= 0:
+        return MAX_ZIPF
+    return float(optimize.brentq(difference, 0.0, MAX_ZIPF))
 
 
-def _known(value: float, otherwise: float | None) -> float | None:
-    return float(f"{value:.6g}") if np.isfinite(value) else otherwise
+def _measured_or(value: float, declared: float | None) -> float | None:
+    return float(f"{value:.6g}") if np.isfinite(value) else declared
 
 
 def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
+    """The numbers of the engine that the recording shows, by their names in `Character`."""
     layout, edges = window.layout, window.edges
     kinds = [NODE_KINDS[layout.node_kind[node]] for node in layout.edge_source]
     target = [NODE_KINDS[layout.node_kind[node]] for node in layout.edge_target]
     inner = np.array([k is NodeKind.OPERATOR for k in kinds]) & np.array(
         [k is NodeKind.OPERATOR for k in target]
     )
-    way = edges.idle_transport_s + ratio(edges.batching_s, edges.transfers)
-    known = way[inner & np.isfinite(way)]
+    transport_s = edges.idle_transport_s + ratio(edges.batching_s, edges.transfers)
+    known = transport_s[inner & np.isfinite(transport_s)]
     if len(known):
-        transit = float(np.median(known))
-        yield "transit_s", round(transit, 6)
-        first = way[np.array([k is NodeKind.SOURCE for k in kinds]) & np.isfinite(way)]
+        transit_s = float(np.median(known))
+        yield "transit_s", round(transit_s, 6)
+        from_source = np.array([k is NodeKind.SOURCE for k in kinds])
+        first_hop = transport_s[from_source & np.isfinite(transport_s)]
         read_s = _read_s(series)
-        if len(first) and read_s is not None:
-            more_s = max(0.0, float(np.median(first)) - transit)
-            yield "fetch_s", round(read_s + more_s, 6)
+        if len(first_hop) and read_s is not None:
+            extra_s = max(0.0, float(np.median(first_hop)) - transit_s)
+            yield "fetch_s", round(read_s + extra_s, 6)
     if (stall := _stall_s(series)) is not None:
         yield "stall_s", round(max(0.0, stall - _per_task_s(window)), 4)
     if (load_calibration := _constant_load(series)) is not None:
@@ -173,59 +185,61 @@ def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
 
 
 def _constant_load(series: Series) -> float | None:
-    """Cores that compute beside the job's instances, all the time. Instances that go take their counts with
-    them, so each part of the run with the same ones is looked at by itself.
+    """The cores that are busy besides the job's instances, on average. Counters of removed
+    instances are lost, so each part of the run with the same instances is measured separately.
     """
     others_s = span_s = 0.0
-    for part in _alike(series):
-        told = [sum_over_hosts(s.layout.machines, s.machines.cores_busy) for s in part[1:]]
-        computing = [busy for busy in told if np.isfinite(busy)]
+    for part in _same_layout_parts(series):
+        reported = [sum_over_hosts(s.layout.machines, s.machines.cores_busy) for s in part[1:]]
+        busy = [cores for cores in reported if np.isfinite(cores)]
         window = Series(tuple(part)).window() if len(part) > 1 else None
-        if window is None or not computing:
+        if window is None or not busy:
             continue
         span_s += window.span_s
-        others_s += float(np.mean(computing)) * window.span_s - float(
-            np.nansum(window.instances.cpu_s)
-        )
+        of_instances_s = float(np.nansum(window.instances.cpu_s))
+        others_s += float(np.mean(busy)) * window.span_s - of_instances_s
     return max(0.0, others_s / span_s) if span_s else None
 
 
 def _read_s(series: Series) -> float | None:
-    """From a record's time in the log until it was read: what is left of its latency without the way
-    through the job. The median over parts of a few seconds, so that ends of batches do not count.
+    """The time from a record's append to its topic until it is read: its end-to-end latency minus
+    that of the path through the job. The median over windows of a few seconds, so that batch
+    boundaries do not count.
     """
-    ends = series.snapshots[::PART]
-    parts = (Series(pair).window() for pair in pairwise(ends))
-    found = [left for part in parts if part is not None for left in _left_over_s(part)]
-    return max(0.0, float(np.median(found))) if found else None
+    ends = series.snapshots[::READ_WINDOW]
+    windows = (Series(pair).window() for pair in pairwise(ends))
+    rests_s = [rest for window in windows if window is not None for rest in _rest_s(window)]
+    return max(0.0, float(np.median(rests_s))) if rests_s else None
 
 
-def _left_over_s(window: Window) -> Iterator[float]:
-    """Of each job, how much longer its records took than the channels and operators on their way."""
+def _rest_s(window: Window) -> Iterator[float]:
+    """For each job, its mean latency minus that of the channels and operators on its paths."""
     layout, edges = window.layout, window.edges
     busy = sum_by_node(layout, window.instances.busy_s)
     service = ratio(busy, sum_by_node(layout, window.instances.taken))
     channel = ratio(edges.channel_s, edges.transfers)
     for job in window.jobs.values():
-        if any(_behind(window, layout.source_row[job.id, one.name]) for one in job.sources):
-            continue  # what waits in the log waits for the job, not to be read
-        after: dict[str, float] = {source.name: 0.0 for source in job.sources}
+        if any(_has_backlog(window, layout.source_row[job.id, s.name]) for s in job.sources):
+            continue  # records of a backlog wait for the job, not for the reader
+        path_s: dict[str, float] = {source.name: 0.0 for source in job.sources}
+        sink_names = {sink.name for sink in job.sinks}
         for name in job.order:
-            if name in after:
+            if name in path_s:
                 continue
             rows = [(layout.edge_row[job.id, e.source, name], e.source) for e in job.parents[name]]
             flow = np.array([edges.emitted[row] for row, _ in rows])
-            sink = any(one.name == name for one in job.sinks)
-            way = [after[source] + (0.0 if sink else channel[row]) for row, source in rows]
+            sink = name in sink_names
+            arrival_s = [path_s[source] + (0.0 if sink else channel[row]) for row, source in rows]
             total = flow.sum()
-            mean = float((flow * way).sum() / total) if total > 0 else np.nan
-            after[name] = mean if sink else mean + float(service[layout.node_row[job.id, name]])
-        sinks = [(layout.sink_row[job.id, one.name], after[one.name]) for one in job.sinks]
+            mean_s = float((flow * arrival_s).sum() / total) if total > 0 else np.nan
+            own_s = 0.0 if sink else float(service[layout.node_row[job.id, name]])
+            path_s[name] = mean_s + own_s
+        sinks = [(layout.sink_row[job.id, s.name], path_s[s.name]) for s in job.sinks]
         counted = sum(window.sinks.latencies[row] for row, _ in sinks)
         latency_s = sum(window.sinks.latency_s[row] for row, _ in sinks)
-        on_the_way = sum(window.sinks.latencies[row] * way for row, way in sinks)
-        if counted > 0 and np.isfinite(latency_s + on_the_way):
-            yield float((latency_s - on_the_way) / counted)
+        on_paths_s = sum(window.sinks.latencies[row] * path for row, path in sinks)
+        if counted > 0 and np.isfinite(latency_s + on_paths_s):
+            yield float((latency_s - on_paths_s) / counted)
 
 
 def _per_task_s(window: Window) -> float:
@@ -234,38 +248,37 @@ def _per_task_s(window: Window) -> float:
 
 
 def _stall_s(series: Series) -> float | None:
-    """How long a boundary holds records up: a record that came at its beginning waits for all of it. So
-    the longest latency in the windows with a boundary is longer by that than in the others. Windows
-    with a backlog tell nothing of it.
+    """How long records wait at a batch boundary. A record that arrives when it begins waits for all
+    of it, so the longest latency in a window with a boundary exceeds that of other windows by the
+    pause. Windows with a backlog are not used.
     """
-    longest: dict[str, list[float]] = {}
+    longest_s: dict[str, list[float]] = {}
     for window in series.windows():
-        for name, found_s in _longest_s(window):
-            longest.setdefault(name, []).append(found_s)
-    stalls: list[float] = []
-    for name, found in longest.items():
-        usual = float(np.median(found))
-        spikes = [value - usual for value in found if value - usual > LEAST_STALL_S]
-        expected = (series.last.time_s - series.snapshots[0].time_s) / series.last.jobs[
-            name
-        ].batch_s
-        # More spikes than boundaries, each of which may lie in two windows, have another cause.
-        if spikes and len(spikes) <= 2 * max(1.0, expected):
-            stalls.append(float(np.median(spikes)))
-    return float(np.mean(stalls)) if stalls else None
+        for name, latency_s in _longest_s(window):
+            longest_s.setdefault(name, []).append(latency_s)
+    stalls_s: list[float] = []
+    for name, latencies_s in longest_s.items():
+        median_s = float(np.median(latencies_s))
+        spikes_s = [value - median_s for value in latencies_s if value - median_s > MIN_STALL_S]
+        length_s = series.last.time_s - series.snapshots[0].time_s
+        boundaries = length_s / series.last.jobs[name].batch_s
+        # A boundary may lie in two windows. More spikes than that have another cause.
+        if spikes_s and len(spikes_s) <= 2 * max(1.0, boundaries):
+            stalls_s.append(float(np.median(spikes_s)))
+    return float(np.mean(stalls_s)) if stalls_s else None
 
 
-def _behind(window: Window, row: int) -> bool:
-    """Whether a source has a backlog of a second or more, or nothing comes in by which that could be told."""
+def _has_backlog(window: Window, row: int) -> bool:
+    """Whether a source has a backlog of a second or more; also if it has no input to compare."""
     rate = window.sources.arrived[row] / window.span_s
     return not (rate > 0 and window.lag[row] < rate)
 
 
 def _longest_s(window: Window) -> Iterator[tuple[str, float]]:
-    """The longest latency of each job in a window that it began and ended without a backlog."""
+    """The longest latency of each job, for sources without a backlog at the end of the window."""
     layout = window.layout
     for (job, _), row in layout.source_row.items():
-        if _behind(window, row):
+        if _has_backlog(window, row):
             continue
         buckets = [
             bucket
@@ -277,22 +290,22 @@ def _longest_s(window: Window) -> Iterator[tuple[str, float]]:
             yield job, float(value_of(max(buckets))) / 1000
 
 
-def save_calibration(path: Path, found: Calibration) -> None:
-    """As YAML: for a scenario's `calibration`, and for people."""
+def save_calibration(path: Path, calibration: Calibration) -> None:
+    """Write a calibration as YAML, for the `calibration` field of a scenario."""
     yaml = YAML()
     yaml.width = 100
-    numbers = {name: getattr(found.character, name) for name in _NUMBERS}
+    numbers = {name: getattr(calibration.character, name) for name in _NUMBERS}
     data = {
         "format": FORMAT,
-        "source": found.source,
-        "measured": list(found.measured),
+        "source": calibration.source,
+        "measured": list(calibration.measured),
         "engine": numbers,
         "profiles": {
             job: {
                 name: {k: _plain(v) for k, v in asdict(profile).items() if v is not None}
                 for name, profile in profiles.items()
             }
-            for job, profiles in found.profiles.items()
+            for job, profiles in calibration.profiles.items()
         },
     }
     with path.open("w", encoding="utf-8") as stream:
@@ -308,11 +321,11 @@ def load_calibration(path: Path) -> Calibration:
     data = document.data
     try:
         if data["format"] != FORMAT:
-            raise KeyError(FORMAT)  # noqa: TRY301 - told like everything else that is missing
-        # A file from before a number was learned has it as it was then.
+            raise KeyError(FORMAT)  # noqa: TRY301 - reported like any missing field
+        # Older files lack numbers that are learned today; those have the engine's defaults.
         numbers = {name: data["engine"].get(name, getattr(SPARK_RTM, name)) for name in _NUMBERS}
         profiles = {
-            job: {name: Profile(**told) for name, told in operators.items()}
+            job: {name: Profile(**profile) for name, profile in operators.items()}
             for job, operators in data["profiles"].items()
         }
         character = replace(SPARK_RTM, **numbers)
@@ -322,9 +335,9 @@ def load_calibration(path: Path) -> Calibration:
     return Calibration(profiles, character, tuple(data.get("measured", ())), str(data["source"]))
 
 
-def with_profiles(job: Job, found: Calibration) -> Job:
-    """A job with the profiles that were learned of it."""
-    learned = found.profiles.get(job.id, {})
+def with_profiles(job: Job, calibration: Calibration) -> Job:
+    """The job with the learned profiles of its operators."""
+    learned = calibration.profiles.get(job.id, {})
     return replace(
         job,
         operators=tuple(

@@ -1,21 +1,21 @@
-"""Owns the page of a run: one HTML file with everything in it, to be opened from a disk or a mail."""
+"""Renders the report of a run: one self-contained HTML file."""
 
 import html as escaping
 import json
 from importlib import resources
 from typing import Any, Final
 
-from trilithon.scenarios.run_figures import Figures, JobFigures, first_latency_threshold
+from trilithon.scenarios.run_figures import JobFigures, RunFigures, first_latency_threshold
 from trilithon.scenarios.scenario import Scenario
 
 _FILES: Final = resources.files("trilithon.scenarios")
 UPLOT: Final = "uplot-1.6.32"
-# More points than a screen has columns are thinned: every n-th round is drawn.
-MOST_POINTS: Final = 2000
+# Longer series are thinned to every n-th round: a screen has no more columns.
+MAX_POINTS: Final = 2000
 
 
-def render(scenario: Scenario, figures: Figures) -> str:
-    """The page. A script in it draws the data that stands beside it; nothing is fetched."""
+def render(scenario: Scenario, figures: RunFigures) -> str:
+    """The page, with its data and the script that plots it; nothing is fetched."""
     template = (_FILES / "report.html").read_text(encoding="utf-8")
     parts = {
         "@TITLE@": escaping.escape(scenario.name),
@@ -23,7 +23,7 @@ def render(scenario: Scenario, figures: Figures) -> str:
         "@STYLE@": (_FILES / "vendor" / f"{UPLOT}.min.css").read_text(encoding="utf-8"),
         "@UPLOT@": (_FILES / "vendor" / f"{UPLOT}.iife.min.js").read_text(encoding="utf-8"),
         "@LICENSE@": (_FILES / "vendor" / f"{UPLOT}.LICENSE").read_text(encoding="utf-8"),
-        # Inside a script only `</` could end it.
+        # `</` would end the script element.
         "@DATA@": json.dumps(_data(scenario, figures)).replace("</", "<\\/"),
     }
     for name, content in parts.items():
@@ -31,8 +31,8 @@ def render(scenario: Scenario, figures: Figures) -> str:
     return template
 
 
-def _data(scenario: Scenario, figures: Figures) -> dict[str, Any]:
-    every = max(1, -(-len(figures.times_s) // MOST_POINTS))
+def _data(scenario: Scenario, figures: RunFigures) -> dict[str, Any]:
+    every = max(1, -(-len(figures.times_s) // MAX_POINTS))
 
     def thin(values: list[Any]) -> list[Any]:
         return values[::every]
@@ -44,7 +44,7 @@ def _data(scenario: Scenario, figures: Figures) -> dict[str, Any]:
         "cluster": thin(figures.cluster),
         "load": {name: thin(line) for name, line in figures.load.items()},
         "cores": scenario.machines[0].cores,
-        "jobs": [_job(name, lines, thin) for name, lines in figures.jobs.items()],
+        "jobs": [_job(name, of_job, thin) for name, of_job in figures.jobs.items()],
         "acted": [
             {
                 "time": acted.time_s,
@@ -60,8 +60,8 @@ def _data(scenario: Scenario, figures: Figures) -> dict[str, Any]:
     }
 
 
-def _facts(scenario: Scenario, figures: Figures) -> list[list[Any]]:
-    rule = "none" if scenario.policy is None else scenario.policy.name
+def _facts(scenario: Scenario, figures: RunFigures) -> list[list[Any]]:
+    policy = "none" if scenario.policy is None else scenario.policy.name
     return [
         ["engine", scenario.character.name],
         ["way", scenario.way.value],
@@ -69,24 +69,24 @@ def _facts(scenario: Scenario, figures: Figures) -> list[list[Any]]:
         ["jobs", len(scenario.jobs)],
         ["length", f"{scenario.length_s:g} s"],
         ["seed", scenario.seed],
-        ["policy", rule],
+        ["policy", policy],
         ["SLO satisfaction", figures.overall],
     ]
 
 
-def _job(name: str, lines: JobFigures, thin: Any) -> dict[str, Any]:
-    bound = first_latency_threshold(lines.job)
-    key = "latency.mean" if bound is None else bound.key
+def _job(name: str, figures: JobFigures, thin: Any) -> dict[str, Any]:
+    threshold = first_latency_threshold(figures.job)
+    key = "latency.mean" if threshold is None else threshold.key
     return {
         "name": name,
-        "utility": thin(lines.utility),
-        "max_utility": lines.job.intent.max_utility,
-        "satisfaction": thin(lines.satisfaction),
-        "latency": thin(lines.values[key]),
+        "utility": thin(figures.utility),
+        "max_utility": figures.job.intent.max_utility,
+        "satisfaction": thin(figures.satisfaction),
+        "latency": thin(figures.values[key]),
         "latency_name": key,
-        "threshold": None if bound is None else bound.value,
-        "input": thin(lines.input_per_s),
-        "output": thin(lines.values["throughput"]),
-        "lag": thin(lines.lag),
-        "parallelism": {operator: thin(count) for operator, count in lines.parallelism.items()},
+        "threshold": None if threshold is None else threshold.value,
+        "input": thin(figures.input_per_s),
+        "output": thin(figures.values["throughput"]),
+        "lag": thin(figures.lag),
+        "parallelism": {operator: thin(count) for operator, count in figures.parallelism.items()},
     }

@@ -18,7 +18,7 @@ from trilithon.model.allocation import initial
 from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import report_page
 from trilithon.scenarios.rounds import Acted, ControlledRounds, ObservedRounds, Rounds
-from trilithon.scenarios.run_figures import Figures
+from trilithon.scenarios.run_figures import RunFigures
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Shape
 
@@ -42,7 +42,7 @@ class Result:
     """What a run came to."""
 
     scenario: Scenario
-    figures: Figures
+    figures: RunFigures
     engine: SimulatedEngine
 
 
@@ -100,7 +100,7 @@ def simulate(
     that folder, for `replay`.
     """
     engine = engine_for(scenario)
-    figures = Figures()
+    figures = RunFigures()
     with ExitStack() as stack:
         recorder = decisions = None
         if folder is not None:
@@ -142,7 +142,7 @@ def simulate(
     return Result(scenario, figures, engine)
 
 
-def _finish(folder: Path, scenario: Scenario, figures: Figures) -> None:
+def _finish(folder: Path, scenario: Scenario, figures: RunFigures) -> None:
     (folder / "report.html").write_text(report_page.render(scenario, figures), encoding="utf-8")
     summary = {
         "scenario": scenario.name,

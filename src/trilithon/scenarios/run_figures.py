@@ -1,4 +1,4 @@
-"""Owns the figures of a run: what each round tells of every job and machine, and their summary."""
+"""Collects the figures of a run: time series of every job and machine, and a summary per job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +17,14 @@ from trilithon.scenarios.rounds import Acted
 
 
 def _plain(value: Any) -> float | None:
-    found = float(value)
-    return float(f"{found:.6g}") if np.isfinite(found) else None
+    """The number rounded to six digits; None if it is missing or infinite."""
+    number = float(value)
+    return float(f"{number:.6g}") if np.isfinite(number) else None
 
 
 @dataclass
 class JobFigures:
-    """What a job did, round by round; None where it is not known."""
+    """The time series of a job, with one value per round; None where it is unknown."""
 
     job: Job
     utility: list[float | None] = field(default_factory=list)
@@ -37,13 +38,13 @@ class JobFigures:
 
     @property
     def plain(self) -> tuple[list[float | None], ...]:
-        """Those that every job has."""
+        """The series that every job has."""
         return self.utility, self.satisfaction, self.input_per_s, self.lag, self.queue
 
 
 @dataclass
-class Figures:
-    """The lines of all jobs and machines over the rounds of a run."""
+class RunFigures:
+    """The time series of all jobs and machines over the rounds of a run."""
 
     times_s: list[float] = field(default_factory=list)
     spans_s: list[float] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Figures:
     _rows: tuple[Layout, dict[str, Any]] | None = None
 
     def add(self, window: Window, acted: Sequence[Acted]) -> None:
-        """The window of a round, and what was done after it."""
+        """Add the window of a round, and the decisions made in it."""
         layout = window.layout
         outcome = slo.assess_intents(window)
         before = len(self.times_s)
@@ -72,56 +73,57 @@ class Figures:
         nodes = self._nodes(layout)
         queues = sum_by_job(layout, window.queue)
         for row, name in enumerate(layout.jobs):
-            lines = self.jobs.get(name)
-            if lines is None:
-                lines = self.jobs[name] = JobFigures(window.jobs[name])
-                _pad(lines, before)
-            lines.utility.append(_plain(outcome.utility[row]))
-            lines.satisfaction.append(_plain(outcome.satisfaction[row]))
+            figures = self.jobs.get(name)
+            if figures is None:
+                figures = self.jobs[name] = JobFigures(window.jobs[name])
+                for series in figures.plain:
+                    series.extend([None] * before)
+            figures.utility.append(_plain(outcome.utility[row]))
+            figures.satisfaction.append(_plain(outcome.satisfaction[row]))
             for key, values in outcome.values.items():
-                lines.values.setdefault(key, [None] * before).append(_plain(values[row]))
-            sources, first, operators = nodes[name]
-            lines.input_per_s.append(_plain(rates[first].sum()))
-            lines.lag.append(_plain(window.lag[sources].sum()))
-            lines.queue.append(_plain(queues[row]))
+                figures.values.setdefault(key, [None] * before).append(_plain(values[row]))
+            sources, source_nodes, operators = nodes[name]
+            figures.input_per_s.append(_plain(rates[source_nodes].sum()))
+            figures.lag.append(_plain(window.lag[sources].sum()))
+            figures.queue.append(_plain(queues[row]))
             for operator, node in operators:
-                lines.parallelism.setdefault(operator, [0] * before).append(
+                figures.parallelism.setdefault(operator, [0] * before).append(
                     int(layout.parallelism[node])
                 )
         for row, name in enumerate(layout.machines):
             self.load.setdefault(name, [None] * before).append(_plain(window.machines.load[row]))
-        self._even(before + 1)
+        self._pad(before + 1)
 
     def _nodes(self, layout: Layout) -> dict[str, Any]:
-        """Rows of each job's sources and operators: worked out once per layout."""
+        """The rows of each job's sources and operators, computed once per layout."""
         if self._rows is None or self._rows[0] is not layout:
-            found = {}
+            rows = {}
             for name in layout.jobs:
                 nodes = layout.job_nodes(name)
-                first = [n for n in nodes if n in layout.source_nodes]
-                sources = [layout.source_row[name, layout.node_names[n]] for n in first]
+                source_nodes = [n for n in nodes if n in layout.source_nodes]
+                sources = [layout.source_row[name, layout.node_names[n]] for n in source_nodes]
                 operators = [(layout.node_names[n], n) for n in nodes if layout.parallelism[n]]
-                found[name] = (sources, first, operators)
-            self._rows = (layout, found)
+                rows[name] = (sources, source_nodes, operators)
+            self._rows = (layout, rows)
         return self._rows[1]
 
-    def _even(self, length: int) -> None:
-        """What was not there in this round has a gap."""
-        gaps: list[list[Any]] = [*self.load.values()]
-        for lines in self.jobs.values():
-            gaps += lines.plain
-            gaps += lines.values.values()
-            for counts in lines.parallelism.values():
+    def _pad(self, length: int) -> None:
+        """Extend the series of jobs and machines that were absent in this round."""
+        all_series: list[list[Any]] = [*self.load.values()]
+        for figures in self.jobs.values():
+            all_series += figures.plain
+            all_series += figures.values.values()
+            for counts in figures.parallelism.values():
                 counts.extend([0] * (length - len(counts)))
-        for line in gaps:
-            line.extend([None] * (length - len(line)))
+        for series in all_series:
+            series.extend([None] * (length - len(series)))
 
     def summary(self) -> list[dict[str, Any]]:
-        """A row per job: how well its intent was kept, over the whole run and at its end."""
-        return [self._summary(name, lines) for name, lines in self.jobs.items()]
+        """A row per job: its SLO satisfaction over the run, and its figures at the end."""
+        return [self._summary(name, figures) for name, figures in self.jobs.items()]
 
-    def _summary(self, name: str, lines: JobFigures) -> dict[str, Any]:
-        satisfaction = np.array([np.nan if v is None else v for v in lines.satisfaction])
+    def _summary(self, name: str, figures: JobFigures) -> dict[str, Any]:
+        satisfaction = np.array([np.nan if v is None else v for v in figures.satisfaction])
         over = slo.satisfaction_over_time(satisfaction, np.array(self.spans_s))
         actions = [
             outcome
@@ -134,30 +136,25 @@ class Figures:
             "job": name,
             "satisfaction": None if over is None else _plain(over.average),
             "p15": None if over is None else _plain(over.percentiles[15]),
-            "at_end": lines.satisfaction[-1],
-            "utility": lines.utility[-1],
-            "max_utility": lines.job.intent.max_utility,
-            "throughput": lines.values["throughput"][-1],
-            "latency_ms": lines.values["latency.mean"][-1],
-            "juice": lines.values["juice"][-1],
-            "lag": lines.lag[-1],
-            "instances": sum(counts[-1] for counts in lines.parallelism.values()),
+            "at_end": figures.satisfaction[-1],
+            "utility": figures.utility[-1],
+            "max_utility": figures.job.intent.max_utility,
+            "throughput": figures.values["throughput"][-1],
+            "latency_ms": figures.values["latency.mean"][-1],
+            "juice": figures.values["juice"][-1],
+            "lag": figures.lag[-1],
+            "instances": sum(counts[-1] for counts in figures.parallelism.values()),
             "actions": len(actions),
         }
 
     @property
     def overall(self) -> float | None:
-        """The cluster's satisfaction over the run."""
+        """The cluster's average SLO satisfaction over the run."""
         values = np.array([np.nan if v is None else v for v in self.cluster])
-        found = slo.satisfaction_over_time(values, np.array(self.spans_s))
-        return None if found is None else _plain(found.average)
-
-
-def _pad(lines: JobFigures, length: int) -> None:
-    for line in lines.plain:
-        line.extend([None] * length)
+        over = slo.satisfaction_over_time(values, np.array(self.spans_s))
+        return None if over is None else _plain(over.average)
 
 
 def first_latency_threshold(job: Job) -> Threshold | None:
-    """The first latency that a job asks for."""
+    """The first latency threshold of a job; None if it has none."""
     return next((t for t in job.intent.thresholds if t.metric is Metric.LATENCY), None)

@@ -20,8 +20,11 @@ from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.spec.dump import dump_job
+from trilithon.spec.job_file import load_job
 
 JOB = job_named("commanded")
+# One of the repository's examples runs beside it.
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "one-job" / "job.yaml"
 
 
 @pytest.fixture
@@ -34,8 +37,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def running(state: Path, kafka: EmbeddedBroker) -> Iterator[subprocess.Popen[bytes]]:
     """`trilithon run`, ended with the test whatever happens."""
-    create_topics(Kafka(kafka.address), [JOB])
-    command = ["run", str(state / "job.json"), "--master", "local[24]", "--kafka", kafka.address]
+    create_topics(Kafka(kafka.address), [JOB, load_job(EXAMPLE)])
+    files = [str(state / "job.json"), str(EXAMPLE)]
+    command = ["run", *files, "--master", "local[40]", "--kafka", kafka.address]
     command += ["--record", str(state / "recorded"), "--for", "10 minutes", "-o", "json"]
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "trilithon", *command],
@@ -73,12 +77,16 @@ def test_a_job_is_run_rescaled_from_elsewhere_recorded_and_ended_by_ctrl_c(
     os.kill(running.pid, signal.SIGINT)
     output, _ = running.communicate(timeout=60)
     assert running.returncode == 0
-    (figures,) = json.loads(output)
-    assert figures["job"] == JOB.id
-    counts = {one["operator"]: one["parallelism"] for one in figures["operators"]}
-    assert counts == {"spread": 4, "keyed": 1}
+    instances = {
+        job["job"]: {row["operator"]: row["parallelism"] for row in job["operators"]}
+        for job in json.loads(output)
+    }
+    assert instances == {
+        JOB.id: {"spread": 4, "keyed": 1},
+        "shop/recommend": {"parse": 1, "lookup": 1, "pick": 1},
+    }
     advice = CliRunner().invoke(app, ["advise", str(state / "recorded"), "-o", "json"])
-    assert [job["job"] for job in json.loads(advice.stdout)["jobs"]] == [JOB.id]
+    assert {job["job"] for job in json.loads(advice.stdout)["jobs"]} == set(instances)
 
 
 def test_a_span_that_is_none_is_refused(state: Path) -> None:

@@ -76,12 +76,12 @@ class Snapshot:
             jobs=jobs or {},
         )
 
-    def job(self, job: str) -> "JobView":
+    def job(self, job: str) -> "JobSnapshot":
         if job not in self.layout.jobs:
             raise NotFound(
                 f"The snapshot has no job {job!r}.", f"It has: {', '.join(self.layout.jobs)}."
             )
-        return JobView(self, job)
+        return JobSnapshot(self, job)
 
     def equals(self, other: "Snapshot") -> bool:
         return (
@@ -98,7 +98,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class JobView:
+class JobSnapshot:
     """One job of a snapshot as plain numbers: for people and tests, not for hot paths."""
 
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""The embedded broker: starts, answers, attaches, and ends with whoever started it."""
+"""The embedded broker: starts, answers, attaches, and ends with the process that started it."""
 
 import json
 import os
@@ -75,9 +75,9 @@ def test_on_the_command_line_it_runs_on_until_it_is_stopped(terminal: Terminal) 
         assert (first["started"], terminal.code) == (True, 0)
         assert terminal.run("broker", "start").out == f"{first['address']}\n"
         assert "running already" in terminal.err
-        told = terminal.json("broker", "status")
-        assert (told["running"], told["answers"]) == (True, True)
-        assert (told["pid"], told["address"]) == (first["pid"], first["address"])
+        status = terminal.json("broker", "status")
+        assert (status["running"], status["answers"]) == (True, True)
+        assert (status["pid"], status["address"]) == (first["pid"], first["address"])
         admin = AdminClient({"bootstrap.servers": first["address"], "log_level": 0})
         admin.create_topics([NewTopic("kept", 2, 1)])["kept"].result(20)
         assert terminal.json("broker", "stop") == {"stopped": True, "pid": first["pid"]}

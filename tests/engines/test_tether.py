@@ -85,10 +85,10 @@ def test_the_watcher_ends_when_there_is_nothing_left_to_watch(tmp_path: Path) ->
 
 
 def test_detached_it_is_left_alone(tmp_path: Path) -> None:
-    told = subprocess.run(  # noqa: S603 - our own program
+    output = subprocess.run(  # noqa: S603 - our own program
         command("detached", tmp_path / "log"), stdout=subprocess.PIPE, text=True, check=True
     ).stdout
-    pid = int(told)
+    pid = int(output)
     try:
         until(lambda: not gone(pid))
     finally:

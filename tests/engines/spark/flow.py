@@ -113,13 +113,13 @@ class Scene:
     job: Job
     flow: Flow
 
-    def heard(self) -> bool:
-        """Lets the engine look after its jobs, as a host does."""
+    def polled(self) -> bool:
+        """Lets the engine supervise its jobs, as a host does."""
         self.engine.reports()
         return True
 
     def undisturbed(self) -> bool:
-        """Whether the job ran all the time in one life: nothing can have come twice then."""
+        """Whether the job ran in one incarnation all the time: then nothing is replayed."""
         accepted = self.engine.jobs()[self.job.id]
         assert (accepted.health, accepted.reason) == ("running", "")
         return self.flow.doubled == 0
@@ -130,5 +130,5 @@ class Scene:
     def flowing(self) -> None:
         """Waits until both readers are known to get records and some came out."""
         before = len(self.flow.got)
-        until(lambda: self.heard() and self.all_reading())
+        until(lambda: self.polled() and self.all_reading())
         until(lambda: len(self.flow.got) > before + 50)

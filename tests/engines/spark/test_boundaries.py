@@ -80,7 +80,7 @@ def test_five_restarts_with_other_plans_lose_nothing_and_do_nothing_twice(run: A
             outcomes.append(on.engine.apply(action))
             found = on.engine.jobs()[job.id]
             assert (found.job, found.allocation) == (spec, wanted)
-        until(lambda: on.heard() and on.flow.sent >= 20_000)
+        until(lambda: on.polled() and on.flow.sent >= 20_000)
         sent = on.flow.stop_sending()
         on.flow.await_all()
         assert {one.number for one in on.flow.got} == set(range(sent))
@@ -156,7 +156,7 @@ def test_a_spec_that_cannot_run_leaves_the_job_as_it_was(run: Any) -> None:
         assert on.flow.doubled == 0
         # From a checkpoint of its own it reads everything from the beginning.
         assert on.engine.apply(RestartJob("d", job.id, job, None, "anew")).status is Status.DONE
-        until(lambda: on.heard() and on.flow.doubled > 100)
+        until(lambda: on.polled() and on.flow.doubled > 100)
 
 
 def test_counters_are_exact_over_twenty_boundaries_and_another_jobs_batch_goes_on(run: Any) -> None:
@@ -216,8 +216,11 @@ def test_the_latency_at_the_sink_is_what_a_consumer_sees(run: Any) -> None:
             origin = dict(on_source(on))
             seen = [1000 * (o.at_s - origin[o.id]) for o in on.flow.got if began < o.at_s < ended]
             for share in (0.5, 0.95):
-                told, found = float(quantile(window.latencies, share)[0]), np.quantile(seen, share)
-                compared.append((share, told, float(found)))
+                sketched, exact = (
+                    float(quantile(window.latencies, share)[0]),
+                    np.quantile(seen, share),
+                )
+                compared.append((share, sketched, float(exact)))
             return all(abs(a - b) <= max(5.0, 0.1 * b) for _, a, b in compared[-2:])
 
         on.flowing()

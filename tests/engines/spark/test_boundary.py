@@ -1,4 +1,4 @@
-"""When a batch may be told to end, and what a checkpoint says of it: without Spark."""
+"""When a batch may be ended early, and what its checkpoint says: without Spark."""
 
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,18 @@ from trilithon.engines.spark.checkpoint import last_committed, offsets_at
 
 
 class FakeControl:
-    """Knows one batch, and remembers what it was told."""
+    """Knows one batch, and records which batches were ended."""
 
     def __init__(self) -> None:
         self.running = "run:3"
-        self.told: list[tuple[str, str, bool]] = []
+        self.ended: list[tuple[str, str, bool]] = []
 
     def batch(self, job: str) -> str:
         assert job == GOOD.id
         return self.running
 
     def end_batch(self, job: str, batch: str, *, hold: bool = False) -> None:
-        self.told.append((job, batch, hold))
+        self.ended.append((job, batch, hold))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_batch_ends_only_while_all_readers_get_records(
 ) -> None:
     boundaries.observe([report(98, "0", r0=5, r1=5), report(99, "0", r0=9, r1=7)], {GOOD.id: GOOD})
     assert boundaries.end(GOOD.id, 2)
-    assert control.told == [(GOOD.id, "run:3", False)]
+    assert control.ended == [(GOOD.id, "run:3", False)]
     now[0] = 103.0
     boundaries.observe([report(102, "0", r0=12, r1=7)], {GOOD.id: GOOD})
     assert not boundaries.end(GOOD.id, 2)  # the second reader waits
@@ -65,8 +65,8 @@ def test_a_reader_that_was_elsewhere_before_is_not_taken_for_one_that_reads(
 ) -> None:
     """Both executors tell a count of the reader again and again; neither grows."""
     for second in range(90, 101):
-        told = [report(second, "0", r0=50), report(second, "1", r0=70)]
-        boundaries.observe(told, {GOOD.id: GOOD})
+        reports = [report(second, "0", r0=50), report(second, "1", r0=70)]
+        boundaries.observe(reports, {GOOD.id: GOOD})
     assert not boundaries.all_reading(GOOD.id, 1)
 
 

@@ -151,12 +151,12 @@ def test_a_chain_with_all_parts_gives_exactly_what_it_should(
     for topic in ("out-a", "out-b"):
         assert Counter(row.value for row in topics.read(topic)) == out
     letters = topics.read("dead")
-    told = [json.loads(row.value) for row in letters]
-    assert Counter(letter["at"] for letter in told) == dead
+    dead_letters = [json.loads(row.value) for row in letters]
+    assert Counter(letter["at"] for letter in dead_letters) == dead
     assert {"nonsense", "[1]", "", "{", '{"user": "u1", "n": "many"}'} <= {
-        letter.get("value") for letter in told if letter["at"] in {"clicks", "views"}
+        letter.get("value") for letter in dead_letters if letter["at"] in {"clicks", "views"}
     }
-    at_enrich = next(letter for letter in told if letter["at"] == "enrich")
+    at_enrich = next(letter for letter in dead_letters if letter["at"] == "enrich")
     assert at_enrich["reason"] == "where cannot be evaluated for this row"
     assert json.loads(at_enrich["value"])["n"] == 0
     ids = {header.value for row in letters for header in row.headers if header.key == ID_HEADER}
@@ -302,11 +302,11 @@ def test_a_column_that_slips_through_is_refused_by_its_name(
     job = Job(good.tenant, good.name, good.sources, (operator,), good.edges, good.sinks)
     with pytest.raises(InvalidJob) as refused:
         build_frame(spark, plan_chain(job), broker)
-    told = {problem.path: problem for problem in refused.value.problems}
-    assert told["operators[0].select[1]"].code == "UNKNOWN_COLUMN"
-    assert "'vv'" in told["operators[0].select[1]"].message
-    assert "Did you mean 'v'?" in told["operators[0].select[1]"].hint
-    assert told["operators[0].select[2]"].code == "FUNCTION_NOT_ALLOWED"
+    problems = {problem.path: problem for problem in refused.value.problems}
+    assert problems["operators[0].select[1]"].code == "UNKNOWN_COLUMN"
+    assert "'vv'" in problems["operators[0].select[1]"].message
+    assert "Did you mean 'v'?" in problems["operators[0].select[1]"].hint
+    assert problems["operators[0].select[2]"].code == "FUNCTION_NOT_ALLOWED"
 
 
 def test_what_sparks_analysis_refuses_is_told_with_its_place(

@@ -47,8 +47,8 @@ def test_a_chain_has_a_stage_of_readers_and_one_for_each_operator() -> None:
 
 
 def test_without_an_answer_from_kafka_the_jobs_own_partitions_are_believed() -> None:
-    told = CLICKS.replace("}}", "}, partitions: 5}")
-    assert plan_chain(job("{name: a, input: clicks}", sink("x", "a"), told)).readers == (5,)
+    partitioned = CLICKS.replace("}}", "}, partitions: 5}")
+    assert plan_chain(job("{name: a, input: clicks}", sink("x", "a"), partitioned)).readers == (5,)
     assert plan_chain(job("{name: a, input: clicks}", sink("x", "a"))).readers == (1,)
 
 

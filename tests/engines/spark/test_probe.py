@@ -25,7 +25,7 @@ def test_the_probes_own_tests_pass(jar: Path) -> None:
 
 
 def test_the_jar_in_the_package_is_of_these_sources(jar: Path) -> None:
-    """If this fails, `make probe` builds it anew."""
+    """If this fails, `make probe` rebuilds it."""
     assert probe.JAR.read_bytes() == jar.read_bytes()
 
 

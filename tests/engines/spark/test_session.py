@@ -32,7 +32,7 @@ def test_a_jar_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_session_ends_with_its_jvm_and_reads_no_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SECRET", "told")
+    monkeypatch.setenv("SECRET", "leaked")
     with session("local[2]", tmp_path / "spark", [], log_level="OFF") as spark:
         gateway: Any = SparkContext._gateway
         process = gateway.proc

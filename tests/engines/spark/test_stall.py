@@ -27,7 +27,7 @@ def test_the_floor_is_the_quantile_of_records_that_wait_for_nothing_else(
 def test_only_thresholds_below_the_floor_are_told() -> None:
     latencies = [Threshold(Metric.LATENCY, 100, s) for s in ("p99", "p50", "mean")]
     asked = Intent((*latencies, Threshold(Metric.JUICE, 0.9)))
-    told = unreachable_thresholds(replace(GOOD, batch_s=10.0, intent=asked))
-    assert len(told) == 1
-    assert "p99 latency ≤ 100 ms cannot be met" in told[0]
+    sentences = unreachable_thresholds(replace(GOOD, batch_s=10.0, intent=asked))
+    assert len(sentences) == 1
+    assert "p99 latency ≤ 100 ms cannot be met" in sentences[0]
     assert unreachable_thresholds(replace(GOOD, batch_s=300.0, intent=asked)) == []

@@ -99,8 +99,8 @@ def test_an_instance_without_a_record_has_taken_none_which_is_not_missing() -> N
     assembler.take(host_report(1, 1, [running_job(0)]))
     view = assembler.snapshot(1).job(JOB.id)
     assert view.instance("a", 1)["taken"] == 0
-    assert view.instance("a", 1)["machine"] is None  # nobody said where it runs
-    assert view.edge("s", "a")["idle_transport_s"] is None  # nobody saw a record travel
+    assert view.instance("a", 1)["machine"] is None  # no executor reported it
+    assert view.edge("s", "a")["idle_transport_s"] is None  # no record was timed
     assert assembler.snapshot(1).latencies.row(0) == {}
 
 

@@ -65,11 +65,11 @@ class Cluster:
         self.until(lambda _: len(self.flow.got) > before + 100)
 
     def until(self, condition: Callable[[Snapshot], object]) -> None:
-        """Waits while the engine is looked after, as a host does."""
+        """Waits, polling the engine as a host does."""
         until(lambda: condition(self.snapshot()), 90)
 
     def finish(self) -> None:
-        """Nothing was lost; what came twice is told."""
+        """Nothing was lost; duplicates are counted."""
         sent = self.flow.stop_sending()
         self.flow.await_all(90)
         assert {one.number for one in self.flow.got} == set(range(sent))

@@ -1,4 +1,4 @@
-"""Key groups: shares that are right to one group, and the fewest moves."""
+"""Key groups: shares exact to one group, and as few moves as possible."""
 
 from collections import Counter
 
@@ -12,10 +12,10 @@ weights = st.lists(st.floats(0, 100), min_size=1, max_size=40).filter(lambda w: 
 
 @given(weights)
 def test_each_instance_has_its_share_to_one_group(given_weights: list[float]) -> None:
-    found = Counter(assign_key_groups(given_weights))
-    assert sum(found.values()) == KEY_GROUPS
+    groups_per_instance = Counter(assign_key_groups(given_weights))
+    assert sum(groups_per_instance.values()) == KEY_GROUPS
     for i, weight in enumerate(given_weights):
-        assert abs(found[i] - weight / sum(given_weights) * KEY_GROUPS) < 1 + 1e-6
+        assert abs(groups_per_instance[i] - weight / sum(given_weights) * KEY_GROUPS) < 1 + 1e-6
 
 
 @given(weights, weights)

@@ -1,4 +1,4 @@
-"""Snapshots, series and the windows between them: what grew, what began anew, what is missing."""
+"""Snapshots, series and the windows between them: growth, restarts and missing numbers."""
 
 from dataclasses import replace
 
@@ -82,14 +82,14 @@ def test_a_job_that_left_is_not_in_the_window(layout: Layout) -> None:
 def test_a_machine_that_left_does_not_break_the_window_over_its_leaving() -> None:
     """A window over the loss of an executor could not be made: its instances were on no machine."""
     job = _job(2)
-    both, one = Layout.build([job], machines=["m1", "m2"]), Layout.build([job], machines=["m1"])
+    both, single = Layout.build([job], machines=["m1", "m2"]), Layout.build([job], machines=["m1"])
     rows = len(both.instance_node)
 
     def seen(time_s: float, layout: Layout, machine: float) -> Snapshot:
         counted = Instances.of(rows, taken=[time_s] * rows, machine=[machine] * rows)
         return replace(Snapshot.empty(time_s, layout, {job.id: job}), instances=counted)
 
-    window = Series.of([seen(10, both, 1.0), seen(20, one, 0.0)]).window()
+    window = Series.of([seen(10, both, 1.0), seen(20, single, 0.0)]).window()
     assert window is not None
     assert (window.instances.taken == 10).all()
     assert (window.instances.machine == 0).all()

@@ -1,4 +1,4 @@
-"""Utilities: what the papers print, and what must hold for every one of them."""
+"""Utilities: the values that the papers print, and rules that hold for every function."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Recordings: what is written is what is read, and what cannot be read is told plainly."""
+"""Recordings: what is written can be read, and what cannot be read is refused with a reason."""
 
 import contextlib
 import json
@@ -104,12 +104,12 @@ def test_what_is_left_out_or_null_is_missing() -> None:
 
 
 def test_one_snapshot_and_a_series_have_a_json_form(tmp_path: Path) -> None:
-    one = parse_recording(json.dumps(SMALL))
-    two = Series((*one.snapshots, replace(one.last, time_s=80)))
-    assert len(parse_recording(recording_to_json(one))) == 1
-    assert len(parse_recording(recording_to_json(two))) == 2
-    path = tmp_path / "two.json"
-    path.write_text(recording_to_json(two))
+    single = parse_recording(json.dumps(SMALL))
+    double = Series((*single.snapshots, replace(single.last, time_s=80)))
+    assert len(parse_recording(recording_to_json(single))) == 1
+    assert len(parse_recording(recording_to_json(double))) == 2
+    path = tmp_path / "double.json"
+    path.write_text(recording_to_json(double))
     assert len(load_recording(path)) == 2
 
 
@@ -259,6 +259,6 @@ def test_a_recording_from_before_a_column_was_there_can_be_read(tmp_path: Path) 
     path, small = tmp_path / "old.parquet", snapshot_from_json(SMALL)
     parquet.write_series(path, [small])
     pq.write_table(pq.read_table(path).drop_columns(["clock_error_s"]), path)
-    found = parquet.read_series(path).last.edges
-    assert np.isnan(found.clock_error_s).all()
-    assert found.taken.tolist() == small.edges.taken.tolist()
+    edges = parquet.read_series(path).last.edges
+    assert np.isnan(edges.clock_error_s).all()
+    assert edges.taken.tolist() == small.edges.taken.tolist()

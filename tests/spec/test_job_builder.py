@@ -1,4 +1,4 @@
-"""From a file to a job and back: what is refused, where it is told, and that nothing is lost."""
+"""From a job file to a job and back: what is refused, where it is reported, nothing is lost."""
 
 from typing import Any
 
@@ -153,8 +153,8 @@ def test_a_code_means_one_thing() -> None:
 
 def test_problems_come_in_the_order_of_the_file() -> None:
     text = GOOD.replace("url IS NOT NULL", "nosuch(url)").replace("priority: 7", "priority: 0")
-    found = problems(text)
-    assert [code for code, _, _ in found] == ["FUNCTION_NOT_ALLOWED", "OUT_OF_RANGE"]
+    reported = problems(text)
+    assert [code for code, _, _ in reported] == ["FUNCTION_NOT_ALLOWED", "OUT_OF_RANGE"]
 
 
 def test_what_follows_from_a_mistake_is_not_told_again() -> None:

@@ -1,4 +1,4 @@
-"""The JSON Schema is the one that the models make."""
+"""The committed JSON Schema is the one generated from the models."""
 
 import json
 
@@ -7,7 +7,7 @@ from trilithon.spec.durations import format_duration, parse_seconds
 
 
 def test_the_committed_schema_is_the_generated_one() -> None:
-    """If this fails after a change of the fields, `make reference` writes it anew."""
+    """If this fails after a change of the fields, run `make reference`."""
     assert json_schema.committed() == json_schema.render()
 
 

@@ -2,6 +2,7 @@
 never longer than its age limit.
 """
 
+import json
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
 from tests.strategies import jobs
 from trilithon.control.compact import CompactSeries
+from trilithon.control.explain import explain_one
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.journal.database import Database, migrations
 from trilithon.control.state import load
@@ -187,3 +189,35 @@ def test_a_quiet_cluster_leaves_the_journal_alone(tmp_path: Path) -> None:
     world.rounds(30)
     assert len(written) <= 12
     assert set(written) <= {"round", "series", "trim"}
+
+
+def test_what_version_0_1_wrote_is_explained_and_told_to_policies(tmp_path: Path) -> None:
+    """Its rows have actions instead of changes, and expectations without a direction."""
+    path = tmp_path / "journal.sqlite"
+    old = Database(path, {1: migrations()[1]})
+    allocation = {"job": "t/j", "generation": 2, "parallelism": {"a": 4}}
+    allocation |= {"weights": {}, "placement": {}, "batching_ms": {}}
+    action = json.dumps({"do": "reallocate", "allocation": allocation})
+    expects = json.dumps({"metric": "latency.p95", "value": 100.0, "by_s": 60.0})
+    clip = {"code": "STEP", "operator": "a", "asked": 8, "granted": 4}
+    with old.transaction("round"):
+        old.insert(
+            "decision", id="1:t/j", round=1, time_s=10.0, last_s=10.0, job="t/j", policy="threshold",
+            reason="LATENCY_MISSED", sentence="It is missed.", numbers="{}", causes="[]",
+            expects=expects, asked=f"[{action}]", granted=f"[{action}]", clips=json.dumps([clip]),
+        )  # fmt: skip
+        old.insert(
+            "action", id="1:t/j#0", decision="1:t/j", job="t/j", kind="reallocate", body=action,
+            wanted_s=10.0, started_s=10.0, ended_s=11.0, status="done", code="", message="",
+        )  # fmt: skip
+    old.close()
+    journal = Journal(path)
+    [row] = journal.decisions()
+    said = " ".join(explain_one(row, journal.actions(row.id))["sentences"])
+    assert "a ×4" in said
+    assert "asked 8, granted 4" in said
+    assert "It expected latency.p95 of at most 100" in said
+    [feedback] = journal.feedback(0)
+    assert feedback.applied
+    assert [clip.code for clip in feedback.clips] == ["STEP"]
+    journal.close()

@@ -53,6 +53,15 @@ def test_what_was_decided_is_decided_again_byte_for_byte(tmp_path: Path) -> None
     assert recorded <= {decision.id for decision in decided}
 
 
+def test_a_recording_of_version_0_1_is_replayed_and_not_compared() -> None:
+    """Version 0.1 recorded actions instead of changes, and no feedback."""
+    old = list(replay(GOLDEN / "overload-0.1.parquet", policy("threshold")))
+    new = list(replay(RECORDING, policy("threshold")))
+    assert {one.same for one in old} == {None}
+    assert [one.decisions for one in old] == [one.decisions for one in new]
+    assert sum(len(one.decisions) for one in old) > 10
+
+
 def test_a_recording_in_several_files_is_one(tmp_path: Path) -> None:
     overload(tmp_path, rounds_per_file=7)
     files_found = sorted((tmp_path / "recording").iterdir())

@@ -2,18 +2,32 @@
 
 import json
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.fakes import FakePolicy
 from trilithon.cli.main import app
+from trilithon.control.guard import Ruling
+from trilithon.control.journal import PlannedAction
+from trilithon.control.planner import Planner
+from trilithon.control.replay import replay
+from trilithon.control.rules import Limits
 from trilithon.engines.simulated.character import SPARK_RTM
 from trilithon.engines.simulated.faults import MachineCrash
 from trilithon.errors import FileExists, InvalidLoad, InvalidScenario
+from trilithon.model.change import ParallelismChange
+from trilithon.policies.decision import Decision
+from trilithon.policies.policy import State, Verdict, decision_id
+from trilithon.policies.registry import policy as make_policy
+from trilithon.policies.scene import Scene
 from trilithon.recording.files import load_recording
 from trilithon.scenarios import shipped
-from trilithon.scenarios.run import simulate
+from trilithon.scenarios.rounds import Acted, ControlledRounds
+from trilithon.scenarios.run import engine_for, simulate
 from trilithon.scenarios.scenario import chosen, load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -82,7 +96,7 @@ def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path)
     told = (folder / "decisions.jsonl").read_text(encoding="utf-8").splitlines()
     decisions = [json.loads(one) for one in told]
     assert decisions
-    assert {"reason", "sentence", "numbers", "actions", "outcomes"} <= set(decisions[0])
+    assert {"reason", "sentence", "numbers", "changes", "outcomes"} <= set(decisions[0])
     assert any(one["outcomes"] for one in decisions)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert [job["job"] for job in summary["jobs"]] == [
@@ -210,3 +224,75 @@ def test_the_command_prints_a_summary_and_names_the_folder(tmp_path: Path) -> No
     assert "papers/pageload" in again.stdout
     strange = CliRunner().invoke(app, ["simulate", str(path), "--way", "magic"])
     assert strange.exit_code == 2
+
+
+class Slow(FakePolicy):
+    """Wants rounds of half a minute, and notes when it is asked."""
+
+    name = "slow"
+    lookback_s = 60.0
+
+    def __init__(self) -> None:
+        self.times_s: list[float] = []
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        self.times_s.append(scene.now_s)
+        return Verdict((), state, next_round_s=30.0)
+
+
+def test_a_simulated_run_keeps_to_the_rounds_that_its_policy_wants(tmp_path: Path) -> None:
+    policy = Slow()
+    scenario = replace(load_scenario(written(tmp_path, SMALL)), policy=policy)
+    result = simulate(scenario)
+    # The last round comes when the run ends.
+    waits = [round(b - a, 6) for a, b in pairwise(policy.times_s)][:-1]
+    assert set(waits) == {30.0}
+    assert len(result.figures.times_s) == len(policy.times_s)
+
+
+def test_a_simulated_run_is_recorded_and_decided_again(tmp_path: Path) -> None:
+    scenario = load_scenario(written(tmp_path, SMALL))
+    simulate(scenario, record=tmp_path / "rounds")
+    rounds = list(replay(tmp_path / "rounds", make_policy("threshold")))
+    assert len(rounds) == 30
+    assert all(one.same for one in rounds)
+    assert any(one.decisions for one in rounds)
+
+
+def test_outcomes_are_those_of_their_own_decision(tmp_path: Path) -> None:
+    """They were paired by position once: a decision whose action was left out got the next one's."""
+
+    class Two(FakePolicy):
+        name = "two"
+
+        def decide(self, scene: Scene, state: State) -> Verdict:
+            decisions = []
+            for job, status in sorted(scene.statuses.items()):
+                name, count = next(iter(status.allocation.parallelism.items()))
+                change = ParallelismChange(job, {name: count + 1})
+                if status.open:
+                    id_ = decision_id(scene, job)
+                    decisions.append(Decision(id_, job, (change,), "MORE", "It grows."))
+            return Verdict(tuple(decisions), state)
+
+    scenario = replace(load_scenario(written(tmp_path, SMALL)), policy=Two())
+    with ControlledRounds(
+        engine_for(scenario), Two(), Limits(fresh_s=10.0), 0, tmp_path / "journal"
+    ) as rounds:
+        controller = rounds._controller
+        plan = Planner.plan
+
+        def left_out(planner: Planner, ruling: Ruling) -> list[PlannedAction]:
+            first = min(controller.state.jobs)
+            return [] if ruling.decision.job == first else plan(planner, ruling)
+
+        acted: list[Acted] = []
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Planner, "plan", left_out)
+            for _ in range(6):
+                rounds._engine.advance(10.0)  # type: ignore[attr-defined]
+                acted += rounds.round()
+        first = min(controller.state.jobs)
+        assert {one.decision.job for one in acted if one.outcomes} == set(controller.state.jobs) - {
+            first
+        }

@@ -10,13 +10,19 @@ from rich.text import Text
 from trilithon.cli.client import client
 from trilithon.cli.job_commands import full_name, resolve
 from trilithon.cli.output import Format, Output, answer
-from trilithon.control.explain import explain
+from trilithon.control.explain import explain, explain_cluster
 from trilithon.control.journal import Journal
 from trilithon.errors import FileUnreadable
 
 
 def explain_command(
-    job: Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)],
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            help="tenant/name, or the name alone; without it, the whole cluster.",
+            show_default=False,
+        ),
+    ] = None,
     journal: Annotated[
         Path | None, typer.Option("--journal", help="Read this journal; no daemon is needed.")
     ] = None,
@@ -25,17 +31,22 @@ def explain_command(
     ] = 10,
     output: Output = Format.TABLE,
 ) -> None:
-    """Explain what was decided about a job, why, and the outcome."""
+    """Explain what was decided about a job or the cluster, why, and the outcome."""
     if journal is None:
         with client() as daemon:
-            name = job if "/" in job else resolve(daemon, job)
-            decisions = daemon.get(f"/jobs/{name}/explanation", limit=limit)
+            if job is None:
+                path = "/cluster/explanation"
+            else:
+                path = f"/jobs/{job if '/' in job else resolve(daemon, job)}/explanation"
+            decisions = daemon.get(path, limit=limit)
     else:
         decisions = _from_journal(journal, job, limit)
 
     def draw(console: Console) -> None:
         if not decisions:
-            console.print(f"No decision about {job} is in the journal.", soft_wrap=True)
+            console.print(
+                f"No decision about {job or 'the cluster'} is in the journal.", soft_wrap=True
+            )
         for decision in decisions:
             first, *rest = decision["sentences"]
             console.print(Text.assemble((decision["time"], "bold"), "  ", first), soft_wrap=True)
@@ -45,11 +56,13 @@ def explain_command(
     answer(output, decisions, draw)
 
 
-def _from_journal(path: Path, job: str, limit: int) -> list[dict[str, Any]]:
+def _from_journal(path: Path, job: str | None, limit: int) -> list[dict[str, Any]]:
     if not path.is_file():
         raise FileUnreadable(f"{path} cannot be read: no such file.", "Check the name.")
     journal = Journal(path)
     try:
+        if job is None:
+            return explain_cluster(journal, limit)
         return explain(journal, job if "/" in job else full_name(journal.jobs(), job), limit)
     finally:
         journal.close()

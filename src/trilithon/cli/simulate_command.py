@@ -53,6 +53,10 @@ def simulate_command(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed, instead of the scenario's.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Record the rounds of the policy here, for `replay`."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Run a scenario on the simulated cluster. Writes everything that happened into a folder."""
@@ -61,11 +65,13 @@ def simulate_command(
         if way not in set(SimulationMode):
             raise typer.BadParameter(f"{way!r}: write fluid or events.", param_hint="--way")
         wanted = replace(wanted, way=SimulationMode(way))
+    if record is not None and wanted.policy is None:
+        raise typer.BadParameter("The scenario has no policy.", param_hint="--record")
     folder = into or Path("runs") / wanted.name
     if force:
         clear(folder)
     with _bar(wanted.name) as tell:
-        result = simulate(wanted, folder, tell=tell)
+        result = simulate(wanted, folder, record=record, tell=tell)
     summary = result.figures.summary()
     data = {
         "scenario": wanted.name,

@@ -24,6 +24,14 @@ def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]
     ]
 
 
+def explain_cluster(journal: Journal, limit: int = 20) -> list[dict[str, Any]]:
+    """The latest decisions about the whole cluster, such as machines added or removed."""
+    return [
+        explain_one(decision, journal.actions(decision.id))
+        for decision in journal.cluster_decisions(limit)
+    ]
+
+
 def explain_one(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> dict[str, Any]:
     sentences = [
         f"{decision.policy} decided ({decision.reason}): {decision.sentence}",

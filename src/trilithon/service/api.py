@@ -16,7 +16,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import trilithon
 from trilithon import logs
-from trilithon.control.explain import explain, explain_one
+from trilithon.control.explain import explain, explain_cluster, explain_one
 from trilithon.errors import (
     InvalidJob,
     JournalUnusable,
@@ -34,6 +34,7 @@ from trilithon.spec.job_builder import build_job
 ADDRESSES: Final = (
     ("GET", "/health", "whether the loop goes round and sees the engine; needs no token"),
     ("GET", "/cluster", "slots, machines, tenants with their quotas, what the engine can do"),
+    ("GET", "/cluster/explanation", "the latest `limit` decisions about the whole cluster"),
     ("GET", "/cluster/policy", "the policy, its parameters, and what it publishes about itself"),
     (
         "GET",
@@ -236,6 +237,10 @@ def _cluster(app: FastAPI, daemon: Daemon) -> None:
     @app.get("/cluster")
     def cluster() -> dict[str, Any]:
         return views.cluster(daemon)
+
+    @app.get("/cluster/explanation")
+    def cluster_explanation(limit: Limit = 20) -> list[dict[str, Any]]:
+        return explain_cluster(daemon.journal, limit)
 
     @app.get("/cluster/policy")
     def policy() -> dict[str, Any]:

@@ -168,6 +168,15 @@ class JournalReads:
         )
         return tuple(decision_of(row) for row in reversed(found))
 
+    def cluster_decisions(self, limit: int = 100) -> tuple[DecisionRow, ...]:
+        """The latest decisions about the whole cluster, the oldest of them first."""
+        rows = self.database.all(
+            "SELECT * FROM decision WHERE job IS NULL ORDER BY time_s DESC, round DESC, id DESC "
+            "LIMIT ?",
+            limit,
+        )
+        return tuple(decision_of(row) for row in reversed(rows))
+
     def actions(self, decision: str) -> tuple[ActionRow, ...]:
         found = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
         return tuple(map(action_of, found))

@@ -22,8 +22,9 @@ from trilithon.model.allocation import initial
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.profile import Distribution, Profile
 from trilithon.policies.registry import policy
+from trilithon.scenarios.chosen import assumed_costs, load_chosen
 from trilithon.scenarios.run import simulate
-from trilithon.scenarios.scenario import Scenario, ScheduledJob, assumed_of, chosen, load_scenario
+from trilithon.scenarios.scenario import Scenario, ScheduledJob, load_scenario
 from trilithon.workloads.shapes import Sine
 
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
@@ -34,7 +35,7 @@ def cluster(jobs: int, machines: int, hours: float, instances: int | None = None
     """PageLoads with the load of a day each, on machines of sixteen cores, the threshold policy in the
     loop, a round every half minute.
     """
-    base = load_scenario(SCENARIOS / "pageload.yaml")
+    base = load_scenario(SCENARIOS / "stela-pageload.yaml")
     job = base.jobs[0].job
     if instances is not None:
         wider = Parallelism(instances, 1, max(32, instances))
@@ -108,7 +109,7 @@ def queue() -> Job:
 def ours(records: int) -> tuple[float, int]:
     job = queue()
     character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0)
-    assumed = replace(assumed_of(chosen()), cpu_share=0.0)
+    assumed = replace(assumed_costs(load_chosen()), cpu_share=0.0)
     machines = world_tables.rows(world_tables.MACHINE, 1, cores=4.0)
     world, rows = add_job(
         world_tables.appended(world_tables.empty(), machines=machines), job, character, assumed

@@ -50,18 +50,20 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
     from trilithon.cli.output import progress  # noqa: PLC0415 - after the state's folder is set
     from trilithon.engines.spark.application import Setup  # noqa: PLC0415
     from trilithon.experiments import tenants  # noqa: PLC0415
+    from trilithon.experiments.henge.measures import HENGE  # noqa: PLC0415
+    from trilithon.experiments.henge.paper import QUICK  # noqa: PLC0415
     from trilithon.policies.scene import Mode  # noqa: PLC0415
     from trilithon.service.system import running_system  # noqa: PLC0415
 
     setup = Setup("local[128]", folder / "spark", slots=tenants.slots())
-    rules = tenants.rules("henge", Mode.OFF)
+    rules = tenants.rules(HENGE, QUICK, Mode.OFF)
     console.print(INTRODUCTION.format(n=setup.slots), highlight=False)
     with progress() as tell:
         started = running_system(setup, tenants.jobs(), rules, folder, tell)
         with started as system:
             tell("")
-            loads = [tenants.Offered(tenant, load_of(tenant)) for tenant in tenants.TENANTS]
-            with tenants.offered(system.kafka, loads, WARM_S + options.seconds + 60):
+            loads = [tenants.TenantLoad(tenant, load_of(tenant)) for tenant in tenants.TENANTS]
+            with tenants.load_generators(system.kafka, loads, WARM_S + options.seconds + 60):
                 phases = watch(console, system, options.seconds, acts=not options.off)
     summarise(console, phases, off=options.off)
 
@@ -83,7 +85,7 @@ def watch(
 ) -> dict[str, tuple[Mapping[str, Any], ...]]:
     """The live view with what was decided; the figures of each phase."""
     from trilithon.cli import live  # noqa: PLC0415
-    from trilithon.experiments.tenants import Look, most_utility  # noqa: PLC0415
+    from trilithon.experiments.tenants import UtilitySample, max_utility  # noqa: PLC0415
     from trilithon.policies.scene import Mode  # noqa: PLC0415
 
     before, worst, end = PHASES
@@ -91,28 +93,28 @@ def watch(
     phases: dict[str, tuple[Mapping[str, Any], ...]] = {}
     with Live(console=console, auto_refresh=False, transient=False) as shown:
         while (passed := time.monotonic() - began) < WARM_S + seconds:
-            look = Look.of(passed, system.look(), most_utility())
+            sample = UtilitySample.of(passed, system.look(), max_utility())
             if acts and passed > WARM_S:
                 acts = False
-                for job in look.jobs:
+                for job in sample.jobs:
                     system.daemon.commands.mode(job["job"], Mode.AUTO)
                 shown.console.print(line(passed, "cluster", "Henge controls the jobs from now on."))
             doubled = passed >= WARM_S + CALM_S
             phase = worst if doubled else before
-            if not doubled or look.satisfaction <= shares.get(worst, 1.0):
-                phases[phase], shares[phase] = look.jobs, look.satisfaction
+            if not doubled or sample.satisfaction <= shares.get(worst, 1.0):
+                phases[phase], shares[phase] = sample.jobs, sample.satisfaction
             for decision in system.decided(since_s):
                 since_s = decision.time_s
                 if passed > WARM_S:
                     shown.console.print(line(passed, decision.job or "cluster", decision.sentence))
             head = Text(
-                f"\n{passed:3.0f} s  {note(passed)}; utility of all jobs {look.utility:.1f} of "
-                f"{look.most:g}",
+                f"\n{passed:3.0f} s  {note(passed)}; utility of all jobs {sample.utility:.1f} of "
+                f"{sample.max_utility:g}",
                 "dim",
             )
-            shown.update(Group(head, live.draw_brief(look.jobs)), refresh=True)
+            shown.update(Group(head, live.draw_brief(sample.jobs)), refresh=True)
             time.sleep(1)
-    phases[end] = look.jobs
+    phases[end] = sample.jobs
     return phases
 
 

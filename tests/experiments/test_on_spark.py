@@ -20,7 +20,7 @@ from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
-from trilithon.experiments.tenants import Look, rules
+from trilithon.experiments.tenants import UtilitySample, rules
 from trilithon.model.job import Job
 from trilithon.policies.scene import Mode
 from trilithon.service.daemon import daemon
@@ -72,7 +72,7 @@ def host(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[Host]: 
 
 def worth(host: Host, kafka: Kafka, jobs: list[Job], mode: Mode, folder: Path) -> float:
     """What both jobs are worth in the last seconds of a run in which one of them gets too much."""
-    base = rules("henge", mode)
+    base = rules("henge", QUICK, mode)
     limits = replace(base.limits, round_s=1.0, cool_down_s=1.0, fresh_s=3.0)
     found = Rules(limits=limits, mode=mode, policy="henge", parameters=QUICK)
     engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
@@ -81,13 +81,13 @@ def worth(host: Host, kafka: Kafka, jobs: list[Job], mode: Mode, folder: Path) -
             running.commands.apply(job)
         running.wake()
         until(lambda: set(other.jobs()) == {job.id for job in jobs})
-        watcher, looks = Watcher(other), list[Look]()
+        watcher, samples = Watcher(other), list[UtilitySample]()
         flows = [Flow(kafka, jobs[0].name, 150.0), Flow(kafka, jobs[1].name, 20.0)]
         try:
             began = time.monotonic()
             while (passed := time.monotonic() - began) < RUN_S:
                 time.sleep(1)
-                looks.append(Look.of(passed, watcher.look(time.time()), MOST))
+                samples.append(UtilitySample.of(passed, watcher.look(time.time()), MOST))
         finally:
             for flow in flows:
                 flow.end()
@@ -95,7 +95,7 @@ def worth(host: Host, kafka: Kafka, jobs: list[Job], mode: Mode, folder: Path) -
         other.cancel(job.id)
     engine.close()
     other.close()
-    return mean(look.utility for look in looks if look.at_s > RUN_S - LAST_S)
+    return mean(sample.utility for sample in samples if sample.at_s > RUN_S - LAST_S)
 
 
 def test_all_jobs_are_worth_more_with_henge_than_without_in_three_runs(

@@ -1,4 +1,4 @@
-"""Five tenants, their loads and what is told of them: all that needs no Spark."""
+"""Five tenants, their loads and the result of a run on Spark: all that needs no Spark."""
 
 import importlib.util
 from itertools import pairwise
@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from trilithon.errors import InvalidLoad
-from trilithon.experiments import sim_vs_spark, tenants
-from trilithon.experiments.henge import spark_diurnal
-from trilithon.experiments.tenants import Look, Offered
+from trilithon.experiments import sim_vs_spark, spark_diurnal, tenants
+from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.tenants import TenantLoad, UtilitySample
 from trilithon.policies.scene import Mode
 from trilithon.workloads import trace
 
@@ -35,7 +35,7 @@ def test_five_tenants_have_different_intents_and_every_slot_is_in_use() -> None:
     assert len({repr(job.intent) for job in jobs}) == 5
     first = sum(o.parallelism.initial for job in jobs for o in job.operators)
     assert tenants.slots() == first
-    assert tenants.most_utility() == sum(job.intent.max_utility for job in jobs)
+    assert tenants.max_utility() == sum(job.intent.max_utility for job in jobs)
     assert [one.name for one in tenants.TENANTS if one.computes] == ["science"]
     # Who computes does so with an expression that takes CPU, the others with one that waits.
     for tenant in tenants.TENANTS:
@@ -46,20 +46,21 @@ def test_five_tenants_have_different_intents_and_every_slot_is_in_use() -> None:
 
 @pytest.mark.parametrize("policy", ["henge", "threshold"])
 def test_rules_of_a_small_machine_are_valid(policy: str) -> None:
-    found = tenants.rules(policy, Mode.OFF)
+    assert PAPER.spark is not None
+    found = tenants.rules(policy, PAPER.spark.parameters[policy], Mode.OFF)
     assert (found.policy, found.mode, found.limits.down_delay_s) == (policy, Mode.OFF, 0.0)
 
 
 def test_a_job_that_writes_nothing_is_worth_nothing() -> None:
-    look = Look.of(3.0, [{"utility": 30.0}, {"utility": None}, {}], 60.0)
-    assert (look.utility, look.satisfaction) == (30.0, 0.5)
+    sample = UtilitySample.of(3.0, [{"utility": 30.0}, {"utility": None}, {}], 60.0)
+    assert (sample.utility, sample.satisfaction) == (30.0, 0.5)
 
 
 def test_load_generators_that_die_are_noticed_and_none_is_left() -> None:
-    loads = [Offered(tenants.TENANTS[0], {"rate": 0})]  # which is refused
+    loads = [TenantLoad(tenants.TENANTS[0], {"rate": 0})]  # which is refused
 
     def offer() -> None:
-        with tenants.offered("127.0.0.1:1", loads, 30) as running:
+        with tenants.load_generators("127.0.0.1:1", loads, 30) as running:
             started.extend(running)
             for process in running:
                 assert process.wait(60) != 0
@@ -74,7 +75,9 @@ def test_load_generators_end_with_whoever_asked_for_them() -> None:
     started: list[Any] = []
 
     def offer() -> None:
-        with tenants.offered("127.0.0.1:1", [Offered(tenants.TENANTS[0], {})], 30) as running:
+        with tenants.load_generators(
+            "127.0.0.1:1", [TenantLoad(tenants.TENANTS[0], {})], 30
+        ) as running:
             started.extend(running)
             raise ZeroDivisionError
 
@@ -84,7 +87,7 @@ def test_load_generators_end_with_whoever_asked_for_them() -> None:
 
 
 def test_two_days_of_a_trace_come_to_each_tenant_in_twenty_minutes() -> None:
-    found = spark_diurnal.loads(spark_diurnal.LENGTH_S)
+    found = spark_diurnal.trace_loads(spark_diurnal.LENGTH_S)
     assert spark_diurnal.LENGTH_S == 1200
     assert [one.tenant for one in found] == list(tenants.TENANTS)
     assert {one.options["period"] for one in found} == {"25s"}  # an hour of 48
@@ -93,8 +96,8 @@ def test_two_days_of_a_trace_come_to_each_tenant_in_twenty_minutes() -> None:
 
 
 def test_satisfaction_is_told_as_a_mean_a_worst_tenth_and_by_job() -> None:
-    looks = [
-        Look.of(
+    samples = [
+        UtilitySample.of(
             i,
             [
                 {"job": "a/a", "utility": 10.0 if i else 0.0, "max_utility": 10.0},
@@ -104,11 +107,11 @@ def test_satisfaction_is_told_as_a_mean_a_worst_tenth_and_by_job() -> None:
         )
         for i in range(10)
     ]
-    found = spark_diurnal._result("henge", looks, 3, 240.0)
+    found = spark_diurnal.spark_run_result("henge", samples, 3, 240.0)
     assert found.satisfaction == pytest.approx(0.225)
     assert found.worst_tenth == pytest.approx(0.225)
     assert found.by_job == {"a/a": pytest.approx(0.9), "b/b": 0.0}
-    assert found.as_data()["actions"] == 3
+    assert found.to_json()["actions"] == 3
     assert found.by_hour == pytest.approx([0.2, 0.25])
 
 

@@ -25,10 +25,11 @@ from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.registry import policy as make_policy
 from trilithon.policies.scene import Scene
 from trilithon.recording.files import load_recording
-from trilithon.scenarios import shipped
+from trilithon.scenarios.chosen import load_chosen
 from trilithon.scenarios.rounds import Acted, ControlledRounds
 from trilithon.scenarios.run import engine_for, simulate
-from trilithon.scenarios.scenario import chosen, load_scenario
+from trilithon.scenarios.scenario import load_scenario
+from trilithon.workloads.paper_jobs import TOPOLOGIES, topology_names
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -59,12 +60,12 @@ def written(folder: Path, text: str) -> Path:
 def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Path) -> None:
     found = load_scenario(path)
     for fed in found.jobs:
-        names = set(chosen().profiles[fed.job.name])
+        names = set(load_chosen().common.profiles[fed.job.name])
         assert names == {operator.name for operator in fed.job.operators}
         for operator in fed.job.operators:
             assert operator.profile is not None
     text = path.read_text(encoding="utf-8")
-    assert not re.search(r"service|\brate:", text)
+    assert not re.search(r"service|\b(rate|peak|calm|burst|steps|period):", text)
     short = found.__class__(**{**vars(found), "length_s": 60.0, "faults": ()})
     result = simulate(short)
     for row in result.figures.summary():
@@ -72,18 +73,8 @@ def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Pa
 
 
 def test_every_job_of_the_papers_has_a_scenario() -> None:
-    names = {path.stem for path in SHIPPED}
-    assert names >= {
-        "linear",
-        "diamond",
-        "star",
-        "network",
-        "pageload",
-        "processing",
-        "wordcount",
-        "primetester",
-        "twittersentiment",
-    }
+    jobs = {scheduled.job.name for path in SHIPPED for scheduled in load_scenario(path).jobs}
+    assert jobs == set(topology_names()) - {"join"}
 
 
 def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path) -> None:
@@ -122,7 +113,7 @@ def test_the_same_scenario_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Path) -> None:
-    own = (shipped.FOLDER / "pageload.yaml").read_text(encoding="utf-8")
+    own = (TOPOLOGIES / "pageload-topology.yaml").read_text(encoding="utf-8")
     (tmp_path / "pageload").write_text(
         own.replace("tenant: papers", "tenant: mine"), encoding="utf-8"
     )

@@ -9,8 +9,8 @@ from trilithon.cli.output import Format, Output, answer, progress, table
 from trilithon.experiments import sim_vs_spark as runs
 from trilithon.recording.files import load_recording
 from trilithon.scenarios.calibration import load_calibration
+from trilithon.scenarios.chosen import assumed_costs, load_chosen
 from trilithon.scenarios.compare import compare
-from trilithon.scenarios.scenario import assumed_of, chosen
 
 app = typer.Typer(help="Compare the simulated cluster with a real one.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def sim_vs_spark(
             (one.recording, learned or load_calibration(one.calibration)) for one in recorded
         ]
         parts = runs.PARTS
-    assumed = assumed_of(chosen())
+    assumed = assumed_costs(load_chosen())
     rows = [
         (str(path), row)
         for path, found in sources

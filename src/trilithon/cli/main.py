@@ -80,7 +80,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "trilithon.cli.bench_commands:app",
         "Compare the simulated cluster with a real one.",
     ),
-    "experiment": ("trilithon.cli.experiment:app", "The papers' experiments."),
+    "experiment": ("trilithon.cli.experiment_commands:app", "The papers' experiments."),
 }
 
 

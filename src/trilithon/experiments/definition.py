@@ -1,6 +1,7 @@
-"""Owns what an experiment is made of: jobs, intents, loads, faults and machines, and the paper's figures.
+"""Defines what an experiment of a paper is made of: jobs, intents, loads, faults, machines and the paper's figures.
 
-All of it is data. What a paper does not say is in `chosen`, in words, beside the number that was chosen.
+All of it is data. What a paper leaves open is listed in `chosen`, in words; the numbers chosen for it stand in
+`scenarios/chosen.yaml`.
 """
 
 from dataclasses import dataclass, field
@@ -9,49 +10,55 @@ from enum import StrEnum
 from trilithon.model.intent import Intent, Metric, Threshold
 
 
-class Shape(StrEnum):
-    """The jobs that the papers use."""
+class Topology(StrEnum):
+    """The jobs of the papers' experiments, by the name of their file in `workloads/topologies`."""
 
-    PAGELOAD = "pageload"  # Yahoo!'s: filter, transform, join, aggregate
+    PAGELOAD = "pageload"
     LINEAR = "linear"
     DIAMOND = "diamond"
     STAR = "star"
+    NETWORK = "network"
+    PROCESSING = "processing"
     WORDCOUNT = "wordcount"
-    JOIN = "join"  # keeps records to join them with later ones
+    PRIMETESTER = "primetester"
+    TWITTERSENTIMENT = "twittersentiment"
+    # Retains records for a while to join later ones with them.
+    JOIN = "join"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """From a moment on the load is this many times what it was at the beginning."""
+class LoadChange:
+    """From `at_s` on, the load is `factor` times the rate that the job was sized for."""
 
     at_s: float
     factor: float
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What comes in, relative to the load that a job was sized for. By a trace, each of its rows
-    lasts `row_s` and its mean is `factor`.
+class RelativeLoad:
+    """The load of a job, relative to the rate that it was sized for.
+
+    With a trace, each of its rows lasts `row_s`, and the mean over all rows is `factor`.
     """
 
     factor: float = 1.0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[LoadChange, ...] = ()
     trace: str | None = None
     row_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """Some jobs that are alike but for their names, and for their priorities where several are given."""
+class JobSet:
+    """Identical jobs, except for their names and, where several are given, their priorities."""
 
     name: str
     count: int
-    shape: Shape
+    topology: Topology
     thresholds: tuple[Threshold, ...]
     priorities: tuple[float, ...]
-    load: Load = field(default_factory=Load)
+    load: RelativeLoad = field(default_factory=RelativeLoad)
     arrive_s: float = 0.0
-    # At the start, of some operators; of the others as many as was chosen for their shape.
+    # First parallelism of some operators; the others begin with what was chosen for the topology.
     instances: tuple[tuple[str, int], ...] = ()
     workers: int | None = None
     tasks: int | None = None
@@ -60,7 +67,7 @@ class Jobs:
 
     @property
     def intents(self) -> tuple[Intent, ...]:
-        """One for each job; the last priority serves those that have none of their own."""
+        """One intent per job; the last priority serves all jobs beyond the list."""
         last = self.priorities[-1]
         given = [*self.priorities, *([last] * self.count)][: self.count]
         return tuple(Intent(self.thresholds, priority) for priority in given)
@@ -71,45 +78,53 @@ class Jobs:
 
 
 class FaultKind(StrEnum):
-    LOST = "lost"  # the controller gets no numbers
-    CPU_LOAD = "cpu_load"  # other processes on the machines
+    METRICS_LOST = "lost"  # the controller receives no metrics
+    CPU_LOAD = "cpu_load"  # other processes compute on the machines
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
+    """A fault on all machines. `threads` is the size of a CPU load; None takes the chosen number."""
+
     kind: FaultKind
     from_s: float
     to_s: float
-    size: float | None = None
+    threads: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A number that the paper prints. `at_least` is True where more is better, None where neither is.
-    `apart` says why ours cannot be held against it, where that is so.
+class PaperFigure:
+    """A number that the paper prints.
+
+    `more_is_better` is None where neither direction is better. `not_comparable` says why our number cannot be
+    compared with it, where that is so. Headline figures stand in the table at the top of the result page.
     """
 
-    what: str
+    name: str
     value: float
     unit: str
     source: str
-    at_least: bool | None
-    apart: str = ""
+    more_is_better: bool | None
+    not_comparable: str = ""
+    headline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One run of an experiment. `resources` is the share that the cluster has of what all jobs would
-    have in clusters of their own; None where the paper does not speak of it.
+    """One configuration of an experiment.
+
+    `resources` is the share that the cluster has of what all jobs would have in clusters of their own; None
+    where the paper does not speak of it.
     """
 
     name: str
-    jobs: tuple[Jobs, ...]
+    jobs: tuple[JobSet, ...]
     machines: int = 10
     cores: int | None = None
     memory_gb: float | None = None
     resources: float | None = None
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PlannedFault, ...] = ()
+    # Parameters of the paper's policy in this variant only.
     parameters: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -123,9 +138,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What was run, for how long, and what came of it in the paper.
+    """What the paper ran, for how long, and the figures that it prints.
 
-    Jobs run by themselves for `held_back_s` before the policy may act (SoCC'18, section 8).
+    The policy only observes until `policy_from_s`. `plotted` names the variants of which the results keep
+    compact series, so that plots can be drawn without running them again.
     """
 
     name: str
@@ -133,16 +149,17 @@ class Experiment:
     source: str
     duration_s: float
     variants: tuple[Variant, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[PaperFigure, ...]
     chosen: tuple[str, ...] = ()
-    held_back_s: float = 900.0
+    policy_from_s: float = 900.0
+    plotted: tuple[str, ...] = ()
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)
 
 
 def latency(ms: float) -> tuple[Threshold, ...]:
-    """A mean latency, as in all of Henge's experiments."""
+    """An intent on the mean latency."""
     return (Threshold(Metric.LATENCY, ms),)
 
 

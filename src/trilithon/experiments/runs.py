@@ -1,244 +1,153 @@
-"""Owns running an experiment in four ways: under the policy, with nobody in control, by hand, and with the best
-allocation that a search found.
-"""
+"""Holds what one run of an experiment showed: lines over time per job, and the actions of the policy."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from trilithon.control.rules import Limits
-from trilithon.experiments.build import ROUND_S, Builder
-from trilithon.experiments.definition import Experiment, Variant
-from trilithon.experiments.search import (
-    BEST,
-    Allocations,
-    Search,
-    allocated,
-    by_hand,
-    for_peak,
-    groups,
-)
-from trilithon.policies.registry import policy
-from trilithon.scenarios.run import simulate
+from trilithon.scenarios.rounds import Acted
 from trilithon.scenarios.run_figures import RunFigures
 from trilithon.scenarios.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-# Candidates of a search; fewer where a single one takes long.
-MOST_TRIED: Final = 60
-# What is called the end of a run.
+# How long the end of a run is.
 END_S: Final = 600.0
-MOST_JOB_HOURS: Final = 5_000
-# Nothing stood between Henge and Storm: the guard lets everything through that is possible at all.
-UNGUARDED: Final = Limits(
-    round_s=ROUND_S,
-    cool_down_s=0.0,
-    up_factor=1e6,
-    down_factor=0.0,
-    down_delay_s=0.0,
-    saturated=1.0,
-    backlog_s=1e9,
-)
-# Of our own bounds on a step, those that the paper does not have: equation 4 stands alone, and a Reduction
-# takes its share whatever is left.
-AS_PRINTED: Final[Mapping[str, Any]] = {"least_capacity": 0.0, "reduced_capacity": 10.0}
-
-
-class Steering(StrEnum):
-    """Who divides the instances."""
-
-    HENGE = "henge"
-    NOBODY = "uncontrolled"
-    MANUAL = "manual"
-    STATIC = "best static"
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """Something that was decided: of which job, why, whether it changed anything, how long the job stood."""
+class RunAction:
+    """A decision: of which job, why, whether it changed anything, and how long the job was down."""
 
     time_s: float
     job: str | None
     reason: str
     changed: bool
-    stood_s: float
+    outage_s: float
+
+    @classmethod
+    def of(cls, acted: Acted) -> "RunAction":
+        return cls(
+            acted.time_s,
+            acted.decision.job,
+            acted.decision.reason,
+            any(outcome.changed for outcome in acted.outcomes),
+            sum(outcome.took_s or 0.0 for outcome in acted.outcomes),
+        )
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run: lines over time (a row per job), and what was decided."""
+    """What one run showed. Every line has a row per job and a column per control round."""
 
     name: str
-    steering: Steering
-    from_s: float
+    strategy: str
+    # When the policy could act for the first time.
+    policy_from_s: float
     times_s: Floats = field(repr=False)
     jobs: tuple[str, ...] = field(repr=False)
-    # Per job: its maximum utility, and when it came.
+    # Per job: its maximum utility, and when it arrived.
     maxima: Floats = field(repr=False)
     starts_s: Floats = field(repr=False)
     lines: Mapping[str, Floats] = field(repr=False)
-    acts: tuple[Act, ...] = field(repr=False)
-    # At the end, per job and operator.
-    last: Mapping[str, Mapping[str, int]] = field(repr=False)
+    actions: tuple[RunAction, ...] = field(repr=False)
+    # Instances at the end, by job and operator.
+    final_instances: Mapping[str, Mapping[str, int]] = field(repr=False)
     memory: Floats = field(repr=False)
 
     @classmethod
     def of(
-        cls, scenario: Scenario, steering: Steering, figures: RunFigures, from_s: float
+        cls, scenario: Scenario, strategy: str, figures: RunFigures, policy_from_s: float
     ) -> "Run":
-        names = tuple(fed.job.id for fed in scenario.jobs)
-        found = figures.jobs
+        names = tuple(scheduled.job.id for scheduled in scenario.jobs)
+        jobs = figures.jobs
         return cls(
             name=scenario.name,
-            steering=steering,
-            from_s=from_s,
+            strategy=strategy,
+            policy_from_s=policy_from_s,
             times_s=np.array(figures.times_s),
             jobs=names,
-            maxima=np.array([fed.job.intent.max_utility for fed in scenario.jobs]),
-            starts_s=np.array([fed.start_s for fed in scenario.jobs]),
+            maxima=np.array([scheduled.job.intent.max_utility for scheduled in scenario.jobs]),
+            starts_s=np.array([scheduled.start_s for scheduled in scenario.jobs]),
             lines={
-                "utility": _rows(found[name].utility for name in names),
-                "queue": _rows(found[name].queue for name in names),
-                "juice": _rows(found[name].values["juice"] for name in names),
+                "utility": _rows(jobs[name].utility for name in names),
+                "queue": _rows(jobs[name].queue for name in names),
+                "juice": _rows(jobs[name].values["juice"] for name in names),
             },
-            acts=tuple(
-                Act(
-                    one.time_s,
-                    one.decision.job,
-                    one.decision.reason,
-                    any(outcome.changed for outcome in one.outcomes),
-                    sum(outcome.took_s or 0.0 for outcome in one.outcomes),
-                )
-                for one in figures.acted
-            ),
-            last={n: {k: v[-1] for k, v in found[n].parallelism.items()} for n in names},
+            actions=tuple(map(RunAction.of, figures.acted)),
+            final_instances={
+                name: {operator: counts[-1] for operator, counts in jobs[name].parallelism.items()}
+                for name in names
+            },
             memory=_rows([figures.memory])[0],
         )
 
     @property
-    def late(self) -> Bools:
+    def controlled(self) -> Bools:
         """The time in which the policy may act."""
-        return self.times_s > self.from_s
+        return self.times_s > self.policy_from_s
 
     def line(self, job: str, what: str) -> Floats:
         """One line of a job: utility, share, queue or juice."""
         row = self.jobs.index(job)
-        found: Floats = self.shares[row] if what == "share" else self.lines[what][row]
-        return found
+        values: Floats = self.shares[row] if what == "share" else self.lines[what][row]
+        return values
 
     @cached_property
-    def heard(self) -> Bools:
-        """Which job was there and heard of when. Nothing is known of the others, not even that they do badly."""
-        found: Bools = ~np.isnan(self.lines["queue"])
-        return found
+    def reporting(self) -> Bools:
+        """Which job reported when. Of the others nothing is known, not even that they do badly."""
+        reports: Bools = ~np.isnan(self.lines["queue"])
+        return reports
 
     @cached_property
     def shares(self) -> Floats:
-        """Of each job, what it has of its maximum; one that is heard of and writes nothing has nothing."""
-        known = np.where(self.heard, np.nan_to_num(self.lines["utility"], nan=0.0), np.nan)
-        found: Floats = known / self.maxima[:, None]
-        return found
+        """The share of its maximum that each job has; 0 for a job that reports and writes nothing."""
+        utility = np.where(self.reporting, np.nan_to_num(self.lines["utility"], nan=0.0), np.nan)
+        shares: Floats = utility / self.maxima[:, None]
+        return shares
 
     @cached_property
     def utility(self) -> Floats:
-        """Of all jobs together; missing where none is heard of."""
-        known = self.shares * self.maxima[:, None]
-        total: Floats = np.where(self.heard.any(axis=0), np.nansum(known, axis=0), np.nan)
+        """The sum over all jobs that report; missing where none does."""
+        utility = self.shares * self.maxima[:, None]
+        total: Floats = np.where(self.reporting.any(axis=0), np.nansum(utility, axis=0), np.nan)
         return total
 
     @cached_property
     def satisfaction(self) -> Floats:
-        """The share that all jobs that are heard of have of their maxima together (figure 12c)."""
-        most = np.where(self.heard, self.maxima[:, None], 0.0).sum(axis=0)
-        found: Floats = self.utility / np.where(most > 0, most, np.nan)
-        return found
+        """The share that all jobs that report have of their maxima together."""
+        most = np.where(self.reporting, self.maxima[:, None], 0.0).sum(axis=0)
+        shares: Floats = self.utility / np.where(most > 0, most, np.nan)
+        return shares
 
     def percentile(self, share: float) -> float:
-        return float(np.nanpercentile(self.satisfaction[self.late], share))
+        return float(np.nanpercentile(self.satisfaction[self.controlled], share))
 
     @property
     def average(self) -> float:
-        return float(np.nanmean(self.satisfaction[self.late]))
+        return float(np.nanmean(self.satisfaction[self.controlled]))
 
     @property
     def at_end(self) -> float:
-        """The satisfaction of the last minutes."""
+        """The mean satisfaction of the last minutes."""
         return float(np.nanmean(self.satisfaction[self.last_minutes]))
 
     @property
     def last_minutes(self) -> Bools:
-        found: Bools = self.times_s > self.times_s[-1] - END_S
-        return found
+        late: Bools = self.times_s > self.times_s[-1] - END_S
+        return late
 
-    def acted(self, *reasons: str) -> list[Act]:
-        """Decisions that changed something, of some kinds."""
-        return [one for one in self.acts if one.changed and (not reasons or one.reason in reasons)]
+    def changes(self, *reasons: str) -> list[RunAction]:
+        """The actions that changed something, all or those with one of the reasons."""
+        return [
+            action
+            for action in self.actions
+            if action.changed and (not reasons or action.reason in reasons)
+        ]
 
 
 def _rows(values: Iterable[Sequence[float | None]]) -> Floats:
     return np.array([[np.nan if v is None else v for v in row] for row in values], dtype=float)
-
-
-@dataclass
-class Runner:
-    """Runs variants with one set of chosen numbers. `tell` hears how far a run is."""
-
-    builder: Builder
-    policy_name: str = "henge"
-    most_tried: int = MOST_TRIED
-    # Whether the search for the best allocation goes on from where the policy came to.
-    climbs_again: bool = True
-    tell: Callable[[str, float], None] = lambda _what, _share: None
-
-    def run(self, experiment: Experiment, variant: Variant, steering: Steering) -> Run:
-        scenario = self.builder.scenario(experiment, variant)
-        found = self.steered(scenario, steering, dict(variant.parameters))
-        return self.simulated(found, steering, experiment.held_back_s)
-
-    def steered(
-        self,
-        scenario: Scenario,
-        steering: Steering,
-        parameters: Mapping[str, Any],
-    ) -> Scenario:
-        """The scenario with a policy, or with the allocation that it keeps."""
-        if steering is Steering.NOBODY:
-            return scenario
-        if steering is Steering.HENGE:
-            made = policy(self.policy_name, {**AS_PRINTED, **parameters})
-            return replace(scenario, policy=made)
-        self.tell(f"{scenario.name} {steering}: searching", 0.0)
-        hand = by_hand(scenario)
-        of = groups(scenario)
-        if steering is Steering.MANUAL:
-            return allocated(scenario, of, hand)
-        hours = len(scenario.jobs) * scenario.length_s / 3600
-        most = max(20, min(self.most_tried, int(MOST_JOB_HOURS / max(hours, 1e-9))))
-        alike = Search(scenario, scenario.warm_up_s, most)
-        found = alike.best([hand, for_peak(scenario)])
-        if alike.worth(found) >= BEST or not self.climbs_again:
-            return allocated(scenario, of, found)
-        # Where there is not enough for all, jobs that are alike may have to differ; and whatever the policy came to is
-        # an allocation, too.
-        apart = Search(scenario, scenario.warm_up_s, most // 3, apart=True)
-        starts = [alike.of_each(found), self.ended(scenario, parameters)]
-        return allocated(scenario, apart.groups, apart.best(starts))
-
-    def ended(self, scenario: Scenario, parameters: Mapping[str, Any]) -> Allocations:
-        """How the policy leaves the jobs."""
-        found = self.steered(scenario, Steering.HENGE, parameters)
-        last = self.simulated(found, Steering.HENGE, scenario.warm_up_s).last
-        return {name: dict(counts) for name, counts in last.items()}
-
-    def simulated(self, scenario: Scenario, steering: Steering, from_s: float) -> Run:
-        name = f"{scenario.name} {steering}"
-        result = simulate(
-            scenario, limits=UNGUARDED, tell=lambda now, all_: self.tell(name, now / all_)
-        )
-        return Run.of(scenario, steering, result.figures, from_s)

@@ -1,8 +1,7 @@
-"""Owns allocations that stay: as somebody would set them by hand at median load, and the best that a search
-finds for the whole run.
+"""Searches for static allocations: the manual one for median load, and the best for a whole run.
 
-Jobs that are alike get the same numbers, unless that does not do. Candidates are tried in coarse runs (steps of five seconds, a look
-every two minutes); what is reported of the one that is chosen comes from a run like all others.
+Identical jobs get the same numbers first. Candidates are tried in coarse runs (steps of five seconds,
+a sample every two minutes); what is reported of the best one comes from a run like all others.
 """
 
 import math
@@ -12,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from trilithon.experiments.build import median_rate
-from trilithon.experiments.flows import flows
+from trilithon.experiments.demand import operator_demands
+from trilithon.experiments.scenario_builder import median_rate
 from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
 from trilithon.measures.group import sum_by_job
@@ -27,30 +26,31 @@ Counts = dict[str, int]
 # By group: how many instances each operator has.
 Allocations = dict[str, Counts]
 STEP_S: Final = 5.0
-LOOK_S: Final = 120.0
-# By hand: how long one waits to see what came of a change, and how often one tries.
+SAMPLE_S: Final = 120.0
+# Manual: how long each change is observed, and how many are tried.
 SETTLE_S: Final = 300.0
-BY_HAND: Final = 200
-# As busy as an operator may be at first, in a search.
+MANUAL_CHANGES: Final = 200
+# The utilisation of operators in the allocation for the peak.
 BUSY: Final = 0.7
-BEST: Final = 0.9995
+# A search ends when this satisfaction is reached, and takes no step that gains less than `GAIN`.
+GOOD_ENOUGH: Final = 0.9995
 GAIN: Final = 5e-4
 
 
-def groups(scenario: Scenario) -> dict[str, list[ScheduledJob]]:
-    """Jobs that are alike: the same operators and the same load, whatever their names."""
-    found: dict[str, list[ScheduledJob]] = {}
-    for fed in scenario.jobs:
-        alike = (fed.job.operators, fed.job.edges, fed.start_s, fed.loads, fed.job.intent)
-        found.setdefault(repr(alike), []).append(fed)
-    return {jobs[0].job.id: jobs for jobs in found.values()}
+def job_groups(scenario: Scenario) -> dict[str, list[ScheduledJob]]:
+    """Identical jobs, by the id of the first: the same operators, load and intent."""
+    groups: dict[str, list[ScheduledJob]] = {}
+    for one in scenario.jobs:
+        key = (one.job.operators, one.job.edges, one.start_s, one.loads, one.job.intent)
+        groups.setdefault(repr(key), []).append(one)
+    return {jobs[0].job.id: jobs for jobs in groups.values()}
 
 
 def allocated(
-    scenario: Scenario, of: Mapping[str, Sequence[ScheduledJob]], wanted: Allocations
+    scenario: Scenario, groups: Mapping[str, Sequence[ScheduledJob]], wanted: Allocations
 ) -> Scenario:
-    """The run in which the jobs of each group begin with these instances."""
-    by_job = {fed.job.id: wanted[name] for name, jobs in of.items() for fed in jobs}
+    """The scenario in which the jobs of each group begin with these instances."""
+    by_job = {one.job.id: wanted[name] for name, jobs in groups.items() for one in jobs}
     return replace(
         scenario,
         jobs=tuple(replace(f, job=_with(f.job, by_job[f.job.id])) for f in scenario.jobs),
@@ -67,51 +67,54 @@ def _with(job: Job, counts: Counts) -> Job:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a coarse run shows: of each job the mean satisfaction, and how busy its operators were."""
+class CoarseRun:
+    """A candidate's run: each job's mean satisfaction, and how busy its operators were at most."""
 
     satisfaction: Mapping[str, float]
     total: float
     busy: Mapping[str, Mapping[str, float]]
 
 
-def look(scenario: Scenario, from_s: float) -> Look:
-    """A coarse run, of which the time from a moment on counts."""
+def coarse_run(scenario: Scenario, from_s: float) -> CoarseRun:
+    """A coarse run, of which the time after `from_s` counts."""
     engine = engine_for(replace(scenario, step_s=STEP_S))
-    looking = ObservedRounds(engine, LOOK_S)
-    worth: dict[str, list[float]] = {}
+    observed = ObservedRounds(engine, SAMPLE_S)
+    samples: dict[str, list[float]] = {}
     busy: dict[str, dict[str, float]] = {}
     while engine.now_s < scenario.length_s - 1e-9:
-        engine.advance(min(LOOK_S, scenario.length_s - engine.now_s))
-        looking.round()
-        window = looking.series.window(LOOK_S)
+        engine.advance(min(SAMPLE_S, scenario.length_s - engine.now_s))
+        observed.round()
+        window = observed.series.window(SAMPLE_S)
         if window is None or engine.now_s <= from_s:
             continue
         layout = window.layout
-        waits = sum_by_job(layout, window.queue)
+        queues = sum_by_job(layout, window.queue)
         shares = np.nan_to_num(slo.assess_intents(window).satisfaction, nan=0.0)
-        for name, share, heard in zip(layout.jobs, shares, ~np.isnan(waits), strict=True):
-            if heard:  # as in `Run.shares`
-                worth.setdefault(name, []).append(float(share))
+        for name, share, reports in zip(layout.jobs, shares, ~np.isnan(queues), strict=True):
+            if reports:  # as in `Run.shares`
+                samples.setdefault(name, []).append(float(share))
         capacities = capacity(window)
         for (name, operator), row in layout.node_row.items():
             if layout.parallelism[row] and not np.isnan(capacities[row]):
                 before = busy.setdefault(name, {}).get(operator, 0.0)
                 busy[name][operator] = max(before, float(capacities[row]))
-    found = {fed.job.id: _mean(worth.get(fed.job.id, [])) for fed in scenario.jobs}
-    maxima = {fed.job.id: fed.job.intent.max_utility for fed in scenario.jobs}
-    total = math.fsum(found[name] * maxima[name] for name in found) / math.fsum(maxima.values())
-    return Look(found, total, busy)
+    jobs = [scheduled.job for scheduled in scenario.jobs]
+    means = {job.id: _mean(samples.get(job.id, [])) for job in jobs}
+    maxima = {job.id: job.intent.max_utility for job in jobs}
+    total = math.fsum(means[name] * maxima[name] for name in means) / math.fsum(maxima.values())
+    return CoarseRun(means, total, busy)
 
 
 def _mean(values: Sequence[float]) -> float:
-    """A job that was never heard of is worth nothing."""
+    """A job that never reported is worth nothing."""
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def by_hand(scenario: Scenario) -> Allocations:
-    """All intents met at median load, as somebody would bring it about: from one instance each, the busiest
-    operator of a job that misses its intent gets more, until none misses it or nothing helps.
+def manual_allocations(scenario: Scenario) -> Allocations:
+    """All intents met at median load, as a person would get there.
+
+    From one instance each, the busiest operator of a job that misses its intent gets more, until
+    none misses it or more does not help.
     """
     constant = replace(
         scenario,
@@ -120,31 +123,31 @@ def by_hand(scenario: Scenario) -> Allocations:
         faults=(),
         jobs=tuple(
             replace(
-                fed,
+                scheduled,
                 start_s=0.0,
                 loads={
-                    name: Constant(median_rate(shape, scenario.length_s - fed.start_s))
-                    for name, shape in fed.loads.items()
+                    name: Constant(median_rate(shape, scenario.length_s - scheduled.start_s))
+                    for name, shape in scheduled.loads.items()
                 },
             )
-            for fed in scenario.jobs
+            for scheduled in scenario.jobs
         ),
     )
-    names = groups(scenario)
+    groups = job_groups(scenario)
     wanted: Allocations = {
         name: dict.fromkeys((o.name for o in jobs[0].job.operators), 1)
-        for name, jobs in names.items()
+        for name, jobs in groups.items()
     }
     stuck: set[str] = set()
-    for _ in range(BY_HAND):
-        found = look(allocated(constant, names, wanted), SETTLE_S / 2)
-        missing = [name for name in names if found.satisfaction[name] < 0.995 and name not in stuck]
+    for _ in range(MANUAL_CHANGES):
+        run = coarse_run(allocated(constant, groups, wanted), SETTLE_S / 2)
+        missing = [name for name in groups if run.satisfaction[name] < 0.995 and name not in stuck]
         if not missing:
             break
         for name in missing:
-            busy = found.busy[name]
+            busy = run.busy[name]
             operator = max(busy, key=lambda one: (busy[one], one))
-            limit = _limit(names[name][0].job, operator)
+            limit = _limit(groups[name][0].job, operator)
             if busy[operator] < 0.2 or wanted[name][operator] >= limit:
                 stuck.add(name)  # more of it would not help
                 continue
@@ -157,43 +160,44 @@ def _limit(job: Job, operator: str) -> int:
     return job.operator(operator).parallelism.max
 
 
-def for_peak(scenario: Scenario) -> Allocations:
-    """As many as keep every operator below a utilisation at the highest load, by its profile alone."""
+def peak_allocations(scenario: Scenario) -> Allocations:
+    """As many instances as keep every operator at `BUSY` at the highest load, by profiles alone."""
     wanted: Allocations = {}
-    for name, jobs in groups(scenario).items():
+    for name, jobs in job_groups(scenario).items():
         wanted[name] = {
-            flow.operator.name: min(
-                flow.operator.parallelism.max, max(1, math.ceil(flow.busy / BUSY))
+            demand.operator.name: min(
+                demand.operator.parallelism.max, max(1, math.ceil(demand.busy / BUSY))
             )
-            for flow in flows(jobs[0])
+            for demand in operator_demands(jobs[0])
         }
     return wanted
 
 
 @dataclass
 class Search:
-    """Climbs from the best of some allocations as long as a change of one operator gains anything. Jobs that are
-    alike are changed together, or each by itself (`apart`).
+    """A hill climb from the best of some allocations, until no change of one operator gains anything.
+
+    Identical jobs are changed together, or each by itself (`per_job`).
     """
 
     scenario: Scenario
     from_s: float
     most: int
-    apart: bool = False
-    tried: dict[str, Look] = field(default_factory=dict)
+    per_job: bool = False
+    tried: dict[str, CoarseRun] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        alone = {fed.job.id: [fed] for fed in self.scenario.jobs}
-        self.groups = alone if self.apart else groups(self.scenario)
+        alone = {one.job.id: [one] for one in self.scenario.jobs}
+        self.groups = alone if self.per_job else job_groups(self.scenario)
 
-    def of_each(self, wanted: Allocations) -> Allocations:
-        """An allocation by jobs."""
-        return {fed.job.id: wanted[name] for name, jobs in self.groups.items() for fed in jobs}
+    def per_job_allocations(self, wanted: Allocations) -> Allocations:
+        """The same allocations, by job instead of by group."""
+        return {one.job.id: wanted[name] for name, jobs in self.groups.items() for one in jobs}
 
     def best(self, starts: Sequence[Allocations]) -> Allocations:
         wanted = max(starts, key=self.worth)
         gained = True
-        while gained and self.worth(wanted) < BEST and len(self.tried) < self.most:
+        while gained and self.worth(wanted) < GOOD_ENOUGH and len(self.tried) < self.most:
             gained = False
             for other in self._neighbours(wanted):
                 if len(self.tried) >= self.most:
@@ -204,22 +208,23 @@ class Search:
         return wanted
 
     def worth(self, wanted: Allocations) -> float:
-        return self._look(wanted).total
+        return self._tried(wanted).total
 
-    def _look(self, wanted: Allocations) -> Look:
+    def _tried(self, wanted: Allocations) -> CoarseRun:
         key = repr(sorted((name, sorted(counts.items())) for name, counts in wanted.items()))
         if key not in self.tried:
-            self.tried[key] = look(allocated(self.scenario, self.groups, wanted), self.from_s)
+            self.tried[key] = coarse_run(allocated(self.scenario, self.groups, wanted), self.from_s)
         return self.tried[key]
 
     def _neighbours(self, wanted: Allocations) -> Iterator[Allocations]:
-        """One operator, or all of a job, with half as many more or a third less: first more for those jobs
-        that lose the most utility, then less for those that lose the least.
+        """One operator, or all of a job, with half as many more or a third less.
+
+        First more for the jobs that lose the most utility, then less for those that lose the least.
         """
-        found = self._look(wanted).satisfaction
+        shares = self._tried(wanted).satisfaction
         lost = {
             name: math.fsum(
-                (1 - found[fed.job.id]) * fed.job.intent.max_utility for fed in self.groups[name]
+                (1 - shares[one.job.id]) * one.job.intent.max_utility for one in self.groups[name]
             )
             for name in wanted
         }

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +31,7 @@ from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import RunPhase
 from trilithon.spec.job_file import parse_job
 from trilithon.workloads.load_generator import generate
+from trilithon.workloads.paper_jobs import spark_job_text
 from trilithon.workloads.records import Records
 from trilithon.workloads.shapes import Constant, Phases, Shape
 
@@ -92,8 +92,7 @@ class Recorded:
 
 def job_of(case: Case) -> Job:
     """The job of a case, each operator with one instance, and batches that end within the run."""
-    file = resources.files("trilithon.workloads") / "jobs" / f"{case.file}.yaml"
-    job = parse_job(file.read_text(encoding="utf-8").replace(*case.instead))
+    job = parse_job(spark_job_text(case.file).replace(*case.instead))
     operators = tuple(
         replace(o, profile=None, parallelism=replace(o.parallelism, initial=1, max=4))
         for o in job.operators

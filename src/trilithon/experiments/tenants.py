@@ -1,8 +1,8 @@
-"""Owns five tenants' jobs on one small Spark application: what each wants, what comes in, and what all share.
+"""Defines five tenants' jobs on one small Spark application: intents, loads, slots, load generators.
 
-Four jobs wait where they work, so that more instances help on two cores as they would on forty; the fifth
-computes, a millisecond for each record, on the cores that all share. There are as many slots as the jobs begin with: whoever needs more
-gets them from somebody else.
+Four jobs wait where they work, so that more instances help on two cores as they would on forty; the
+fifth computes, a millisecond per record, on the cores that all share. There are as many slots as the
+jobs begin with: whoever needs more gets them from another job.
 """
 
 import subprocess
@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import resources
-from pathlib import Path
 from typing import Any, Final
 
 from trilithon.control.rules import Rules
@@ -19,14 +17,15 @@ from trilithon.errors import InvalidLoad
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job, Operator
 from trilithon.policies.scene import Mode
-from trilithon.spec.job_file import load_job
+from trilithon.spec.job_file import parse_job
+from trilithon.workloads.paper_jobs import spark_job_text
 
-ENDING_S: Final = 20
+STOP_TIMEOUT_S: Final = 20
 
 
 @dataclass(frozen=True)
-class Tenant:
-    """A job of the papers: whose it is, how much it matters, what it is promised, and its usual load."""
+class TenantJob:
+    """One of the papers' jobs: its tenant, priority, intent, usual load and first parallelism."""
 
     name: str
     file: str
@@ -39,18 +38,19 @@ class Tenant:
 
     @property
     def job(self) -> Job:
-        file = resources.files("trilithon.workloads") / "jobs" / f"{self.file}.yaml"
-        found = load_job(Path(str(file)))
+        job = parse_job(spark_job_text(self.file))
         return replace(
-            found,
+            job,
             tenant=self.name,
             intent=Intent(self.thresholds, self.priority),
-            operators=tuple(map(self._operator, found.operators)),
+            operators=tuple(map(self._operator, job.operators)),
         )
 
     def _operator(self, operator: Operator) -> Operator:
         first = self.instances.get(operator.name, 1)
-        bounds = replace(operator.parallelism, initial=first, min=1, max=max(MOST, first))
+        bounds = replace(
+            operator.parallelism, initial=first, min=1, max=max(MAX_PARALLELISM, first)
+        )
         return replace(operator, parallelism=bounds)
 
     @property
@@ -64,44 +64,60 @@ def p95(ms: float) -> Threshold:
 
 
 # Tasks per operator: few, since idle ones make the end of a batch longer.
-MOST: Final = 6
+MAX_PARALLELISM: Final = 6
 TENANTS: Final = (
-    Tenant("ads", "pageload", 35, (p95(200),), 100, {}),
-    Tenant("shop", "linear", 20, (p95(250),), 40, {"first": 2, "second": 2, "third": 2}),
-    Tenant("logs", "processing", 10, (p95(400),), 40, {"parse": 2, "filter": 2, "enrich": 2, "rank": 2}),
-    Tenant("search", "wordcount", 10, (Threshold(Metric.JUICE, 0.95),), 20, {"split": 2, "normalise": 3}),
-    Tenant("science", "primetester", 5, (p95(500),), 40, {}, computes=True),
-)  # fmt: skip
+    TenantJob("ads", "pageload", 35, (p95(200),), 100, {}),
+    TenantJob(
+        "shop", "linear", 20, (p95(250),), 40, dict.fromkeys(("first", "second", "third"), 2)
+    ),
+    TenantJob(
+        "logs",
+        "processing",
+        10,
+        (p95(400),),
+        40,
+        dict.fromkeys(("parse", "filter", "enrich", "rank"), 2),
+    ),
+    TenantJob(
+        "search",
+        "wordcount",
+        10,
+        (Threshold(Metric.JUICE, 0.95),),
+        20,
+        {"split": 2, "normalise": 3},
+    ),
+    TenantJob("science", "primetester", 5, (p95(500),), 40, {}, computes=True),
+)
 
 
-def jobs(tenants: Sequence[Tenant] = TENANTS) -> list[Job]:
+def jobs(tenants: Sequence[TenantJob] = TENANTS) -> list[Job]:
     return [tenant.job for tenant in tenants]
 
 
-def slots(tenants: Sequence[Tenant] = TENANTS) -> int:
-    """Just as many as the jobs begin with."""
+def slots(tenants: Sequence[TenantJob] = TENANTS) -> int:
+    """Exactly as many slots as the jobs begin with."""
     return sum(tenant.job.instances for tenant in tenants)
 
 
 @dataclass(frozen=True)
-class Offered:
-    """What comes to one tenant: the options of a load generator."""
+class TenantLoad:
+    """The load of one tenant: options of `trilithon load`."""
 
-    tenant: Tenant
+    tenant: TenantJob
     options: Mapping[str, Any]
 
 
 @contextmanager
-def offered(
-    kafka: str, loads: Sequence[Offered], for_s: float
+def load_generators(
+    kafka: str, loads: Sequence[TenantLoad], for_s: float
 ) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """A load generator per tenant, each a process of its own, ended with whoever asked for them."""
+    """Runs a load generator per tenant, each in a process of its own, until the context ends."""
     running: list[subprocess.Popen[bytes]] = []
     program = [sys.executable, "-m", "trilithon", "load", "--kafka", kafka, "--for", f"{for_s:g}s"]
     try:
-        for one in loads:
-            command = [*program, "--topic", one.tenant.topic]
-            for name, value in one.options.items():
+        for load in loads:
+            command = [*program, "--topic", load.tenant.topic]
+            for name, value in load.options.items():
                 command += [f"--{name}", str(value)]
             running.append(
                 subprocess.Popen(  # noqa: S603 - ourselves
@@ -109,10 +125,14 @@ def offered(
                 )
             )
         yield running
-        died = [one for one, p in zip(loads, running, strict=True) if p.poll() not in {None, 0}]
-        if died:
+        failed = [
+            load.tenant.name
+            for load, process in zip(loads, running, strict=True)
+            if process.poll() not in {None, 0}
+        ]
+        if failed:
             raise InvalidLoad(
-                f"The load of {', '.join(one.tenant.name for one in died)} ended early.",
+                f"The load generators of {', '.join(failed)} failed.",
                 "Run `trilithon load` with the same options by itself to see why.",
             )
     finally:
@@ -120,28 +140,14 @@ def offered(
             process.terminate()
         for process in running:
             try:
-                process.wait(timeout=ENDING_S)
+                process.wait(timeout=STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
-# Henge in minutes rather than hours: rounds, windows and waits of seconds, everything else as it is.
-QUICK: Final[Mapping[str, Any]] = {
-    "round_s": 5.0,
-    "window_s": 15.0,
-    "part_s": 5.0,
-    "settle_s": 15.0,
-    "settle_most_s": 40.0,
-    "recover_s": 15.0,
-    "warm_up_s": 10.0,
-    "blacklist_s": 120.0,
-}
-
-
-def rules(policy: str, mode: Mode = Mode.AUTO) -> Rules:
-    """What the controller of a run on a small machine goes by. A Reduction is not to wait for a minute."""
-    parameters = {"henge": QUICK, "threshold": {"window_s": 15.0}}[policy]
+def rules(policy: str, parameters: Mapping[str, Any], mode: Mode = Mode.AUTO) -> Rules:
+    """The controller's rules on a small machine: short rounds, and no delay before scaling down."""
     limits = {
         "round_s": 5.0,
         "cool_down_s": 5.0,
@@ -156,23 +162,26 @@ def rules(policy: str, mode: Mode = Mode.AUTO) -> Rules:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What all jobs were worth at a moment, of what they could be."""
+class UtilitySample:
+    """The utility of all jobs at a moment, and the most that they could have."""
 
     at_s: float
     utility: float
-    most: float
+    max_utility: float
     jobs: tuple[Mapping[str, Any], ...]
 
     @classmethod
-    def of(cls, at_s: float, figures: Sequence[Mapping[str, Any]], most: float) -> "Look":
-        """A job that is there and writes nothing is worth nothing."""
-        return cls(at_s, sum(one.get("utility") or 0.0 for one in figures), most, tuple(figures))
+    def of(
+        cls, at_s: float, jobs: Sequence[Mapping[str, Any]], max_utility: float
+    ) -> "UtilitySample":
+        """From the figures of each job. A job that writes nothing is worth nothing."""
+        utility = sum(job.get("utility") or 0.0 for job in jobs)
+        return cls(at_s, utility, max_utility, tuple(jobs))
 
     @property
     def satisfaction(self) -> float:
-        return self.utility / self.most
+        return self.utility / self.max_utility
 
 
-def most_utility(tenants: Sequence[Tenant] = TENANTS) -> float:
+def max_utility(tenants: Sequence[TenantJob] = TENANTS) -> float:
     return sum(tenant.priority for tenant in tenants)

@@ -1,77 +1,22 @@
-"""Owns the fields of a scenario and of the file of chosen numbers: names, types, what each is for."""
+"""Defines the fields of a scenario file: names, types, what each is for."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trilithon.spec.fields import Duration, IntentSpec, Name, ProfileSpec
+from trilithon.errors import InvalidScenario, Problem
+from trilithon.spec.fields import Duration, IntentSpec, Name
+from trilithon.spec.yaml_reader import Document
 
 Above0 = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Least0 = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+F = TypeVar("F", bound=BaseModel)
 
 
 class ScenarioModel(BaseModel):
     """Nothing but the known fields, and no guessing of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class MachineForm(ScenarioModel):
-    cores: Above0
-    memory_gb: Above0
-
-
-class StormForm(ScenarioModel):
-    """What the papers do not say of their engine."""
-
-    transit: Duration = Field(description="How long a record travels between two instances.")
-    outage: Duration = Field(description="How long a job stands when it is reconfigured.")
-    restart: Duration = Field(description="From a crash until a job runs again.")
-    state: Duration = Field("0 s", description="How much longer a job stands that has state.")
-    waiting: Literal["kept", "dealt", "lost"] = Field(
-        "lost", description="What becomes of records in queues when a job is reconfigured."
-    )
-
-
-class AssumedForm(ScenarioModel):
-    """What is taken where neither a profile nor an expression tells."""
-
-    service_ms: Above0
-    service_cv: Least0
-    distribution: Literal["deterministic", "exponential", "gamma", "lognormal"]
-    cpu_share: Annotated[float, Field(ge=0, le=1)]
-    selectivity: Least0
-    zipf: Least0
-    keys: Annotated[int, Field(ge=1, le=10_000_000)]
-    record_bytes: Least0
-    state_bytes_per_key: Least0
-
-
-class HengeForm(ScenarioModel):
-    """What Henge's two texts leave open of their experiments."""
-
-    machine: MachineForm
-    rates: dict[Name, Above0] = {}
-    instances: dict[Name, Annotated[int, Field(ge=1)]] = {}
-    tasks: Annotated[int, Field(ge=1)]
-    per_worker: Above0
-    workers_per_instance: Above0
-    foreign_threads: Above0
-    own_cores: Above0
-
-
-class ChosenForm(ScenarioModel):
-    """Every number of the simulated experiments that neither a paper nor a measurement gives."""
-
-    machine: MachineForm
-    machines: dict[Name, MachineForm] = {}
-    storm: StormForm
-    assumed: AssumedForm
-    rates: dict[Name, Above0] = Field({}, description="Records per second to each source of a job.")
-    profiles: dict[Name, dict[Name, ProfileSpec]] = Field(
-        {}, description="What the operators of a job cost, by the name in its file."
-    )
-    henge: HengeForm | None = Field(None, description="Of Henge's experiments alone.")
 
 
 class MachinesForm(ScenarioModel):
@@ -91,15 +36,23 @@ class LoadForm(ScenarioModel):
         None, description="The low of a shape, the mean of a trace; else the chosen one of the job."
     )
     times: Above0 = Field(1.0, description="A factor on the rate, and on the peak.")
-    peak: Above0 | None = Field(None, description="The high of a shape; else three times the rate.")
+    peak: Above0 | None = Field(
+        None,
+        description="The high of a shape; else the chosen one of the job, or three times the rate.",
+    )
     period: Duration | None = Field(
         None, description="Until a step, up a ramp, between spikes, of a wave, of a row or step."
     )
     trace: str | None = Field(None, description="A shipped trace, or a CSV file beside this one.")
-    calm: Duration | None = Field(None, description="mmpp: how long the low lasts on average.")
-    burst: Duration | None = Field(None, description="mmpp: how long the high lasts on average.")
-    steps: Annotated[int, Field(ge=1, le=1000)] = Field(
-        8, description="phases: steps from the low to the peak."
+    calm: Duration | None = Field(
+        None, description="mmpp: how long the low lasts on average; else the chosen one of the job."
+    )
+    burst: Duration | None = Field(
+        None,
+        description="mmpp: how long the high lasts on average; else the chosen one of the job.",
+    )
+    steps: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="phases: steps from the low to the peak; else the chosen ones, or 8."
     )
 
 
@@ -150,6 +103,9 @@ class ScenarioForm(ScenarioModel):
     name: Name
     about: str = ""
     chosen: str | None = Field(None, description="A file of chosen numbers, else the shipped one.")
+    paper: Name | None = Field(
+        None, description="The paper whose chosen numbers are used before the common ones."
+    )
     engine: Literal["storm", "spark-rtm"] = "storm"
     calibration: str | None = Field(
         None, description="A file that `trilithon calibrate` wrote: profiles, and spark-rtm."
@@ -168,3 +124,28 @@ class ScenarioForm(ScenarioModel):
     jobs: list[ScenarioJobForm] = Field(min_length=1)
     faults: list[FaultForm] = []
     rescales: list[RescaleForm] = []
+
+
+def validated(kind: type[F], document: Document) -> F:
+    """The document as a form; every problem with its line."""
+    try:
+        return kind.model_validate(document.data)
+    except ValidationError as error:
+        problems = []
+        for one in error.errors():
+            path = _path(one["loc"])
+            code = "UNKNOWN_FIELD" if one["type"] == "extra_forbidden" else "BAD_VALUE"
+            message = one["msg"].removeprefix("Value error, ")
+            problems.append(document.locate(Problem(code, path, f"{message}.", "")))
+        problems.sort(key=lambda problem: problem.line or 0)
+        raise InvalidScenario(problems, document.file or "the scenario") from None
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not str(part).startswith("#"):
+            path += f".{part}" if path else str(part)
+    return path

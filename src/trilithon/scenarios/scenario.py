@@ -3,13 +3,10 @@
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
-
-from trilithon.engines.simulated.character import SPARK_RTM, Character, QueuedRecords, storm
+from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.engines.simulated.faults import (
     AnyFault,
@@ -23,33 +20,37 @@ from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.job import Job, Operator, Parallelism
-from trilithon.model.profile import Distribution
 from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
-from trilithon.scenarios import calibration, shipped
+from trilithon.scenarios import calibration
+from trilithon.scenarios.chosen import (
+    JobLoadNumbers,
+    assumed_costs,
+    load_chosen,
+    storm_character,
+)
 from trilithon.scenarios.forms import (
-    ChosenForm,
     FaultForm,
     LoadForm,
     ScenarioForm,
     ScenarioJobForm,
+    validated,
 )
 from trilithon.spec.durations import parse_seconds
 from trilithon.spec.fields import ProfileSpec
 from trilithon.spec.job_builder import intent_of, profile_of
 from trilithon.spec.job_file import load_job
-from trilithon.spec.yaml_reader import Document, read_yaml, read_yaml_file
-from trilithon.workloads import shapes, trace
+from trilithon.spec.yaml_reader import Document, read_yaml_file
+from trilithon.workloads import paper_jobs, shapes, trace
 
-CHOSEN: Final = resources.files("trilithon.scenarios") / "chosen.yaml"
 PEAK: Final = 3.0
 PERIOD_S: Final = 60.0
 ROW_S: Final = 600.0
+STEPS: Final = 8
 # What a fault does that does not say how much.
 SLOW_FACTOR: Final = 2.0
 SLOW_SPEED: Final = 0.5
 FOREIGN_THREADS: Final = 1.0
-F = TypeVar("F", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -88,57 +89,11 @@ class Scenario:
 def load_scenario(path: Path, seed: int | None = None) -> Scenario:
     """The scenario of a file, with another seed if one is given. What it names is looked for beside it."""
     document = read_yaml_file(path)
-    form = _form(ScenarioForm, document)
+    form = validated(ScenarioForm, document)
     if seed is not None:
         form = form.model_copy(update={"seed": seed})
     reader = _ScenarioReader(path, document, form)
     return reader.scenario()
-
-
-def _form(kind: type[F], document: Document) -> F:
-    try:
-        return kind.model_validate(document.data)
-    except ValidationError as error:
-        problems = []
-        for one in error.errors():
-            path = _path(one["loc"])
-            code = "UNKNOWN_FIELD" if one["type"] == "extra_forbidden" else "BAD_VALUE"
-            message = one["msg"].removeprefix("Value error, ")
-            problems.append(document.locate(Problem(code, path, f"{message}.", "")))
-        problems.sort(key=lambda problem: problem.line or 0)
-        raise InvalidScenario(problems, document.file or "the scenario") from None
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    path = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif not str(part).startswith("#"):
-            path += f".{part}" if path else str(part)
-    return path
-
-
-def chosen(path: Path | None = None) -> ChosenForm:
-    """The numbers that had to be chosen: one file for all experiments."""
-    document = read_yaml_file(path) if path else read_yaml(CHOSEN.read_bytes(), "chosen.yaml")
-    return _form(ChosenForm, document)
-
-
-def assumed_of(form: ChosenForm) -> Assumed:
-    told = form.assumed.model_dump()
-    return Assumed(**{**told, "distribution": Distribution(told["distribution"])})
-
-
-def storm_of(form: ChosenForm) -> Character:
-    told = form.storm
-    return storm(
-        transit_s=parse_seconds(told.transit),
-        outage_s=parse_seconds(told.outage),
-        restart_s=parse_seconds(told.restart),
-        state_s=parse_seconds(told.state),
-        waiting=QueuedRecords(told.waiting),
-    )
 
 
 class _ScenarioReader:
@@ -146,7 +101,7 @@ class _ScenarioReader:
 
     def __init__(self, path: Path, document: Document, form: ScenarioForm) -> None:
         self.folder, self.document, self.form = path.parent, document, form
-        self.chosen = chosen(self.folder / form.chosen if form.chosen else None)
+        self.chosen = load_chosen(self.folder / form.chosen if form.chosen else None)
         learned = form.calibration
         self.learned = calibration.load_calibration(self.folder / learned) if learned else None
 
@@ -156,6 +111,10 @@ class _ScenarioReader:
 
     def scenario(self) -> Scenario:
         form = self.form
+        if form.paper is not None and form.paper not in self.chosen.papers:
+            known = ", ".join(self.chosen.papers) or "none"
+            message = f"The file of chosen numbers has no part {form.paper!r}."
+            raise self.refuse("NOT_FOUND", "paper", message, f"It has: {known}.")
         fed: list[ScheduledJob] = []
         for i, one in enumerate(form.jobs):
             fed += self._jobs(one, f"jobs[{i}]")
@@ -174,7 +133,7 @@ class _ScenarioReader:
             about=form.about,
             machines=machines,
             character=self._character(),
-            assumed=assumed_of(self.chosen),
+            assumed=assumed_costs(self.chosen),
             way=SimulationMode(form.way),
             even=form.arrivals == "even",
             length_s=parse_seconds(form.length),
@@ -205,30 +164,30 @@ class _ScenarioReader:
 
     def _character(self) -> Character:
         if self.form.engine == "storm":
-            return storm_of(self.chosen)
+            return storm_character(self.chosen)
         return SPARK_RTM if self.learned is None else self.learned.character
 
     def _machines(self) -> tuple[MachineSpec, ...]:
         told = self.form.machines
-        kind = self.chosen.machine
+        kind = self.chosen.common.machine
         if told.kind is not None:
-            if told.kind not in self.chosen.machines:
-                known = ", ".join(self.chosen.machines) or "none"
+            if told.kind not in self.chosen.common.machines:
+                known = ", ".join(self.chosen.common.machines) or "none"
                 raise self.refuse(
                     "NOT_FOUND", "machines.kind", f"There is no kind {told.kind!r}.",
                     f"There are: {known}.",
                 )  # fmt: skip
-            kind = self.chosen.machines[told.kind]
+            kind = self.chosen.common.machines[told.kind]
         cores, memory = told.cores or kind.cores, told.memory_gb or kind.memory_gb
         return tuple(MachineSpec(f"m{i}", cores, memory * 1e9) for i in range(told.count))
 
     def _jobs(self, form: ScenarioJobForm, path: str) -> list[ScheduledJob]:
         beside = self.folder / form.file
-        known = form.file in shipped.shipped_job_names() and not beside.is_file()
-        job = shipped.shipped_job(form.file) if known else load_job(beside)
+        known = form.file in paper_jobs.topology_names() and not beside.is_file()
+        job = paper_jobs.load_topology(form.file) if known else load_job(beside)
         if self.learned is not None:
             job = calibration.with_profiles(job, self.learned)
-        profiles = self.chosen.profiles.get(job.name, {})
+        profiles = self.chosen.common.profiles.get(job.name, {})
         if strange := [n for n in form.parallelism if n != "all" and n not in _operators(job)]:
             raise self.refuse(
                 "NOT_FOUND", f"{path}.parallelism", f"{job.name} has no operator {strange[0]!r}."
@@ -237,7 +196,9 @@ class _ScenarioReader:
             _operator(operator, profiles, form.parallelism) for operator in job.operators
         )
         intent = job.intent if form.intent is None else intent_of(form.intent)
-        rate = self.chosen.rates.get(job.name)
+        numbers = self.chosen.of_paper(self.form.paper)
+        rate = self.chosen.rate(job.name, self.form.paper)
+        varies = numbers.loads.get(job.name, JobLoadNumbers())
         found: list[ScheduledJob] = []
         for i in range(form.count):
             name = (form.name or job.name) + (f"-{i}" if form.count > 1 else "")
@@ -246,7 +207,7 @@ class _ScenarioReader:
             )
             loads = {
                 source.name: self._load(
-                    form.loads.get(source.name, form.load),
+                    _with_chosen(form.loads.get(source.name, form.load), varies),
                     f"{path}.load",
                     rate,
                     f"{copy.id}/{source.name}",
@@ -279,7 +240,7 @@ class _ScenarioReader:
             seed = zlib.crc32(f"{self.form.seed}/{whose}".encode())
             return shapes.Mmpp(low, high, calm_s, burst_s, seed)
         if form.shape == "phases":
-            return shapes.Phases.prime_tester(low, high, form.steps, period_s)
+            return shapes.Phases.prime_tester(low, high, form.steps or STEPS, period_s)
         if form.shape == "constant":
             return shapes.Constant(low)
         kind: Callable[[float, float, float], shapes.Shape] = {
@@ -331,6 +292,12 @@ class _ScenarioReader:
                 "NOT_FOUND", path, f"{operator.name} has no instance {form.index}.", most
             )
         return operator.name
+
+
+def _with_chosen(form: LoadForm, numbers: JobLoadNumbers) -> LoadForm:
+    """A load with the chosen numbers of the job where the scenario gives none."""
+    open_ = {name: value for name, value in numbers if getattr(form, name) is None}
+    return form.model_copy(update=open_)
 
 
 def _operators(job: Job) -> set[str]:

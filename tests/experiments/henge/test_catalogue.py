@@ -5,12 +5,13 @@ import math
 import pytest
 
 from trilithon.experiments.definition import Experiment
-from trilithon.experiments.henge.catalogue import EXPERIMENTS
+from trilithon.experiments.henge.paper import PAPER
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.registry import policy
 from trilithon.workloads import trace
 
-ALL = EXPERIMENTS.values()
+ALL = PAPER.experiments
+EXPERIMENTS = PAPER.by_name
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
@@ -20,17 +21,17 @@ def test_every_experiment_names_its_source_and_has_figures_with_theirs(one: Expe
     for figure in one.figures:
         assert figure.source.startswith(("SoCC'18", "report"))
         assert math.isfinite(figure.value)
-    assert len({figure.what for figure in one.figures}) == len(one.figures)
+    assert len({figure.name for figure in one.figures}) == len(one.figures)
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
 def test_every_run_is_possible(one: Experiment) -> None:
-    assert 0 < one.held_back_s < one.duration_s
+    assert 0 < one.policy_from_s < one.duration_s
     assert len({variant.name for variant in one.variants}) == len(one.variants)
     for variant in one.variants:
         assert variant.count == sum(len(jobs.intents) for jobs in variant.jobs)
         for fault in variant.faults:
-            assert one.held_back_s < fault.from_s < fault.to_s < one.duration_s
+            assert one.policy_from_s < fault.from_s < fault.to_s < one.duration_s
         for jobs in variant.jobs:
             assert jobs.arrive_s < one.duration_s
             assert all(change.at_s < one.duration_s for change in jobs.load.changes)

@@ -9,32 +9,39 @@ import numpy as np
 import pytest
 
 from trilithon.control.rules import Limits
-from trilithon.experiments.build import Builder
-from trilithon.experiments.definition import Experiment, Jobs, Shape, Variant, latency
-from trilithon.experiments.henge.mixes import mix
-from trilithon.experiments.runs import Run, Runner, Steering
+from trilithon.experiments.definition import Experiment, JobSet, Topology, Variant, latency
+from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.mixes import random_mix
+from trilithon.experiments.runner import Runner
+from trilithon.experiments.runs import Run
+from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.registry import policy
+from trilithon.scenarios.chosen import load_chosen
 from trilithon.scenarios.run import simulate
-from trilithon.scenarios.scenario import Scenario, chosen
+from trilithon.scenarios.scenario import Scenario
 from trilithon.workloads.shapes import Constant
 
 STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
 CONVERGED = {messages.CONVERGED_MET, messages.CONVERGED_STUCK}
-BUILDER = Builder(chosen())
+BUILDER = ScenarioBuilder(load_chosen(), "henge")
 FROM_S = 300.0
 DEFAULT = HengeParameters().improvement
 # Clusters of few jobs, drawn from seeds of their own: a run has to have room for
 # more steps than the bound allows.
-SMALL = [seed for seed in range(100, 140) if len(mix(seed, BUILDER).jobs) <= 5][:6]
+SMALL = [
+    seed
+    for seed in range(100, 140)
+    if len(random_mix(seed, BUILDER, PAPER.mixed_topologies).jobs) <= 5
+][:6]
 # Less cannot be told from nothing.
 LEAST = 1e-6
 
 
 def steady(seed: int) -> Scenario:
     """The jobs, intents and machines of a random mix, under loads that stay."""
-    found = mix(seed, BUILDER)
+    found = random_mix(seed, BUILDER, PAPER.mixed_topologies)
     jobs = tuple(
         replace(
             fed, loads={name: Constant(shape.rate_per_s(0.0)) for name, shape in fed.loads.items()}
@@ -46,8 +53,8 @@ def steady(seed: int) -> Scenario:
 
 def searched(run: Run) -> tuple[int, float]:
     """The rounds with a step before Henge was first Converged, and when that was."""
-    ended_s = next(one.time_s for one in run.acts if one.reason in CONVERGED)
-    steps = {one.time_s for one in run.acts if one.reason in STEPS and one.time_s <= ended_s}
+    ended_s = next(one.time_s for one in run.actions if one.reason in CONVERGED)
+    steps = {one.time_s for one in run.actions if one.reason in STEPS and one.time_s <= ended_s}
     return len(steps), ended_s
 
 
@@ -60,9 +67,9 @@ def test_a_cluster_converges_within_the_bound(seed: int, delta: float) -> None:
     initial). With a Δ of 5 % and jobs that begin with next to nothing a run has no room for as
     many steps; with one of 100 % it has.
     """
-    runner = Runner(BUILDER)
-    scenario = runner.steered(steady(seed), Steering.HENGE, {"improvement": delta})
-    run = runner.simulated(scenario, Steering.HENGE, FROM_S)
+    runner = Runner(BUILDER, PAPER.policy)
+    scenario = runner.prepared(steady(seed), PAPER.policy, {"improvement": delta})
+    run = runner.simulated(scenario, PAPER.policy, FROM_S)
     first = int(np.argmax(run.times_s >= FROM_S))
     begins = np.maximum(LEAST, np.nan_to_num(run.shares[:, first]))
     f = float(1 / min(1.0, begins.min()))
@@ -80,11 +87,11 @@ def two_on_few_slots() -> Scenario:
     """One job that meets its intent with instances to spare, one that matters more and has
     too few; and every slot in use.
     """
-    poor = Jobs("poor", 1, Shape.PAGELOAD, latency(80), (35,))
-    rich = Jobs(
+    poor = JobSet("poor", 1, Topology.PAGELOAD, latency(80), (35,))
+    rich = JobSet(
         "rich",
         1,
-        Shape.PAGELOAD,
+        Topology.PAGELOAD,
         latency(200),
         (10,),
         instances=(("transform", 5), ("filter", 5), ("join", 8), ("project", 5)),
@@ -105,8 +112,8 @@ def test_a_reduction_gets_through_the_guard_and_who_matters_more_gets_the_slots(
     scenario = two_on_few_slots()
     limits = Limits(round_s=scenario.round_s, down_delay_s=down_delay_s)
     result = simulate(scenario, limits=limits)
-    run = Run.of(scenario, Steering.HENGE, result.figures, FROM_S)
-    asked = [one for one in run.acts if one.reason == messages.REDUCTION]
+    run = Run.of(scenario, PAPER.policy.name, result.figures, FROM_S)
+    asked = [one for one in run.actions if one.reason == messages.REDUCTION]
     done = [one for one in asked if one.changed]
     assert done
     assert done[0].time_s - asked[0].time_s >= down_delay_s

@@ -1,4 +1,4 @@
-"""Owns Henge's experiments as the two texts describe them: SoCC'18, and the report (arXiv 1802.00082).
+"""Lists Henge's experiments as its two texts describe them: SoCC'18, and the report (arXiv 1802.00082).
 
 Where they differ SoCC'18 is followed; what only the report has is named so. A source is a section or a
 figure of either.
@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from trilithon.experiments.definition import (
-    Change,
     Experiment,
-    Fault,
     FaultKind,
-    Figure,
-    Jobs,
-    Load,
-    Shape,
+    JobSet,
+    LoadChange,
+    PaperFigure,
+    PlannedFault,
+    RelativeLoad,
+    Topology,
     Variant,
     juice,
     latency,
@@ -32,24 +32,49 @@ JUICE: Final = Experiment(
     variants=(
         Variant(
             "tripled",
-            (Jobs("pageload", 5, Shape.PAGELOAD, juice(), (35,), Load(changes=(Change(4000, 3),))),),
+            (
+                JobSet(
+                    "pageload",
+                    5,
+                    Topology.PAGELOAD,
+                    juice(),
+                    (35,),
+                    RelativeLoad(changes=(LoadChange(4000, 3),)),
+                ),
+            ),
         ),
     ),
+    plotted=("tripled",),
     figures=(
-        Figure("juice when it has fallen", 0.992, "ratio", "report 7.1, figure 10", at_least=True),
-        Figure("juice has fallen", 4338, "s", "report 7.1, figure 10", at_least=True),
-        Figure("stable again by", 5734, "s", "report 7.1, figure 10", at_least=False),
-        Figure("stable after the first action by", 1000, "s", "report 7.1, figure 9", at_least=False),
+        PaperFigure(
+            "juice when it has fallen", 0.992, "ratio", "report 7.1, figure 10", more_is_better=True
+        ),
+        PaperFigure("juice has fallen", 4338, "s", "report 7.1, figure 10", more_is_better=True),
+        PaperFigure(
+            "stable again by",
+            5734,
+            "s",
+            "report 7.1, figure 10",
+            more_is_better=False,
+            headline=True,
+        ),
+        PaperFigure(
+            "stable after the first action by",
+            1000,
+            "s",
+            "report 7.1, figure 9",
+            more_is_better=False,
+        ),
     ),
     chosen=("the intent: juice of 1 and a priority of 35", "the end of the run", CORES_NOT_SAID),
-)  # fmt: skip
+)
 
 
 def _initial(ms: int, executors: int, factor: int) -> Variant:
-    load = Load(float(factor))
+    load = RelativeLoad(float(factor))
     # One operator in the middle, the slowest.
-    jobs = Jobs(
-        "linear", 1, Shape.LINEAR, latency(ms), (35,), load, instances=(("third", executors),)
+    jobs = JobSet(
+        "linear", 1, Topology.LINEAR, latency(ms), (35,), load, instances=(("third", executors),)
     )
     return Variant(f"{ms}ms-{executors}-{factor}x", (jobs,))
 
@@ -66,19 +91,56 @@ INITIAL: Final = Experiment(
         for factor in (1, 2)
     ),
     figures=(
-        Figure("instances from 10, 70 ms", 18, "instances", "report 7.2.1", at_least=False),
-        Figure("rounds from 10, 70 ms", 1, "rounds", "report 7.2.1", at_least=False),
-        Figure("instances from 10, 60 ms", 21, "instances", "report 7.2.1", at_least=False),
-        Figure("rounds from 10, 60 ms", 2, "rounds", "report 7.2.1", at_least=False),
-        Figure("instances from 10, 70 ms, twice the load", 36, "instances", "report 7.2.1", at_least=False),
-        Figure("rounds from 10, 70 ms, twice the load", 2, "rounds", "report 7.2.1", at_least=False),
-        Figure("instances from 10, 60 ms, twice the load", 44, "instances", "report 7.2.1", at_least=False),
-        Figure("rounds from 10, 60 ms, twice the load", 5, "rounds", "report 7.2.1", at_least=False),
-        Figure("rounds at 50 ms, twice the load", 12, "rounds", "report 7.2.1", at_least=False),
-        Figure("rounds at 60 ms, twice the load", 7, "rounds", "report 7.2.1", at_least=False),
+        PaperFigure(
+            "instances from 10, 70 ms", 18, "instances", "report 7.2.1", more_is_better=False
+        ),
+        PaperFigure("rounds from 10, 70 ms", 1, "rounds", "report 7.2.1", more_is_better=False),
+        PaperFigure(
+            "instances from 10, 60 ms", 21, "instances", "report 7.2.1", more_is_better=False
+        ),
+        PaperFigure("rounds from 10, 60 ms", 2, "rounds", "report 7.2.1", more_is_better=False),
+        PaperFigure(
+            "instances from 10, 70 ms, twice the load",
+            36,
+            "instances",
+            "report 7.2.1",
+            more_is_better=False,
+        ),
+        PaperFigure(
+            "rounds from 10, 70 ms, twice the load",
+            2,
+            "rounds",
+            "report 7.2.1",
+            more_is_better=False,
+        ),
+        PaperFigure(
+            "instances from 10, 60 ms, twice the load",
+            44,
+            "instances",
+            "report 7.2.1",
+            more_is_better=False,
+        ),
+        PaperFigure(
+            "rounds from 10, 60 ms, twice the load",
+            5,
+            "rounds",
+            "report 7.2.1",
+            more_is_better=False,
+        ),
+        PaperFigure(
+            "rounds at 50 ms, twice the load", 12, "rounds", "report 7.2.1", more_is_better=False
+        ),
+        PaperFigure(
+            "rounds at 60 ms, twice the load",
+            7,
+            "rounds",
+            "report 7.2.1",
+            more_is_better=False,
+            headline=True,
+        ),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
-)  # fmt: skip
+)
 
 PRIORITIES: Final = Experiment(
     name="priorities",
@@ -88,12 +150,21 @@ PRIORITIES: Final = Experiment(
     variants=(
         Variant(
             "nine",
-            (Jobs("t", 9, Shape.PAGELOAD, latency(60), tuple(map(float, range(10, 100, 10)))),),
+            (
+                JobSet(
+                    "t", 9, Topology.PAGELOAD, latency(60), tuple(map(float, range(10, 100, 10)))
+                ),
+            ),
         ),
     ),
+    plotted=("nine",),
     figures=(
-        Figure("all intents met after", 900, "s", "SoCC'18 8.1.1", at_least=False),
-        Figure("Reconfigurations", 13, "steps", "report, labels of figure 13", at_least=False),
+        PaperFigure(
+            "all intents met after", 900, "s", "SoCC'18 8.1.1", more_is_better=False, headline=True
+        ),
+        PaperFigure(
+            "Reconfigurations", 13, "steps", "report, labels of figure 13", more_is_better=False
+        ),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -103,12 +174,21 @@ HYBRID: Final = Experiment(
     about="ten jobs that ask for juice and latency",
     source="SoCC'18, section 8.1.1, figure 10",
     duration_s=3600,
-    variants=(Variant("ten", (Jobs("t", 10, Shape.PAGELOAD, (*juice(), *latency(70)), (35,)),)),),
+    variants=(
+        Variant("ten", (JobSet("t", 10, Topology.PAGELOAD, (*juice(), *latency(70)), (35,)),)),
+    ),
+    plotted=("ten",),
     figures=(
-        Figure("all intents met by", 1710, "s", "SoCC'18 8.1.1", at_least=False),
-        Figure("first action at", 920, "s", "SoCC'18 8.1.1", at_least=False),
-        Figure("jobs that needed one Reconfiguration", 9, "jobs", "SoCC'18 8.1.1", at_least=True),
-        Figure("Reconfigurations of the tenth", 3, "steps", "SoCC'18 8.1.1", at_least=False),
+        PaperFigure(
+            "all intents met by", 1710, "s", "SoCC'18 8.1.1", more_is_better=False, headline=True
+        ),
+        PaperFigure("first action at", 920, "s", "SoCC'18 8.1.1", more_is_better=False),
+        PaperFigure(
+            "jobs that needed one Reconfiguration", 9, "jobs", "SoCC'18 8.1.1", more_is_better=True
+        ),
+        PaperFigure(
+            "Reconfigurations of the tenth", 3, "steps", "SoCC'18 8.1.1", more_is_better=False
+        ),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -122,17 +202,38 @@ SPIKES: Final = Experiment(
         Variant(
             "two",
             (
-                Jobs("b", 1, Shape.PAGELOAD, latency(80), (35,),
-                     Load(changes=(Change(3600, 2), Change(7200, 1)))),
-                Jobs("a", 1, Shape.PAGELOAD, latency(80), (35,), Load(changes=(Change(7200, 2),))),
+                JobSet(
+                    "b",
+                    1,
+                    Topology.PAGELOAD,
+                    latency(80),
+                    (35,),
+                    RelativeLoad(changes=(LoadChange(3600, 2), LoadChange(7200, 1))),
+                ),
+                JobSet(
+                    "a",
+                    1,
+                    Topology.PAGELOAD,
+                    latency(80),
+                    (35,),
+                    RelativeLoad(changes=(LoadChange(7200, 2),)),
+                ),
             ),
         ),
     ),
+    plotted=("two",),
     figures=(
-        Figure("total utility during the spikes", 70, "utility", "SoCC'18, figure 11", at_least=True),
+        PaperFigure(
+            "total utility during the spikes",
+            70,
+            "utility",
+            "SoCC'18, figure 11",
+            more_is_better=True,
+            headline=True,
+        ),
     ),
     chosen=("the end of the second spike, which is the end of the run", CORES_NOT_SAID),
-)  # fmt: skip
+)
 
 DIURNAL: Final = Experiment(
     name="diurnal",
@@ -143,35 +244,89 @@ DIURNAL: Final = Experiment(
         Variant(
             "two-days",
             tuple(
-                Jobs(name, 5, Shape.PAGELOAD, latency(60), (35,), Load(trace=trace, row_s=600))
+                JobSet(
+                    name,
+                    5,
+                    Topology.PAGELOAD,
+                    latency(60),
+                    (35,),
+                    RelativeLoad(trace=trace, row_s=600),
+                )
                 for name, trace in (("epa", "epa_http_hourly"), ("second", "day_two_hourly"))
             ),
         ),
     ),
+    plotted=("two-days",),
     figures=(
-        Figure("average satisfaction, Henge", 0.8812, "ratio", "SoCC'18 8.1.2", at_least=True),
-        Figure("15th percentile, Henge", 0.749, "ratio", "SoCC'18 8.1.2", at_least=True),
-        Figure("median, Henge", 0.991, "ratio", "SoCC'18 8.1.2", at_least=True),
-        Figure("90th percentile, Henge", 1.0, "ratio", "SoCC'18 8.1.2", at_least=True),
-        Figure("average satisfaction, manual", 0.8777, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("15th percentile, manual", 0.665, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("median, manual", 0.998, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("90th percentile, manual", 1.0, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("average satisfaction, uncontrolled", 0.0456, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("median, uncontrolled", 0.000006, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("90th percentile, uncontrolled", 0.309, "ratio", "SoCC'18 8.1.2", at_least=None),
-        Figure("share of the maximum by hour 15", 0.89, "ratio", "SoCC'18 8.1.2", at_least=True),
-        Figure("time of actions over all jobs", 2.4, "h", "SoCC'18 8.1.1", at_least=False,
-               apart="0.5 % of the paper's job time is 2.4 h, so it ran ten jobs for 48 hours, and these run for "
-               "eight; the share below can be compared if the paper, like us, counts the time for which jobs stand"),
-        Figure("the same, of all job time", 0.005, "ratio", "SoCC'18 8.1.1", at_least=False),
-        Figure("longest convergence", 960, "s", "SoCC'18 8.1.1", at_least=False),
+        PaperFigure(
+            "average satisfaction, Henge",
+            0.8812,
+            "ratio",
+            "SoCC'18 8.1.2",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "15th percentile, Henge",
+            0.749,
+            "ratio",
+            "SoCC'18 8.1.2",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "median, Henge", 0.991, "ratio", "SoCC'18 8.1.2", more_is_better=True, headline=True
+        ),
+        PaperFigure("90th percentile, Henge", 1.0, "ratio", "SoCC'18 8.1.2", more_is_better=True),
+        PaperFigure(
+            "average satisfaction, manual", 0.8777, "ratio", "SoCC'18 8.1.2", more_is_better=None
+        ),
+        PaperFigure(
+            "15th percentile, manual", 0.665, "ratio", "SoCC'18 8.1.2", more_is_better=None
+        ),
+        PaperFigure("median, manual", 0.998, "ratio", "SoCC'18 8.1.2", more_is_better=None),
+        PaperFigure("90th percentile, manual", 1.0, "ratio", "SoCC'18 8.1.2", more_is_better=None),
+        PaperFigure(
+            "average satisfaction, uncontrolled",
+            0.0456,
+            "ratio",
+            "SoCC'18 8.1.2",
+            more_is_better=None,
+        ),
+        PaperFigure(
+            "median, uncontrolled", 0.000006, "ratio", "SoCC'18 8.1.2", more_is_better=None
+        ),
+        PaperFigure(
+            "90th percentile, uncontrolled", 0.309, "ratio", "SoCC'18 8.1.2", more_is_better=None
+        ),
+        PaperFigure(
+            "share of the maximum by hour 15", 0.89, "ratio", "SoCC'18 8.1.2", more_is_better=True
+        ),
+        PaperFigure(
+            "time of actions over all jobs",
+            2.4,
+            "h",
+            "SoCC'18 8.1.1",
+            more_is_better=False,
+            not_comparable="0.5 % of the paper's job time is 2.4 h, so it ran ten jobs for 48 hours, and these run for "
+            "eight; the share below can be compared if the paper, like us, counts the time for which jobs stand",
+        ),
+        PaperFigure(
+            "the same, of all job time",
+            0.005,
+            "ratio",
+            "SoCC'18 8.1.1",
+            more_is_better=False,
+        ),
+        PaperFigure(
+            "longest convergence", 960, "s", "SoCC'18 8.1.1", more_is_better=False, headline=True
+        ),
     ),
     chosen=(
         "the second trace: its origin is not stated where it comes from, so it is not called SDSC-HTTP",
         CORES_NOT_SAID,
     ),
-)  # fmt: skip
+)
 
 COST: Final = Experiment(
     name="cost",
@@ -180,23 +335,56 @@ COST: Final = Experiment(
     duration_s=5400,
     variants=(
         *(
-            Variant(f"{percent}%", (Jobs("t", 5, Shape.PAGELOAD, latency(60), (35,)),), resources=percent / 100)
+            Variant(
+                f"{percent}%",
+                (JobSet("t", 5, Topology.PAGELOAD, latency(60), (35,)),),
+                resources=percent / 100,
+            )
             for percent in (40, 60, 80, 100)
         ),
         # What a job needs in a cluster of its own.
         *(
-            Variant(f"alone on {cores}", (Jobs("t", 1, Shape.PAGELOAD, latency(60), (35,)),), 1, cores)
+            Variant(
+                f"alone on {cores}",
+                (JobSet("t", 1, Topology.PAGELOAD, latency(60), (35,)),),
+                1,
+                cores,
+            )
             for cores in (1, 2)
         ),
     ),
     figures=(
-        Figure("satisfaction at 60 %", 1.0, "ratio", "SoCC'18, figure 1", at_least=True),
-        Figure("satisfaction at 40 %", 0.935, "ratio", "SoCC'18, figure 1", at_least=True),
-        Figure("against uncontrolled at 40 %", 6.7, "times", "SoCC'18, figure 1", at_least=True,
-               apart="left alone, jobs are worth next to nothing here, and a quotient by that says little"),
+        PaperFigure(
+            "satisfaction at 60 %",
+            1.0,
+            "ratio",
+            "SoCC'18, figure 1",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "satisfaction at 40 %",
+            0.935,
+            "ratio",
+            "SoCC'18, figure 1",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "against uncontrolled at 40 %",
+            6.7,
+            "times",
+            "SoCC'18, figure 1",
+            more_is_better=True,
+            not_comparable="left alone, jobs are worth next to nothing here, and a quotient by that says little",
+        ),
     ),
-    chosen=("jobs, intents and priorities: the text says five jobs", "the end of the run", CORES_NOT_SAID),
-)  # fmt: skip
+    chosen=(
+        "jobs, intents and priorities: the text says five jobs",
+        "the end of the run",
+        CORES_NOT_SAID,
+    ),
+)
 
 _TABLE_3: Final = (
     ("t1", 234, 1729),
@@ -215,24 +403,36 @@ PRODUCTION: Final = Experiment(
         Variant(
             "table-3",
             tuple(
-                Jobs(name, 1, Shape.PAGELOAD, latency(60), (35,), workers=workers, tasks=tasks)
+                JobSet(name, 1, Topology.PAGELOAD, latency(60), (35,), workers=workers, tasks=tasks)
                 for name, workers, tasks in _TABLE_3
             ),
             machines=20,
         ),
     ),
+    plotted=("table-3",),
     figures=(
-        Figure("total utility at the end", 120, "utility", "SoCC'18 8.2, figure 13b", at_least=True),
-        Figure("median of t4", 24, "utility", "SoCC'18 8.2", at_least=True),
-        Figure("lowest median of t1 to t3", 27.0, "utility", "SoCC'18 8.2", at_least=True),
-        Figure("highest median of t1 to t3", 32.3, "utility", "SoCC'18 8.2", at_least=True),
-        Figure("5th percentile of t5", 1.0, "ratio", "SoCC'18 8.2", at_least=True),
+        PaperFigure(
+            "total utility at the end",
+            120,
+            "utility",
+            "SoCC'18 8.2, figure 13b",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure("median of t4", 24, "utility", "SoCC'18 8.2", more_is_better=True),
+        PaperFigure(
+            "lowest median of t1 to t3", 27.0, "utility", "SoCC'18 8.2", more_is_better=True
+        ),
+        PaperFigure(
+            "highest median of t1 to t3", 32.3, "utility", "SoCC'18 8.2", more_is_better=True
+        ),
+        PaperFigure("5th percentile of t5", 1.0, "ratio", "SoCC'18 8.2", more_is_better=True),
     ),
     chosen=(
         "loads: in proportion to workers, as in the text; its Twitter data of 2011 are not published",
         "14 workers on each machine is the report's wording (7.3)",
     ),
-)  # fmt: skip
+)
 
 CPU_SPIKE: Final = Experiment(
     name="cpu-spike",
@@ -243,16 +443,19 @@ CPU_SPIKE: Final = Experiment(
         Variant(
             "eight",
             (
-                Jobs("t", 7, Shape.PAGELOAD, latency(70), (35,)),
-                Jobs("strict", 1, Shape.PAGELOAD, latency(10), (35,)),
+                JobSet("t", 7, Topology.PAGELOAD, latency(70), (35,)),
+                JobSet("strict", 1, Topology.PAGELOAD, latency(10), (35,)),
             ),
-            faults=(Fault(FaultKind.CPU_LOAD, 21800, 22400),),
+            faults=(PlannedFault(FaultKind.CPU_LOAD, 21800, 22400),),
         ),
     ),
+    plotted=("eight",),
     figures=(
-        Figure("first converged by", 1000, "s", "SoCC'18 8.2.1", at_least=False),
-        Figure("recovered by", 23000, "s", "SoCC'18 8.2.1", at_least=False),
-        Figure("jobs reduced", 2, "jobs", "SoCC'18 8.2.1", at_least=None),
+        PaperFigure("first converged by", 1000, "s", "SoCC'18 8.2.1", more_is_better=False),
+        PaperFigure(
+            "recovered by", 23000, "s", "SoCC'18 8.2.1", more_is_better=False, headline=True
+        ),
+        PaperFigure("jobs reduced", 2, "jobs", "SoCC'18 8.2.1", more_is_better=None),
     ),
     chosen=("size and end of the CPU load", "priorities", CORES_NOT_SAID),
 )
@@ -266,20 +469,46 @@ STATEFUL: Final = Experiment(
         Variant(
             "four",
             (
-                Jobs("stateful", 2, Shape.WORDCOUNT, latency(240), (35,), workers=31, tasks=459, state="count"),
-                Jobs("stateless", 2, Shape.WORDCOUNT, latency(60), (35,), workers=31, tasks=459),
+                JobSet(
+                    "stateful",
+                    2,
+                    Topology.WORDCOUNT,
+                    latency(240),
+                    (35,),
+                    workers=31,
+                    tasks=459,
+                    state="count",
+                ),
+                JobSet(
+                    "stateless", 2, Topology.WORDCOUNT, latency(60), (35,), workers=31, tasks=459
+                ),
             ),
         ),
     ),
+    plotted=("four",),
     figures=(
-        Figure("rounds, stateful", 5.5, "rounds", "SoCC'18, table 4", at_least=False),
-        Figure("rounds, stateless", 4.0, "rounds", "SoCC'18, table 4", at_least=False),
-        Figure("convergence, stateful", 1358.7, "s", "SoCC'18, table 4", at_least=False),
-        Figure("convergence, stateless", 1134.2, "s", "SoCC'18, table 4", at_least=False),
-        Figure("longer with state", 0.198, "ratio", "SoCC'18, table 4", at_least=False),
+        PaperFigure("rounds, stateful", 5.5, "rounds", "SoCC'18, table 4", more_is_better=False),
+        PaperFigure("rounds, stateless", 4.0, "rounds", "SoCC'18, table 4", more_is_better=False),
+        PaperFigure(
+            "convergence, stateful",
+            1358.7,
+            "s",
+            "SoCC'18, table 4",
+            more_is_better=False,
+            headline=True,
+        ),
+        PaperFigure(
+            "convergence, stateless",
+            1134.2,
+            "s",
+            "SoCC'18, table 4",
+            more_is_better=False,
+            headline=True,
+        ),
+        PaperFigure("longer with state", 0.198, "ratio", "SoCC'18, table 4", more_is_better=False),
     ),
     chosen=("priorities", "the end of the run", CORES_NOT_SAID),
-)  # fmt: skip
+)
 
 MORE_JOBS: Final = Experiment(
     name="more-jobs",
@@ -290,32 +519,47 @@ MORE_JOBS: Final = Experiment(
         Variant(
             "to-85",
             (
-                Jobs("first", 5, Shape.PAGELOAD, latency(70), (35,)),
+                JobSet("first", 5, Topology.PAGELOAD, latency(70), (35,)),
                 *(
-                    Jobs(f"at-{h}h", 20, Shape.PAGELOAD, latency(70), (35,), arrive_s=h * HOUR_S)
+                    JobSet(
+                        f"at-{h}h", 20, Topology.PAGELOAD, latency(70), (35,), arrive_s=h * HOUR_S
+                    )
                     for h in (2, 4, 6, 8)
                 ),
             ),
         ),
     ),
+    plotted=("to-85",),
     figures=(
-        Figure("average utility after the arrivals at 2, 4 and 6 h", 35, "utility",
-               "SoCC'18 8.4.1, figure 15", at_least=True),
-        Figure("average utility after the arrivals at 8 h", 35, "utility",
-               "SoCC'18 8.4.1, figure 15", at_least=True),
+        PaperFigure(
+            "average utility after the arrivals at 2, 4 and 6 h",
+            35,
+            "utility",
+            "SoCC'18 8.4.1, figure 15",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "average utility after the arrivals at 8 h",
+            35,
+            "utility",
+            "SoCC'18 8.4.1, figure 15",
+            more_is_better=True,
+            headline=True,
+        ),
     ),
     chosen=("three hours after the last arrival, so that it can be seen to settle", CORES_NOT_SAID),
-)  # fmt: skip
+)
 
 
 def _machines(machines: int, cores: int) -> Variant:
     return Variant(
         f"{machines}x{cores}",
         (
-            Jobs("pageload", 20, Shape.PAGELOAD, latency(80), (35,)),
-            Jobs("diamond", 8, Shape.DIAMOND, juice(), (5,)),
-            Jobs("star", 6, Shape.STAR, juice(), (5,)),
-            Jobs("linear", 6, Shape.LINEAR, juice(), (5,)),
+            JobSet("pageload", 20, Topology.PAGELOAD, latency(80), (35,)),
+            JobSet("diamond", 8, Topology.DIAMOND, juice(), (5,)),
+            JobSet("star", 6, Topology.STAR, juice(), (5,)),
+            JobSet("linear", 6, Topology.LINEAR, juice(), (5,)),
         ),
         machines=machines,
         cores=cores,
@@ -328,20 +572,61 @@ MORE_MACHINES: Final = Experiment(
     about="forty jobs on ten to forty machines",
     source="SoCC'18, section 8.4.1, figure 16; report, figure 20",
     duration_s=7200,
-    variants=tuple(_machines(machines, cores) for machines in (10, 20, 30, 40) for cores in (8, 16)),
+    variants=tuple(
+        _machines(machines, cores) for machines in (10, 20, 30, 40) for cores in (8, 16)
+    ),
     figures=(
-        Figure("5th percentile of satisfaction, 10 machines", 0.003, "ratio", "SoCC'18 8.4.1", at_least=True),
-        Figure("5th percentile of satisfaction, 20 machines", 0.564, "ratio", "SoCC'18 8.4.1", at_least=True),
-        Figure("5th percentile of satisfaction, 30 machines", 0.740, "ratio", "SoCC'18 8.4.1", at_least=True),
-        Figure("5th percentile of satisfaction, 40 machines", 0.945, "ratio", "SoCC'18 8.4.1", at_least=True),
-        Figure("jobs that meet their intents, 10 machines", 0.4, "ratio", "SoCC'18 8.4.1", at_least=True),
-        Figure("median convergence, 10 machines", 537.2, "s", "report, figure 20b", at_least=False),
+        PaperFigure(
+            "5th percentile of satisfaction, 10 machines",
+            0.003,
+            "ratio",
+            "SoCC'18 8.4.1",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "5th percentile of satisfaction, 20 machines",
+            0.564,
+            "ratio",
+            "SoCC'18 8.4.1",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "5th percentile of satisfaction, 30 machines",
+            0.740,
+            "ratio",
+            "SoCC'18 8.4.1",
+            more_is_better=True,
+        ),
+        PaperFigure(
+            "5th percentile of satisfaction, 40 machines",
+            0.945,
+            "ratio",
+            "SoCC'18 8.4.1",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure(
+            "jobs that meet their intents, 10 machines",
+            0.4,
+            "ratio",
+            "SoCC'18 8.4.1",
+            more_is_better=True,
+        ),
+        PaperFigure(
+            "median convergence, 10 machines",
+            537.2,
+            "s",
+            "report, figure 20b",
+            more_is_better=False,
+        ),
     ),
     chosen=(
         "8 cores in SoCC'18, two 8-core processors in the report: both are run",
         "the end of the run",
     ),
-)  # fmt: skip
+)
 
 FAILURE: Final = Experiment(
     name="failure",
@@ -351,14 +636,24 @@ FAILURE: Final = Experiment(
     variants=(
         Variant(
             "nine",
-            (Jobs("t", 9, Shape.PAGELOAD, latency(70), (35,)),),
-            faults=(Fault(FaultKind.LOST, 1020, 1380),),
+            (JobSet("t", 9, Topology.PAGELOAD, latency(70), (35,)),),
+            faults=(PlannedFault(FaultKind.METRICS_LOST, 1020, 1380),),
         ),
     ),
+    plotted=("nine",),
     figures=(
-        Figure("actions while numbers are missing", 0, "steps", "SoCC'18 8.4.2", at_least=False),
-        Figure("first action after it", 1680, "s", "SoCC'18 8.4.2", at_least=True),
-        Figure("intents met at the end", 9, "jobs", "SoCC'18 8.4.2", at_least=True),
+        PaperFigure(
+            "actions while numbers are missing",
+            0,
+            "steps",
+            "SoCC'18 8.4.2",
+            more_is_better=False,
+            headline=True,
+        ),
+        PaperFigure(
+            "first action after it", 1680, "s", "SoCC'18 8.4.2", more_is_better=True, headline=True
+        ),
+        PaperFigure("intents met at the end", 9, "jobs", "SoCC'18 8.4.2", more_is_better=True),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -368,16 +663,32 @@ MEMORY: Final = Experiment(
     about="eight jobs with joins that keep records for 30 s",
     source="SoCC'18, section 8.5, figure 18",
     duration_s=5400,
-    variants=(Variant("eight", (Jobs("t", 8, Shape.JOIN, latency(100), (50,), state="join"),)),),
+    variants=(
+        Variant("eight", (JobSet("t", 8, Topology.JOIN, latency(100), (50,), state="join"),)),
+    ),
+    plotted=("eight",),
     figures=(
-        Figure("total utility at the end", 400, "utility", "SoCC'18 8.5", at_least=True),
-        Figure("reached by", 2444, "s", "SoCC'18 8.5", at_least=False),
-        Figure("mean use of memory", 0.36, "ratio", "SoCC'18 8.5", at_least=False,
-               apart="the paper's machines also hold an operating system, Storm and the heaps of its JVMs; "
-               "simulated ones hold the records of the windows alone"),
+        PaperFigure(
+            "total utility at the end",
+            400,
+            "utility",
+            "SoCC'18 8.5",
+            more_is_better=True,
+            headline=True,
+        ),
+        PaperFigure("reached by", 2444, "s", "SoCC'18 8.5", more_is_better=False),
+        PaperFigure(
+            "mean use of memory",
+            0.36,
+            "ratio",
+            "SoCC'18 8.5",
+            more_is_better=False,
+            not_comparable="the paper's machines also hold an operating system, Storm and the heaps of its JVMs; "
+            "simulated ones hold the records of the windows alone",
+        ),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
-)  # fmt: skip
+)
 
 SENSITIVITY: Final = Experiment(
     name="reduction",
@@ -398,16 +709,32 @@ SENSITIVITY: Final = Experiment(
         for percent in (70, 80, 90)
     ),
     figures=(
-        Figure("the share that neither misses intents nor does too little", 0.8, "ratio", "SoCC'18 5.5",
-               at_least=None),
+        PaperFigure(
+            "the share that neither misses intents nor does too little",
+            0.8,
+            "ratio",
+            "SoCC'18 5.5",
+            more_is_better=None,
+            headline=True,
+        ),
     ),
     chosen=("the runs in which it is tried: two of this page in which a Reduction happens",),
-)  # fmt: skip
+)
 
-EXPERIMENTS: Final = {
-    one.name: one
-    for one in (
-        JUICE, INITIAL, PRIORITIES, HYBRID, SPIKES, DIURNAL, COST, PRODUCTION, CPU_SPIKE, STATEFUL,
-        MORE_JOBS, MORE_MACHINES, FAILURE, MEMORY, SENSITIVITY,
-    )
-}  # fmt: skip
+EXPERIMENTS: Final = (
+    JUICE,
+    INITIAL,
+    PRIORITIES,
+    HYBRID,
+    SPIKES,
+    DIURNAL,
+    COST,
+    PRODUCTION,
+    CPU_SPIKE,
+    STATEFUL,
+    MORE_JOBS,
+    MORE_MACHINES,
+    FAILURE,
+    MEMORY,
+    SENSITIVITY,
+)

@@ -1,0 +1,211 @@
+"""Runs the papers' experiments from the command line: prints ours beside theirs, writes the pages."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from trilithon.cli.output import Format, Output, answer, progress, table
+from trilithon.errors import FileUnwritable, NotFound
+from trilithon.experiments.papers import PAPERS, RegisteredPaper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trilithon.experiments.paper import Paper
+    from trilithon.experiments.results import PaperResults
+    from trilithon.scenarios.chosen import ChosenNumbers
+
+app = typer.Typer(help="The papers' experiments.", no_args_is_help=True)
+MIXES: Final = "mixes"
+CHOSEN: Final = "chosen"
+SPARK: Final = "spark-diurnal"
+ALL: Final = "all"
+PAGE: Final = "page"
+CORES: Final = max(1, os.cpu_count() or 1)
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="An experiment, mixes, chosen, spark-diurnal, all, or page.", show_default=False
+    ),
+]
+Into = Annotated[
+    Path | None,
+    typer.Option(
+        "--into",
+        help="The page of results; its numbers (JSON), the page of details and the plots are written "
+        "beside it. What is run replaces what was there as soon as it is done; `page` only writes "
+        "pages and plots again.",
+    ),
+]
+Workers = Annotated[int, typer.Option("--workers", help="Processes side by side.", min=1)]
+ChosenFile = Annotated[
+    Path | None, typer.Option("--chosen", help="Another file of chosen numbers.")
+]
+
+
+def _register(entry: RegisteredPaper) -> None:
+    def command(
+        name: Name,
+        into: Into = None,
+        workers: Workers = CORES,
+        chosen: ChosenFile = None,
+        output: Output = Format.TABLE,
+    ) -> None:
+        experiment(entry, name, into, workers, chosen, output)
+
+    command.__doc__ = f"""Run the experiments of {entry.title} on the simulated cluster.
+
+    `spark-diurnal` runs on Spark and is not part of `all`: it takes an hour of an otherwise idle
+    machine.
+    """
+    app.command(entry.name)(command)
+
+
+for _entry in PAPERS.values():
+    _register(_entry)
+
+
+def experiment(
+    entry: RegisteredPaper,
+    name: str,
+    into: Path | None,
+    workers: int,
+    chosen_file: Path | None,
+    output: Format,
+) -> None:
+    # The simulated cluster is slow to import, and most commands do without.
+    from trilithon.experiments import results as store  # noqa: PLC0415
+    from trilithon.experiments import suite  # noqa: PLC0415
+
+    paper = entry.load()
+    known = [*paper.by_name, *_parts_of(paper), ALL, PAGE]
+    if name not in known:
+        raise NotFound(
+            f"{paper.title} has no experiment {name!r}.", f"There are: {', '.join(known)}."
+        )
+    if name == PAGE and into is None:
+        raise typer.BadParameter("A page needs a file.", param_hint="--into")
+    before = store.PaperResults()
+    if into is not None:
+        before = store.read_results(store.results_file(into), paper)
+        _check_writable(into)
+    chosen = suite.chosen_numbers(paper, chosen_file)
+    new = store.PaperResults()
+    with progress() as tell:
+        for part in _run(paper, name, workers, chosen, tell):
+            new = new.updated(part, paper)
+            if into is not None:
+                merged = before.updated(new, paper)
+                store.write_results(store.results_file(into), merged, paper)
+    if into is not None:
+        _write_pages(into, before.updated(new, paper), paper)
+    answer(
+        output, store.results_to_json(new, paper), lambda console: draw_results(console, new, paper)
+    )
+
+
+def _parts_of(paper: "Paper") -> list[str]:
+    """What a paper has beside its experiments."""
+    parts = {MIXES: paper.mixed_topologies, CHOSEN: paper.sensitivity, SPARK: paper.spark}
+    return [name for name, part in parts.items() if part]
+
+
+def _run(
+    paper: "Paper", name: str, workers: int, chosen: "ChosenNumbers", tell: "Callable[[str], None]"
+) -> "Iterator[PaperResults]":
+    """What was asked for, each part as soon as it is done."""
+    from trilithon.experiments import suite  # noqa: PLC0415
+    from trilithon.experiments.mixes import rank  # noqa: PLC0415
+    from trilithon.experiments.results import PaperResults  # noqa: PLC0415
+
+    wanted = [one for one in paper.experiments if name in {ALL, one.name}]
+    for result in suite.run_experiments(paper, wanted, workers, tell, chosen):
+        yield PaperResults([result])
+    if name in {MIXES, ALL} and paper.mixed_topologies:
+        mixes = suite.run_mixes(paper, workers, tell, chosen)
+        yield PaperResults(ranking=rank(mixes), mixes=mixes)
+    if name in {CHOSEN, ALL} and paper.sensitivity is not None:
+        moved, unmoved = suite.run_moves(paper, workers, tell, chosen)
+        yield PaperResults(moved=moved, unmoved=unmoved)
+    # Its runs are compared with each other, so they are replaced together.
+    if name == SPARK and paper.spark is not None:
+        from trilithon.experiments import spark_diurnal  # noqa: PLC0415
+
+        yield PaperResults(spark=spark_diurnal.run_comparison(paper.spark, tell))
+
+
+def _write_pages(into: Path, results: "PaperResults", paper: "Paper") -> None:
+    from trilithon.experiments.details_page import details_page  # noqa: PLC0415
+    from trilithon.experiments.page import page  # noqa: PLC0415
+    from trilithon.experiments.plots import write_plots  # noqa: PLC0415
+
+    write_plots(results, paper, into.parent)
+    into.write_text(page(results, paper, into.stem), encoding="utf-8")
+    details = into.with_name(f"{into.stem}-details.md")
+    details.write_text(details_page(results, paper, into.stem), encoding="utf-8")
+
+
+def _check_writable(path: Path) -> None:
+    """Hours of running must not end with a file that cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise FileUnwritable(
+            f"{path} cannot be written: {error.strerror}.", "Choose another file with --into."
+        ) from error
+
+
+def draw_results(console: Console, results: "PaperResults", paper: "Paper") -> None:
+    from trilithon.experiments.markdown import number, verdict  # noqa: PLC0415
+
+    names = [strategy.name for strategy in paper.strategies]
+    for result in results.experiments:
+        rows = [
+            (
+                compared.figure.name,
+                number(compared.figure.value, compared.figure.unit),
+                number(compared.ours, compared.figure.unit),
+                verdict(compared),
+            )
+            for compared in result.figures
+        ]
+        console.print(table(result.experiment.name, ("figure", "paper", "here", ""), rows))
+        variants = [
+            (
+                variant,
+                *(f"{100 * by_strategy[name].average:.1f} %" for name in names),
+                by_strategy[names[0]].actions,
+            )
+            for variant, by_strategy in result.summaries.items()
+        ]
+        console.print(table(None, ("satisfaction", *names, "actions"), variants))
+        console.print()
+    if (ranking := results.ranking) is not None:
+        ranked = [(n, ranking.mean[n], ranking.tenth[n], ranking.rank[n]) for n in names]
+        heads = ("satisfaction", "mean", "10th percentile", "rank")
+        console.print(table(f"{ranking.mixes} random mixes", heads, ranked))
+    _draw_moved(console, results, paper)
+    if results.spark:
+        heads = ("on Spark", "satisfaction", "worst tenth", "actions")
+        runs = [(r.policy, r.satisfaction, r.worst_tenth, r.actions) for r in results.spark]
+        console.print(table("two days in twenty minutes", heads, runs))
+
+
+def _draw_moved(console: Console, results: "PaperResults", paper: "Paper") -> None:
+    if not results.moved:
+        return
+    names = [strategy.name for strategy in paper.cheap_strategies]
+    rows: list[tuple[Any, ...]] = [
+        (
+            run.move.experiment,
+            run.move.path or "as chosen",
+            run.move.factor,
+            *(f"{100 * run.satisfaction[name]:.1f} %" for name in names),
+        )
+        for run in results.moved
+    ]
+    console.print(table("chosen numbers", ("run", "number", "×", *names), rows))

@@ -1,0 +1,127 @@
+"""Defines `Paper`: everything that the experiments of one paper add to the common frame.
+
+A new paper is a catalogue of experiments (data), a measure per experiment, the reasons why a figure
+is worse, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name, and an entry in
+`experiments/papers.py`. Building, running, searching, ranking, results, pages and plots are common.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from trilithon.experiments.definition import Experiment, Topology, Variant
+from trilithon.experiments.runs import Run
+from trilithon.experiments.strategies import Strategy, StrategyKind
+from trilithon.policies.parameters import Described
+
+if TYPE_CHECKING:
+    from trilithon.experiments.plots import Plot
+    from trilithon.experiments.suite import ExperimentResult
+
+# By variant, then by the name of the strategy.
+Runs = Mapping[str, Mapping[str, Run]]
+# Our numbers, by the name of the paper's figure.
+Values = dict[str, float | None]
+Facts = Mapping[str, float | str | None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that the runs show and the paper gives no number for.
+
+    The results keep the facts; the page turns them into a sentence.
+    """
+
+    measure: Callable[[Runs], Facts]
+    sentence: Callable[[Facts], str]
+
+
+@dataclass(frozen=True)
+class SensitivityPlan:
+    """In which runs the chosen numbers are halved and raised by half, to see how much each matters.
+
+    A number is moved in the first of `runs` that can depend on it, and in `tight`, in which the
+    machines are nearly full. Words and the policy's own parameters are moved in `policy_runs`.
+    """
+
+    runs: tuple[tuple[str, str], ...]
+    tight: tuple[str, str]
+    policy_runs: tuple[tuple[str, str], ...]
+    # The policy's parameters that had to be chosen.
+    parameters: tuple[Described, ...] = ()
+    # Other words for a number's path that holds a word.
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Variants that only this plan uses, by name.
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SparkComparison:
+    """Policies that run one after the other on Spark, under the same load; `none` acts never.
+
+    `parameters` are those of each policy on a small machine, where a run takes minutes, not hours.
+    """
+
+    policies: tuple[str, ...]
+    parameters: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper: what it ran, what it measured, what is compared, and how its page is told."""
+
+    # The argument of `trilithon experiment`, the part in the chosen numbers, the name of the page.
+    name: str
+    # What sentences call the policy.
+    title: str
+    # What the page says before the tables.
+    introduction: str
+    experiments: tuple[Experiment, ...]
+    # The paper's own policy first.
+    strategies: tuple[Strategy, ...]
+    measures: Mapping[str, Callable[[Runs], Values]]
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    # Why a figure is worse, differs or is missing: by experiment and figure, one sentence.
+    reasons: Mapping[tuple[str, str], "Callable[[ExperimentResult], str]"] = field(
+        default_factory=dict
+    )
+    plots: "tuple[Plot, ...]" = ()
+    # What the jobs of random mixes are drawn from; no mixes without any.
+    mixed_topologies: tuple[Topology, ...] = ()
+    sensitivity: SensitivityPlan | None = None
+    spark: SparkComparison | None = None
+
+    @property
+    def policy(self) -> Strategy:
+        """The paper's own."""
+        return self.strategies[0]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Experiment]:
+        return {experiment.name: experiment for experiment in self.experiments}
+
+    @cached_property
+    def topologies(self) -> set[Topology]:
+        """All jobs of which the chosen numbers must have rates and costs."""
+        used = {
+            jobs.topology
+            for experiment in self.experiments
+            for variant in experiment.variants
+            for jobs in variant.jobs
+        }
+        return used | set(self.mixed_topologies)
+
+    def label(self, strategy: str) -> str:
+        """What tables and legends call a strategy."""
+        return self.title if strategy == self.policy.name else strategy
+
+    def values(self, experiment: str, runs: Runs) -> Values:
+        """Our numbers for the figures of an experiment, as plain floats."""
+        measured = self.measures[experiment](runs)
+        return {name: None if value is None else float(value) for name, value in measured.items()}
+
+    @property
+    def cheap_strategies(self) -> tuple[Strategy, ...]:
+        """Those without a search over whole runs."""
+        return tuple(s for s in self.strategies if s.kind is not StrategyKind.BEST_STATIC)

@@ -1,0 +1,145 @@
+"""Reads the chosen numbers: those that neither a paper nor a measurement gives.
+
+One file has a common part and a part per paper. A number of a paper's part is used before the common
+one of the same name.
+"""
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from trilithon.engines.simulated.character import Character, QueuedRecords, storm
+from trilithon.engines.simulated.operator_cost import Assumed
+from trilithon.model.profile import Distribution
+from trilithon.scenarios.forms import Above0, Least0, ScenarioModel, validated
+from trilithon.spec.durations import parse_seconds
+from trilithon.spec.fields import Duration, Name, ProfileSpec
+from trilithon.spec.yaml_reader import read_yaml, read_yaml_file
+
+FILE: Final = resources.files("trilithon.scenarios") / "chosen.yaml"
+Count = Annotated[int, Field(ge=1)]
+
+
+class MachineNumbers(ScenarioModel):
+    cores: Above0
+    memory_gb: Above0
+
+
+class StormNumbers(ScenarioModel):
+    """What the papers do not say of their engine."""
+
+    transit: Duration = Field(description="How long a record travels between two instances.")
+    outage: Duration = Field(description="How long a job is down when it is reconfigured.")
+    restart: Duration = Field(description="From a crash until a job runs again.")
+    state: Duration = Field("0 s", description="How much longer a job with state is down.")
+    waiting: Literal["kept", "dealt", "lost"] = Field(
+        "lost", description="What becomes of records in queues when a job is reconfigured."
+    )
+
+
+class AssumedNumbers(ScenarioModel):
+    """The cost of an operator where neither a profile nor an expression gives it."""
+
+    service_ms: Above0
+    service_cv: Least0
+    distribution: Literal["deterministic", "exponential", "gamma", "lognormal"]
+    cpu_share: Annotated[float, Field(ge=0, le=1)]
+    selectivity: Least0
+    zipf: Least0
+    keys: Annotated[int, Field(ge=1, le=10_000_000)]
+    record_bytes: Least0
+    state_bytes_per_key: Least0
+
+
+class JobLoadNumbers(ScenarioModel):
+    """How the load of a job varies, where a scenario does not say: fields as in a scenario's `load`."""
+
+    peak: Above0 | None = None
+    period: Duration | None = None
+    calm: Duration | None = None
+    burst: Duration | None = None
+    steps: Count | None = None
+
+
+class CommonNumbers(ScenarioModel):
+    """What all papers' experiments share."""
+
+    machine: MachineNumbers
+    machines: dict[Name, MachineNumbers] = Field({}, description="Kinds of machines, by name.")
+    storm: StormNumbers
+    assumed: AssumedNumbers
+    rates: dict[Name, Above0] = Field({}, description="Records per second to each source of a job.")
+    profiles: dict[Name, dict[Name, ProfileSpec]] = Field(
+        {}, description="What the operators of a job cost, by the name in its file."
+    )
+
+
+class PaperNumbers(ScenarioModel):
+    """What one paper leaves open of its experiments. A paper gives what its experiments use."""
+
+    machine: MachineNumbers | None = None
+    rates: dict[Name, Above0] = Field({}, description="Records per second, before the common ones.")
+    loads: dict[Name, JobLoadNumbers] = Field({}, description="How the load of a job varies.")
+    instances: dict[Name, Count] = Field(
+        {}, description="First parallelism of all operators of a job; else the one in its file."
+    )
+    tasks: Count | None = Field(None, description="The most instances of an operator.")
+    per_worker: Above0 | None = Field(
+        None,
+        description="Records per second for each worker, where a paper gives sizes in workers.",
+    )
+    workers_per_instance: Above0 | None = Field(
+        None, description="How many workers make one instance of each operator at the start."
+    )
+    foreign_threads: Above0 | None = Field(
+        None, description="Threads of other processes on each machine in a CPU spike."
+    )
+    own_cores: Above0 | None = Field(
+        None, description="Cores of the machine that a job has in a cluster of its own."
+    )
+
+
+class ChosenNumbers(ScenarioModel):
+    """Every number of the simulated experiments that neither a paper nor a measurement gives."""
+
+    common: CommonNumbers
+    papers: dict[Name, PaperNumbers] = Field({}, description="By the name of the paper.")
+
+    def of_paper(self, name: str | None) -> PaperNumbers:
+        """The part of a paper; an empty one if it has none."""
+        return self.papers.get(name or "", PaperNumbers())
+
+    def rate(self, job: str, paper: str | None = None) -> float | None:
+        """Records per second to each source of a job."""
+        return self.of_paper(paper).rates.get(job) or self.common.rates.get(job)
+
+
+def load_chosen(path: Path | None = None) -> ChosenNumbers:
+    """The numbers of a file, or those that ship with the package."""
+    if path is None:
+        return _shipped()
+    return validated(ChosenNumbers, read_yaml_file(path))
+
+
+@cache
+def _shipped() -> ChosenNumbers:
+    return validated(ChosenNumbers, read_yaml(FILE.read_bytes(), "chosen.yaml"))
+
+
+def assumed_costs(chosen: ChosenNumbers) -> Assumed:
+    numbers = chosen.common.assumed.model_dump()
+    return Assumed(**{**numbers, "distribution": Distribution(numbers["distribution"])})
+
+
+def storm_character(chosen: ChosenNumbers) -> Character:
+    numbers = chosen.common.storm
+    return storm(
+        transit_s=parse_seconds(numbers.transit),
+        outage_s=parse_seconds(numbers.outage),
+        restart_s=parse_seconds(numbers.restart),
+        state_s=parse_seconds(numbers.state),
+        waiting=QueuedRecords(numbers.waiting),
+    )

@@ -1,0 +1,167 @@
+"""`trilithon experiment`: what it runs, keeps and refuses."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.experiments.sample_results import experiment_of, sample_results
+from trilithon.cli.main import app
+from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
+from trilithon.experiments import spark_diurnal, suite
+from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.page import page
+from trilithon.experiments.results import (
+    PaperResults,
+    read_results,
+    results_file,
+    results_from_json,
+    results_to_json,
+    write_results,
+)
+from trilithon.experiments.spark_results import SparkRunResult
+from trilithon.experiments.suite import ExperimentResult
+from trilithon.experiments.tenants import TENANTS
+from trilithon.scenarios.chosen import load_chosen
+
+
+def test_an_experiment_is_run_and_printed_by_its_name() -> None:
+    done = CliRunner().invoke(app, ["experiment", "henge", "failure", "--workers", "2"])
+    assert done.exit_code == 0, done.output
+    assert "actions while numbers are missing" in done.stdout
+    assert "best static" in done.stdout
+
+
+def test_a_rerun_gives_the_numbers_of_the_page_to_the_last_bit() -> None:
+    command = ["experiment", "henge", "failure", "--workers", "1", "--output", "json"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    (again,) = json.loads(done.stdout)["experiments"]
+    written = Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "henge.json"
+    experiments = json.loads(written.read_text(encoding="utf-8"))["experiments"]
+    (kept,) = (one for one in experiments if one["experiment"] == "failure")
+    assert again == kept
+
+
+def test_the_papers_are_listed() -> None:
+    done = CliRunner().invoke(app, ["experiment", "--help"])
+    assert "henge" in done.stdout
+    assert "SoCC'18" in done.stdout
+
+
+def test_an_unknown_experiment_or_a_page_that_cannot_be_written_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    missing = str(tmp_path / "no" / "page.md")
+    for arguments, error in (
+        (["experiment", "henge", "magic"], NotFound),
+        (["experiment", "henge", "all", "--into", missing], FileUnwritable),
+    ):
+        done = CliRunner().invoke(app, arguments)
+        assert isinstance(done.exception, error)
+
+
+def test_results_are_kept_and_pages_and_plots_are_written_from_them_again(tmp_path: Path) -> None:
+    results = sample_results()
+    data = results_to_json(results, PAPER)
+    assert results_to_json(results_from_json(data, PAPER), PAPER) == data
+    path = tmp_path / "page.md"
+    write_results(results_file(path), results, PAPER)
+    done = CliRunner().invoke(app, ["experiment", "henge", "page", "--into", str(path)])
+    assert done.exit_code == 0, done.output
+    text = path.read_text(encoding="utf-8")
+    assert text == page(results.updated(PaperResults(), PAPER), PAPER, "page")
+    for part in ("## cost", "## priorities", "3 mixes", "](plots/henge-cost.svg)"):
+        assert part in text
+    details = (tmp_path / "page-details.md").read_text(encoding="utf-8")
+    for part in ("## cost", "## priorities", "`storm.outage`", "`machine.*`"):
+        assert part in details
+    assert (tmp_path / "plots" / "henge-cost.svg").exists()
+
+
+def test_what_is_run_again_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    results = sample_results()
+    again = experiment_of("priorities", 2.5)
+    updated = results.updated(PaperResults([again]), PAPER)
+    assert [one.experiment.name for one in updated.experiments] == ["priorities", "cost"]
+    assert updated.experiments[0] is again
+    assert (updated.ranking, updated.mixes) == (results.ranking, results.mixes)
+    assert updated.moved == results.moved
+    assert read_results(tmp_path / "none.json", PAPER) == PaperResults()
+    (tmp_path / "page.json").write_text('{"format": "other"}', encoding="utf-8")
+    into = ["experiment", "henge", "failure", "--into", str(tmp_path / "page.md")]
+    assert isinstance(CliRunner().invoke(app, into).exception, FileUnreadable)
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_page_needs_a_file() -> None:
+    assert CliRunner().invoke(app, ["experiment", "henge", "page"]).exit_code == 2
+
+
+def test_what_was_done_before_an_interruption_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = experiment_of("cost")
+
+    def one_and_no_more(*_: object) -> Iterator[ExperimentResult]:
+        yield cost
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(suite, "run_experiments", one_and_no_more)
+    path = tmp_path / "page.md"
+    done = CliRunner().invoke(app, ["experiment", "henge", "all", "--into", str(path)])
+    assert isinstance(done.exception, ZeroDivisionError)
+    kept = read_results(results_file(path), PAPER)
+    assert results_to_json(kept, PAPER) == results_to_json(PaperResults([cost]), PAPER)
+    assert [one.name for one in tmp_path.glob("*.new")] == []
+
+
+def test_runs_on_spark_have_a_part_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = {tenant.job.id: 0.1 * i for i, tenant in enumerate(TENANTS, start=5)}
+    hours = [1.0] * 47 + [0.9]
+    runs = [
+        SparkRunResult("henge", 0.9, 0.7, 12, shares, hours),
+        SparkRunResult("none", 0.5, 0.25, 0, shares),
+    ]
+    monkeypatch.setattr(spark_diurnal, "run_comparison", lambda *_: runs)
+    path = tmp_path / "page.md"
+    before = [SparkRunResult("henge", 0.1, 0.1, 1, shares)]
+    write_results(results_file(path), replace(sample_results(), spark=before), PAPER)
+    done = CliRunner().invoke(app, ["experiment", "henge", "spark-diurnal", "--into", str(path)])
+    assert done.exit_code == 0, done.output
+    assert "worst tenth" in done.stdout
+    text = path.read_text(encoding="utf-8")
+    row = "| Henge | 90.0 % | 70.0 % | 12 | 1 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |"
+    assert row in text
+    assert "| none | 50.0 % | 25.0 % | 0 | 0 |" in text
+    assert "| Henge | 10.0 % | 10.0 % | 1 |" not in text
+    assert "## priorities" in text
+    assert read_results(results_file(path), PAPER).spark == runs
+
+
+@pytest.mark.parametrize(
+    ("gone", "place"),
+    [
+        (("papers", "henge"), "papers.henge"),
+        (("common", "profiles", "linear", "third"), "common.profiles.linear.third"),
+        (("common", "rates", "diamond"), "rates.diamond"),
+    ],
+)
+def test_a_file_of_chosen_numbers_with_a_gap_is_refused_with_its_place(
+    tmp_path: Path, gone: tuple[str, ...], place: str
+) -> None:
+    data = load_chosen().model_dump(exclude_none=True)
+    part = data
+    for name in gone[:-1]:
+        part = part[name]
+    del part[gone[-1]]
+    path = tmp_path / "chosen.yaml"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    done = CliRunner().invoke(app, ["experiment", "henge", "failure", "--chosen", str(path)])
+    assert isinstance(done.exception, InvalidScenario)
+    assert [problem.path for problem in done.exception.problems] == [place]

@@ -141,6 +141,20 @@ def test_a_round_that_fails_leaves_one_traceback_and_a_line_each_time(
     assert "exception" not in until(events, "round_failed")
 
 
+def test_a_policy_that_fails_leaves_its_traceback_once(
+    running: Daemon, cluster: FakeCluster, events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise IndexError("nobody thought of this")
+
+    monkeypatch.setattr(type(running.controller.policy), "decide", fail)
+    event = until(events, "policy_failed")
+    assert event["policy"] == running.controller.policy.name
+    assert "in fail" in event["exception"]
+    until(events, "round_done")
+    assert not named(events, "policy_failed")
+
+
 def test_an_engine_that_is_not_reached_is_logged_once_and_when_it_is_back(
     running: Daemon, cluster: FakeCluster, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +163,6 @@ def test_an_engine_that_is_not_reached_is_logged_once_and_when_it_is_back(
 
     with monkeypatch.context() as patched:
         patched.setattr(cluster, "jobs", fail)
-        until(events, "round_done")
         reason = until(events, "engine_not_reached")["reason"]
         assert reason == "HOST_UNREACHABLE: No host answers."
         until(events, "round_done")

@@ -73,6 +73,13 @@ def test_reading_a_job_imports_neither_numbers_nor_engines(command: str, tmp_pat
     assert len(modules) < 800
 
 
+def test_asking_a_daemon_imports_no_controller_and_no_engine() -> None:
+    modules = _imported("job", "list", "--help")
+    assert not _packages(modules) & (HEAVY - {"numpy"} | {"sqlglot"})
+    layers = ("trilithon.control", "trilithon.engines")
+    assert not [name for name in modules if name.startswith(layers)]
+
+
 def _loaded() -> list[tuple[LazyCommand, str]]:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)

@@ -16,8 +16,9 @@ from tests.cluster import FakeCluster, chain
 from tests.control.scene import ClusterClock
 from tests.service.conftest import RULES
 from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
+from trilithon.service.address import publish, published, withdraw
 from trilithon.service.api import ADDRESSES, api
-from trilithon.service.daemon import Daemon, daemon, publish, published, withdraw
+from trilithon.service.daemon import Daemon, daemon
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.spec.dump import dump_job
 

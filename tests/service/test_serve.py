@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 from tests.cluster import FakeCluster, chain
 from tests.service.test_api import until
+from trilithon.cli.log_options import log_arguments
 from trilithon.cli.main import app
 from trilithon.engines.host import Host
 from trilithon.errors import DaemonRuns, DaemonUnreachable, NeedsNewCheckpoint, NotFound
+from trilithon.logs import LogLevel
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 from trilithon.spec.dump import dump_job
@@ -241,3 +243,17 @@ def test_rules_that_cannot_be_meant_are_refused_at_the_start(
 ) -> None:
     (state.parent / "rules.yaml").write_text(rules)
     assert serve().process.wait(timeout=60) in {3, NotFound.exit_code}
+
+
+def test_with_log_json_everything_on_stderr_is_an_event(serve: Start, cluster: LiveCluster) -> None:
+    serving = serve("--log-json", "--log-level", "debug")
+    serving.process.send_signal(signal.SIGTERM)
+    _, errors = serving.process.communicate(timeout=60)
+    events = [json.loads(line) for line in errors.splitlines()]
+    assert "host_attached" in {event["event"] for event in events}
+    assert any("listening on" in event.get("message", "") for event in events)
+
+
+def test_the_host_gets_the_log_options_of_the_daemon() -> None:
+    assert log_arguments(LogLevel.DEBUG, as_json=True) == ["--log-level", "debug", "--log-json"]
+    assert log_arguments(LogLevel.INFO, as_json=False) == ["--log-level", "info"]

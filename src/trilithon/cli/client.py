@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trilithon import folders
 from trilithon.errors import DaemonUnreachable, InvalidJob, Problem, Refused, TrilithonError
-from trilithon.service.daemon import published
+from trilithon.service.address import published
 
 if TYPE_CHECKING:
     import httpx2

@@ -31,7 +31,7 @@ def explain_command(
     ] = 10,
     output: Output = Format.TABLE,
 ) -> None:
-    """Explain what was decided about a job or the cluster, why, and the outcome."""
+    """Explain decisions about a job or the cluster. Each with its reason and its outcome."""
     if journal is None:
         with client() as daemon:
             if job is None:

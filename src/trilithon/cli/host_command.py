@@ -1,8 +1,7 @@
 """Owns the command `host`: the engine host in a process of its own."""
 
 from trilithon import logs
-from trilithon.cli.log_options import AsJson, Level
-from trilithon.cli.output import progress
+from trilithon.cli.log_options import AsJson, Level, announcing
 from trilithon.cli.processes import on_signals, socket_path
 from trilithon.cli.spark_options import (
     MASTER,
@@ -32,7 +31,7 @@ def host_command(
     """Run the engine host: Spark and its jobs. It outlives daemons; SIGTERM or Ctrl-C ends it."""
     logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
-    with progress() as tell, application(setup, (), tell) as engine:
+    with announcing(as_json=log_json) as tell, application(setup, (), tell) as engine:
         host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path())
         on_signals(host.close)
         tell(f"listening on {host.path}")

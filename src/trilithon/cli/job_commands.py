@@ -10,11 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.client import Client, client
-from trilithon.cli.job_files import jobs_in
 from trilithon.cli.output import Format, Output, answer, message_console, table
 from trilithon.errors import NotFound
 from trilithon.policies.scene import Mode
-from trilithon.spec.dump import dump_job
 
 app = typer.Typer(help="Jobs of the daemon.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)]
@@ -52,6 +50,10 @@ def apply(
     output: Output = Format.TABLE,
 ) -> None:
     """Submit jobs, or new versions of them. Prints what a change means before it is made."""
+    # The parser of expressions is slow to import, and the other commands here do without.
+    from trilithon.cli.job_files import jobs_in  # noqa: PLC0415
+    from trilithon.spec.dump import dump_job  # noqa: PLC0415
+
     jobs = [job for file in files for job in jobs_in(file)]
     results: list[dict[str, Any]] = []
     with client() as daemon:

@@ -54,7 +54,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "explain": (
         "trilithon.cli.explain_command:explain_command",
-        "Explain what was decided about a job, why, and the outcome.",
+        "Explain decisions about a job or the cluster.",
     ),
     "advise": (
         "trilithon.cli.advise_command:advise_command",

@@ -12,8 +12,8 @@ from rich.live import Live
 from trilithon import logs
 from trilithon.cli import live
 from trilithon.cli.job_files import jobs_in
-from trilithon.cli.log_options import AsJson, Level
-from trilithon.cli.output import Format, Output, answer, message_console, progress
+from trilithon.cli.log_options import AsJson, Level, announcing
+from trilithon.cli.output import Format, Output, answer, message_console
 from trilithon.cli.processes import socket_path
 from trilithon.cli.settings import span
 from trilithon.cli.spark_options import (
@@ -68,9 +68,10 @@ def run_command(
     logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings, quota)
     with contextlib.ExitStack() as ending:
+        tell = ending.enter_context(announcing(as_json=log_json))
         # Before Spark starts: a folder that cannot be written is refused at once.
         recorder = None if record is None else ending.enter_context(SnapshotFolder(record))
-        engine = ending.enter_context(running(setup, jobs, ending.enter_context(progress())))
+        engine = ending.enter_context(running(setup, jobs, tell))
         figures = watch(Watcher(engine), length_s, recorder)
     answer(output, figures, lambda console: console.print(live.draw(figures)))
 

@@ -11,8 +11,7 @@ import typer
 import uvicorn
 
 from trilithon import folders, logs
-from trilithon.cli.log_options import AsJson, Level, log_arguments
-from trilithon.cli.output import progress
+from trilithon.cli.log_options import AsJson, Level, announcing, log_arguments
 from trilithon.cli.processes import on_signals, socket_path
 from trilithon.cli.settings import given_settings, read_settings
 from trilithon.cli.spark_options import (
@@ -28,8 +27,9 @@ from trilithon.cli.spark_options import (
 from trilithon.control import failpoints
 from trilithon.control.rules import Rules
 from trilithon.errors import HostUnreachable, InvalidSetting
+from trilithon.service.address import publish, withdraw
 from trilithon.service.api import api
-from trilithon.service.daemon import calm_collector, daemon, publish, withdraw
+from trilithon.service.daemon import calm_collector, daemon
 from trilithon.service.keeper import HostKeeper
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.spec.yaml_reader import read_yaml_file
@@ -68,7 +68,7 @@ def serve_command(
     host = HostKeeper(socket_path(), command, folders.state() / "host.log")
     engine = ReattachingEngine(host.reach)
     calm_collector()
-    with daemon(engine, rules, folder, record) as running, progress() as tell:
+    with daemon(engine, rules, folder, record) as running, announcing(as_json=log_json) as tell:
         host.tell = tell
         host.ensure()
         running.wake()

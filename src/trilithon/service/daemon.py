@@ -1,16 +1,12 @@
 """Owns the life of a daemon: alone in its folder, a loop that goes round in a thread, and a clean end."""
 
-import contextlib
 import gc
-import json
-import os
 import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
 
 from trilithon import folders, logs
 from trilithon.contract.engine import Engine
@@ -20,10 +16,9 @@ from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
 from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Rules
-from trilithon.errors import DaemonRuns, DaemonUnreachable
+from trilithon.errors import DaemonRuns
 from trilithon.policies.registry import policy
 
-ADDRESS: Final = "daemon.json"
 _log = logs.logger()
 
 
@@ -127,29 +122,3 @@ def daemon(
         ending.callback(found.stop)
         found.start()
         yield found
-
-
-def publish(folder: Path, port: int, token: str) -> None:
-    """Writes where the daemon answers, and what opens it, for its owner only."""
-    path = folder / ADDRESS
-    path.unlink(missing_ok=True)
-    data = {"url": f"http://127.0.0.1:{port}", "token": token, "pid": os.getpid()}
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        json.dump(data, stream)
-
-
-def withdraw(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        (folder / ADDRESS).unlink()
-
-
-def published(folder: Path) -> dict[str, Any]:
-    """Where the daemon of a folder answers."""
-    try:
-        found: dict[str, Any] = json.loads((folder / ADDRESS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DaemonUnreachable(
-            f"No daemon has written to {folder} where it answers.",
-            "Start one with `trilithon serve`.",
-        ) from error
-    return found

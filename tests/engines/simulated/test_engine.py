@@ -1,4 +1,4 @@
-"""A simulated cluster from the outside: what is seen of it in snapshots, and what becomes of actions."""
+"""A simulated cluster from the outside: what its snapshots show, and what faults do to it."""
 
 import os
 import subprocess
@@ -9,19 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.engines.simulated.watched import CPU, JOB, Watched, both, watched
 from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, graph, line, operator, world_of
-from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import (
-    AddMachines,
     Reallocate,
-    RemoveMachines,
     RestartInstance,
-    RestartJob,
-    Status,
 )
 from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.simulated import world_tables
-from trilithon.engines.simulated.character import SPARK_RTM, Character, QueuedRecords, storm
+from trilithon.engines.simulated.character import SPARK_RTM
 from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.faults import (
     ForeignLoad,
@@ -32,69 +28,9 @@ from trilithon.engines.simulated.faults import (
 )
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.errors import NotFound
-from trilithon.measures.assess import Assessment, assess
 from trilithon.model.allocation import Allocation, initial
-from trilithon.model.intent import EdgeName
-from trilithon.model.job import Job, TimeWindow, Work
-from trilithon.model.profile import Distribution
-from trilithon.model.series import Series
-from trilithon.model.snapshot import Snapshot
+from trilithon.model.job import TimeWindow, Work
 from trilithon.workloads.shapes import Constant, StepChange
-
-JOB = line(
-    operator("first", 1, service_ms=0.5),
-    operator("second", 1, service_ms=5.0, distribution=Distribution.EXPONENTIAL),
-)
-CPU = line(operator("only", 2, service_ms=4.0, cpu_share=1.0))
-
-
-class Watched:
-    """An engine, and the snapshots that a controller would have."""
-
-    def __init__(self, engine: SimulatedEngine) -> None:
-        self.engine = engine
-        self.assembler = Assembler()
-        self.series = Series((), 600.0)
-
-    def look(self, span_s: float) -> Snapshot:
-        for _ in range(round(span_s)):
-            self.engine.advance(1.0)
-            for one in self.engine.jobs().values():
-                self.assembler.expect(one.job, one.allocation)
-            for report in self.engine.reports():
-                self.assembler.take(report)
-            snapshot = self.assembler.snapshot(self.engine.now_s)
-            self.series = self.series.extended([snapshot])
-        return self.series.last
-
-    def assess(self, span_s: float = 10.0) -> Assessment:
-        window = self.series.window(span_s)
-        assert window is not None
-        return assess(window)
-
-
-def watched(
-    mode: SimulationMode,
-    character: Character = SPARK_RTM,
-    job: Job = JOB,
-    rate: float = 100.0,
-    machines: int = 2,
-    cores: float = 4.0,
-) -> Watched:
-    engine = SimulatedEngine(
-        [MachineSpec(f"m{i}", cores, 8e9) for i in range(machines)],
-        character,
-        ASSUMED,
-        mode=mode,
-        seed=5,
-    )
-    assert engine.submit(job, initial(job)).changed
-    for source in job.sources:
-        engine.feed(job.id, source.name, Constant(rate))
-    return Watched(engine)
-
-
-both = pytest.mark.parametrize("mode", list(SimulationMode))
 
 
 @both
@@ -263,134 +199,6 @@ def test_an_instance_whose_job_is_gone_has_nothing_to_get_well_from() -> None:
 
 
 @both
-def test_an_outage_of_storm_stands_still_and_catches_up(mode: SimulationMode) -> None:
-    character = replace(TEXTBOOK, outage_s=10.0)
-    found = watched(mode, character, rate=100.0)
-    found.look(20)
-    assert found.engine.apply(
-        Reallocate(initial(JOB).rescaled({"second": 3}).next_generation())
-    ).changed
-    found.look(9)
-    assert found.assess(6).intents.values["throughput"][0] == 0
-    found.look(20)
-    window = found.series.window(19)
-    assert window is not None
-    assert window.sinks.written[0] > 19 * 100 + 500
-
-
-@both
-@pytest.mark.parametrize("waiting", list(QueuedRecords))
-def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
-    mode: SimulationMode, waiting: QueuedRecords
-) -> None:
-    """Of 400 records/s one instance of `second` does 200: 4,000 wait for it after twenty seconds."""
-    character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0, waiting=waiting)
-    found = watched(mode, character, rate=400.0)
-    found.look(20)
-    wanted = initial(JOB).rescaled({"second": 4}).next_generation()
-    assert found.engine.apply(Reallocate(wanted)).changed
-    snapshot = found.look(1)
-    window = found.series.window(1)
-    assert window is not None
-    rows = [snapshot.layout.instance_row[JOB.id, "second", index] for index in range(4)]
-    queues = window.queue[rows]
-    if waiting is QueuedRecords.KEPT:
-        assert queues[0] > 3000
-        assert queues[1:].max() < 100
-    elif waiting is QueuedRecords.DEALT:
-        assert queues == pytest.approx([queues.mean()] * 4, rel=0.1)
-        assert 2500 < queues.sum() < 4500
-    else:
-        assert queues.sum() < 100
-    found.look(19)
-    wrote = snapshot_of(found, "out")
-    lost = 20 * 400 + 20 * 400 - wrote
-    if waiting is QueuedRecords.LOST:
-        assert lost == pytest.approx(4000, rel=0.2)
-        # What was lost was not processed: juice tells.
-        assert found.assess(40).intents.values["juice"][0] == pytest.approx(0.75, abs=0.05)
-    elif waiting is QueuedRecords.DEALT:
-        assert lost < 400
-
-
-def snapshot_of(found: Watched, sink: str) -> float:
-    last = found.series.last
-    return float(last.sinks.written[last.layout.sink_row[JOB.id, sink]])
-
-
-@both
-def test_a_job_with_state_stands_longer_and_may_be_changed_only_where_state_moves(
-    mode: SimulationMode,
-) -> None:
-    counts = replace(JOB.operators[1], work=Work(aggregate=(("n", "count(*)"),)))
-    job = replace(JOB, operators=(JOB.operators[0], counts))
-    character = storm(transit_s=0.0, outage_s=10.0, restart_s=30.0, state_s=5.0)
-    for one, stands_s in ((JOB, 10.0), (job, 15.0)):
-        found = watched(mode, character, one)
-        outcome = found.engine.apply(
-            Reallocate(initial(one).rescaled({"second": 2}).next_generation())
-        )
-        assert outcome.took_s == stands_s
-        assert not found.engine.capabilities().fixed
-    assert watched(mode, SPARK_RTM, job).engine.capabilities().fixed == {job.id: ("second",)}
-
-
-@both
-def test_machines_join_and_leave(mode: SimulationMode) -> None:
-    found = watched(mode, replace(TEXTBOOK, outage_s=0.0))
-    assert found.engine.apply(AddMachines("a", 2)).changed
-    assert found.engine.apply(AddMachines("a", 2)).status is Status.UNCHANGED
-    assert found.engine.apply(Reallocate(Allocation(JOB.id, 2, {"first": 3, "second": 3}))).changed
-    snapshot = found.look(5)
-    assert snapshot.layout.machines == ("m0", "m1", "m2", "m3")
-    assert len(set(snapshot.instances.machine)) == 4
-    assert found.engine.apply(RemoveMachines("b", ("m0", "m2", "m3"))).changed
-    found.look(5)
-    kept = {found.series.last.layout.machines[int(m)] for m in found.series.last.instances.machine}
-    assert kept == {"m1"}
-    refused = found.engine.apply(RemoveMachines("c", ("m1",)))
-    assert refused.status is Status.REFUSED
-
-
-@both
-def test_batching_delays_records_at_the_sender(mode: SimulationMode) -> None:
-    job = graph("batched", [operator("a", 1, service_ms=0.2), operator("b", 1, service_ms=0.2)],
-                "in>a", "a>b", "b>out")  # fmt: skip
-    found = watched(mode, TEXTBOOK, job, rate=200.0)
-    found.look(20)
-    before = found.assess().intents.values["latency.mean"][0]
-    wanted = replace(initial(job), generation=2, batching_ms={EdgeName("a", "b"): 40.0})
-    assert found.engine.apply(Reallocate(wanted)).changed
-    found.look(30)
-    after = found.assess().intents.values["latency.mean"][0]
-    # With eight more in each batch: (40 + 8 · 20) / 9.
-    assert after - before == pytest.approx(22.2, rel=0.15)
-
-
-@both
-def test_placement_and_weights_are_obeyed(mode: SimulationMode) -> None:
-    found = watched(mode)
-    wanted = replace(
-        Allocation(JOB.id, 2, {"first": 2, "second": 2}),
-        weights={"second": (3.0, 1.0)},
-        placement={"first": ("m1", "m1")},
-    )
-    assert found.engine.apply(Reallocate(wanted)).changed
-    found.look(30)
-    window = found.series.window(20)
-    assert window is not None
-    row = window.layout.instance_row
-    sent = window.instances.sent
-    share = sent[row[JOB.id, "second", 0]] / sent[row[JOB.id, "second", 1]]
-    assert share == pytest.approx(3.0, rel=0.05)
-    assert {window.instances.machine[row[JOB.id, "first", i]] for i in range(2)} == {
-        float(window.layout.machine_row["m1"])
-    }
-    strange = replace(wanted, generation=3, placement={"first": ("nowhere", None)})
-    assert found.engine.apply(Reallocate(strange)).code == "NOT_FOUND"
-
-
-@both
 def test_a_step_of_load_goes_through(mode: SimulationMode) -> None:
     found = watched(mode, rate=1.0)
     found.engine.feed(JOB.id, "in", StepChange(50.0, 150.0, 30.0))
@@ -410,25 +218,6 @@ def test_spark_reports_no_more_than_spark(mode: SimulationMode) -> None:
     assert dict(SPARK_RTM.how) == REAL_TIME
     for name in ("sent", "taken", "emitted", "busy_s", "cpu_s", "gaps", "gap_s"):
         assert not np.isnan(snapshot.instances.column(name)).any()
-
-
-@both
-def test_a_restart_with_another_file_goes_on_with_the_log(mode: SimulationMode) -> None:
-    found = watched(mode, rate=400.0)
-    found.look(20)
-    lag = found.series.last.job(JOB.id).lag("in")
-    assert lag is not None
-    wider = replace(JOB, operators=(JOB.operators[0], operator("second", 4, service_ms=1.0)))
-    action = RestartJob("again", JOB.id, wider)
-    assert found.engine.apply(action).changed
-    assert found.engine.apply(action).status is Status.UNCHANGED
-    assert found.engine.jobs()[JOB.id].job == wider
-    found.look(1)
-    first = found.series.last
-    assert first.instances.incarnation[0] == 2
-    assert first.job(JOB.id).lag("in") == pytest.approx(lag + 400, rel=0.1)
-    found.look(40)
-    assert found.series.last.job(JOB.id).lag("in") == pytest.approx(0, abs=40)
 
 
 @both
@@ -455,30 +244,6 @@ def test_a_source_that_is_written_straight_to_a_sink_passes_everything_on(
     row = snapshot.layout.sink_row[job.id, "copy"]
     assert snapshot.sinks.written[row] == pytest.approx(500, rel=0.15)
     assert snapshot.job(job.id).lag("other") == pytest.approx(0, abs=2)
-
-
-@both
-def test_key_groups_move_as_little_as_possible_and_as_they_are_told(mode: SimulationMode) -> None:
-    job = graph("keyed", [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
-                "in>a", "a=b", "b>out")  # fmt: skip
-    found = watched(mode, job=job, rate=200.0)
-    found.look(2)
-    before = found.engine.running[job.id].groups["b"]
-    assert found.engine.apply(Reallocate(initial(job).rescaled({"b": 3}).next_generation())).changed
-    found.look(2)
-    after = found.engine.running[job.id].groups["b"]
-    moved = [a for a, b in zip(after, before, strict=True) if a != b]
-    assert set(moved) == {2}
-    all_to_one = replace(
-        initial(job), generation=3, parallelism={"a": 1, "b": 3}, groups={"b": (1,) * 1024}
-    )
-    assert found.engine.apply(Reallocate(all_to_one)).changed
-    found.look(20)
-    window = found.series.window(10)
-    assert window is not None
-    rows = [window.layout.instance_row[job.id, "b", i] for i in range(3)]
-    assert window.instances.sent[rows].tolist()[::2] == [0, 0]
-    assert window.instances.sent[rows[1]] == pytest.approx(2000, rel=0.1)
 
 
 PRINT = """
@@ -624,23 +389,3 @@ def test_what_always_computes_takes_its_part_of_the_first_machine(mode: Simulati
         before, after = found.look(10), found.look(30)
         rates.append(float(after.sinks.written[0] - before.sinks.written[0]) / 30)
     assert rates == [pytest.approx(125, rel=0.1), pytest.approx(62.5, rel=0.15)]
-
-
-def test_an_allocation_holds_a_tenth_of_a_second_after_it_was_asked_for() -> None:
-    found = watched(SimulationMode.EVENTS, rate=1000.0)
-    found.look(5)
-    assert found.engine.apply(Reallocate(Allocation(JOB.id, 2, {"first": 1, "second": 4}))).changed
-
-    def sent() -> float:
-        reports = found.engine.reports()
-        return sum(
-            float(np.nan_to_num(report.instances.sent[row]))
-            for report in reports
-            for row, key in enumerate(report.instance_keys)
-            if key[1:] == ("second", 3)
-        )
-
-    found.engine.advance(SPARK_RTM.act_s - 0.02)
-    assert sent() == 0
-    found.engine.advance(0.1)
-    assert sent() > 0

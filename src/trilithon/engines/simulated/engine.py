@@ -6,9 +6,9 @@ effect when the engine's character says; until then the job runs on as before, o
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -27,18 +27,20 @@ from trilithon.contract.engine import (
     Status,
 )
 from trilithon.engines.abilities import fixed_operators
-from trilithon.engines.simulated import world_tables
+from trilithon.engines.simulated import scaling, world_tables
+from trilithon.engines.simulated.batch_boundaries import end_batch, stall_sources
 from trilithon.engines.simulated.character import Character, QueuedRecords
 from trilithon.engines.simulated.event_run import EventRun
 from trilithon.engines.simulated.faults import AnyFault
 from trilithon.engines.simulated.fluid_run import FluidRun
 from trilithon.engines.simulated.injection import inject
-from trilithon.engines.simulated.job_rows import JobRows, add_job, route
+from trilithon.engines.simulated.job_rows import add_job, route
 from trilithon.engines.simulated.machines import MachineRegistry, MachineSpec
 from trilithon.engines.simulated.memory_use import memory_used
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.engines.simulated.reporting import ReportedJob, Reporter
-from trilithon.engines.simulated.world_tables import DRAINING, PAUSED, RUNNING, Floats, World
+from trilithon.engines.simulated.simulated_job import SimulatedJob, SourceLoad, StoppedJob
+from trilithon.engines.simulated.world_tables import PAUSED, RUNNING, Floats, World
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.errors import BatchingUnsupported, InvalidAllocation, NotFound, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
@@ -46,13 +48,8 @@ from trilithon.model.job import Job
 from trilithon.model.report import Report
 
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
-# How often is looked whether a job has been drained at a boundary, and how long at the most.
-LOOK_S: Final = 0.01
-LONGEST_DRAIN_S: Final = 30.0
 # How often credits are renewed by what was taken, at the most.
 EXCHANGE_S: Final = 0.1
-# Tasks and slots of a cluster of which nobody said how many it has.
-UNBOUNDED: Final = 1_000_000
 
 
 class SimulationMode(StrEnum):
@@ -60,44 +57,6 @@ class SimulationMode(StrEnum):
 
     FLUID = "fluid"
     EVENTS = "events"
-
-
-class SourceLoad(Protocol):
-    """What comes to a source: the records from the start up to a moment."""
-
-    def total(self, at_s: float) -> float: ...
-
-
-@dataclass
-class SimulatedJob:
-    """A job that was accepted: what is wanted of it, and how it fares."""
-
-    job: Job
-    allocation: Allocation
-    rows: JobRows
-    born_s: float
-    loads: dict[str, SourceLoad] = field(default_factory=dict)
-    # What each load had sent by now.
-    load_totals: dict[str, float] = field(default_factory=dict)
-    life: int = 1
-    boundary_s: float = 0.0
-    read_by_boundary: dict[str, float] = field(default_factory=dict)
-    stall_left_s: float = 0.0
-    paused_until_s: float = 0.0
-    reason: str = ""
-    # Which instance has which key groups now, per operator that gets its records by key.
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    checkpoint: str = ""
-
-
-@dataclass(frozen=True)
-class StoppedJob:
-    """What a job left when it ended for a while: records in its logs, and what was coming."""
-
-    life: int
-    records: dict[str, int]
-    loads: dict[str, SourceLoad]
-    load_totals: dict[str, float]
 
 
 class SimulatedEngine:
@@ -126,7 +85,8 @@ class SimulatedEngine:
             if mode is SimulationMode.FLUID
             else EventRun(world, seed, even=even)
         )
-        self.ledger = Ledger(tasks or UNBOUNDED, slots or UNBOUNDED, quotas or {})
+        self.slots_at_start, self.tasks_at_start = slots, tasks
+        self.ledger = Ledger(tasks or scaling.NO_LIMIT, slots or scaling.NO_LIMIT, quotas or {})
         self.running: dict[str, SimulatedJob] = {}
         self.now_s = 0.0
         self.closed = False
@@ -160,11 +120,11 @@ class SimulatedEngine:
         )
         running.checkpoint = checkpoint
         self.running[job.id] = running
-        self._apply_allocation(running)
+        self.apply_allocation(running)
         if (stopped := self._checkpoints.get(job.id, {}).get(checkpoint)) is not None:
             self._resume(running, stopped)
         if self.character.has_batches and self.mode is SimulationMode.EVENTS:
-            self.at(running.boundary_s, lambda: self._boundary(running))
+            self.at(running.boundary_s, lambda: end_batch(self, running))
         return Outcome(Status.DONE, took_s=0.0)
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:
@@ -178,7 +138,7 @@ class SimulatedEngine:
         self.world.jobs["mode"][running.rows.row] = PAUSED
         self.run.clear(running.rows.row)
         self.ledger.release(job)
-        self._reporter = None
+        self.rows_changed()
         return Outcome(Status.DONE)
 
     def _stopped(self, running: SimulatedJob) -> StoppedJob:
@@ -253,9 +213,23 @@ class SimulatedEngine:
     def capabilities(self) -> Capabilities:
         jobs = [running.job for running in self.running.values()]
         fixed = fixed_operators(jobs, state_moves=self.character.state_moves)
+        slots = scaling.shares(self.machines, self.slots_at_start)
+        tasks = scaling.shares(self.machines, self.tasks_at_start)
         return Capabilities(
-            dict(self.character.how), slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
+            dict(self.character.how),
+            slots=sum(slots.values()) if slots else None,
+            tasks=sum(tasks.values()) if tasks else None,
+            fixed=fixed,
+            machine_slots=slots,
         )
+
+    def resize_ledger(self) -> None:
+        """Takes the slots and tasks of the machines of now into the ledger."""
+        now = self.capabilities()
+        if now.slots is not None:
+            self.ledger.slots = now.slots
+        if now.tasks is not None:
+            self.ledger.tasks = now.tasks
 
     def close(self) -> None:
         self.closed = True
@@ -288,7 +262,7 @@ class SimulatedEngine:
                 stop_s = min(stop_s, max(self._timers[0][0], self.now_s))
             if stop_s > self.now_s:
                 if self.mode is SimulationMode.FLUID and self.character.has_batches:
-                    self._stall(stop_s)
+                    stall_sources(self, stop_s)
                 self.run.advance(stop_s, self._rates(stop_s))
                 self.now_s = stop_s
                 self._renew_credits()
@@ -347,19 +321,22 @@ class SimulatedEngine:
         self.ledger.reserve(
             wanted.job, Entry(running.job.tenant, running.job.tasks, wanted.instances)
         )
+        live = self._changes_live(running.allocation, wanted)
         running.allocation = wanted
         generation = wanted.generation
 
         def take_effect() -> None:
             alive = self.running.get(wanted.job) is running
             if alive and running.allocation.generation == generation:
-                self._apply_allocation(running)
+                self.apply_allocation(running)
+                if live:
+                    return
                 if self.character.waiting is QueuedRecords.DEALT:
                     self.run.redistribute(running.rows.row)
                 elif self.character.waiting is QueuedRecords.LOST:
                     self.run.drop_queued(running.rows.row)
 
-        outage_s = self._outage_s(running)
+        outage_s = 0.0 if live else self.outage_s(running)
         if outage_s > 0:
             self.pause(running, outage_s, "it is being reconfigured")
         if self.character.act_s > 0:
@@ -368,8 +345,15 @@ class SimulatedEngine:
             take_effect()
         return Outcome(Status.DONE, took_s=self.character.act_s + outage_s)
 
-    def _apply_allocation(self, running: SimulatedJob) -> None:
-        """Routes and places of what is wanted, from now on."""
+    def _changes_live(self, before: Allocation, wanted: Allocation) -> bool:
+        """Whether only batching changes, and the engine can do that without touching instances."""
+        if self.character.how[Ability.BATCHING] is not How.LIVE:
+            return False
+        otherwise = replace(wanted, generation=before.generation, batching_ms=before.batching_ms)
+        return otherwise == before and wanted.batching_ms != before.batching_ms
+
+    def apply_allocation(self, running: SimulatedJob) -> None:
+        """Brings about the wanted places and routes of a job."""
         self._place(running)
         route(
             self.world,
@@ -380,7 +364,7 @@ class SimulatedEngine:
             running.groups,
         )
         self.run.wake(running.rows.row)
-        self._reporter = None
+        self.rows_changed()
 
     def _place(self, running: SimulatedJob) -> None:
         """Every instance in use has a machine that is up: the wanted one, the one it has, or the one
@@ -401,11 +385,13 @@ class SimulatedEngine:
                 actor = int(world.nodes["first"][node]) + index
                 now = int(world.actors["machine"][actor])
                 there = index < before and now in usable
+                machine = now if there else None
                 if name is not None:
-                    machine = self.machines.row(name)
-                    machine = machine if machine in usable else self.machines.least_used(used)
-                else:
-                    machine = now if there else self.machines.least_used(used)
+                    # A machine that is down or was removed since is replaced by another.
+                    machine = self.machines.find(name)
+                    machine = machine if machine in usable else None
+                if machine is None:
+                    machine = self.machines.least_used(used)
                 used[now] -= index < before
                 used[machine] += 1
                 if machine != now:
@@ -439,18 +425,28 @@ class SimulatedEngine:
             return Outcome(Status.REFUSED, "NOT_AT_ALL", f"This engine cannot do a {name}.")
         if action.id in self._ids:
             return UNCHANGED
+        took_s = 0.0
         if isinstance(action, AddMachines):
-            self._add_machines(action.count)
+            scaling.add_machines(self, action.count)
         elif isinstance(action, RemoveMachines):
-            self._remove_machines(action.machines)
+            took_s = scaling.remove_machines(self, action.machines)
         elif running is not None:
             if isinstance(action, RestartInstance):
                 self._restart_instance(running, action)
-            elif action != RestartJob(action.id, action.job):
-                running = self._replace(running, action)
-            self.pause(running, self.character.restart_s, "it is being restarted")
+            else:
+                running = self._restart_job(running, action)
+            took_s = self.character.restart_s
+            self.pause(running, took_s, "it is being restarted")
         self._ids.add(action.id)
-        return Outcome(Status.DONE, took_s=self.character.restart_s if running else 0.0)
+        return Outcome(Status.DONE, took_s=took_s)
+
+    def _restart_job(self, running: SimulatedJob, action: RestartJob) -> SimulatedJob:
+        """Restarts a job as it is, or as another version. New processes are not slow."""
+        if action != RestartJob(action.id, action.job):
+            return self._replace(running, action)
+        nodes = self.world.nodes["job"] == running.rows.row
+        self.world.actors["slow"][nodes[self.world.actors["node"]]] = 1.0
+        return running
 
     def _replace(self, running: SimulatedJob, action: RestartJob) -> SimulatedJob:
         """Another file, allocation or checkpoint for a job: it goes on with what lies in its logs, or begins
@@ -483,39 +479,11 @@ class SimulatedEngine:
             1.0
         )
 
-    def _add_machines(self, count: int) -> None:
-        if count < 1:
-            raise InvalidAllocation(f"{count} machines cannot be added: at least 1.")
-        like = self.machines.all[-1]
-        for name in self.machines.next_names(count):
-            row = self.machines.add(MachineSpec(name, like.cores, like.memory_bytes))
-            self.run.changed(world_tables.appended(self.world, machines=row))
+    # --- pauses
+
+    def rows_changed(self) -> None:
+        """Instances, machines or jobs changed: the next report looks up its rows again."""
         self._reporter = None
-
-    def _remove_machines(self, names: tuple[str, ...]) -> None:
-        rows = [self.machines.row(name) for name in names]
-        if not set(self.machines.usable()) - set(rows):
-            raise InvalidAllocation("These are all machines that are up: one must stay.")
-        for row in rows:
-            self.report_lost(row)
-            self.machines.gone.add(row)
-        self.evacuate(rows)
-
-    def evacuate(self, rows: Sequence[int]) -> list[SimulatedJob]:
-        """Whatever has an instance on these machines is placed anew; the jobs that had."""
-        actors, nodes = self.world.actors, self.world.nodes
-        index = np.arange(len(actors)) - nodes["first"][actors["node"]]
-        active = index < nodes["active"][actors["node"]]
-        hit = set(nodes["job"][actors["node"][active & np.isin(actors["machine"], rows)]].tolist())
-        found = [running for running in self.running.values() if running.rows.row in hit]
-        for running in found:
-            self._apply_allocation(running)
-            if (outage_s := self._outage_s(running)) > 0:
-                self.pause(running, outage_s, "its instances are being moved")
-        self._reporter = None
-        return found
-
-    # --- standing, boundaries
 
     def pause(self, running: SimulatedJob, for_s: float, reason: str) -> None:
         """A job does nothing for a while."""
@@ -530,7 +498,7 @@ class SimulatedEngine:
 
         self.at(until_s, resume)
 
-    def _outage_s(self, running: SimulatedJob) -> float:
+    def outage_s(self, running: SimulatedJob) -> float:
         """How long a job stands when it is changed; longer if it has state."""
         stateful = any(operator.work.stateful for operator in running.job.operators)
         return self.character.outage_s + (self.character.state_s if stateful else 0.0)
@@ -539,55 +507,6 @@ class SimulatedEngine:
         if self.running.get(running.job.id) is running and not running.reason:
             self.world.jobs["mode"][running.rows.row] = mode
             self.run.wake(running.rows.row)
-
-    def remember_boundary(self, running: SimulatedJob) -> None:
-        """What was read by now is not read again after a crash."""
-        running.boundary_s += running.job.batch_s
-        running.read_by_boundary = {
-            source.name: float(self.world.nodes["read"][running.rows.nodes[source.name]])
-            for source in running.job.sources
-        }
-
-    def _stall_s(self, running: SimulatedJob) -> float:
-        return self.character.stall_s + self.character.stall_per_task_s * running.job.tasks
-
-    def _boundary(self, running: SimulatedJob, since_s: float | None = None) -> None:
-        """A batch ends, single records: nothing is read until all is through, then for the stall."""
-        if self.running.get(running.job.id) is not running:
-            return
-        began_s = self.now_s if since_s is None else since_s
-        if since_s is None:
-            self.remember_boundary(running)
-            self.at(running.boundary_s, lambda: self._boundary(running))
-            self.set_mode(running, DRAINING)
-        empty = self.run.in_system(running.rows.row) == 0
-        if empty or self.now_s - began_s > LONGEST_DRAIN_S:
-            self.at(self.now_s + self._stall_s(running), lambda: self.set_mode(running, RUNNING))
-        else:
-            self.at(self.now_s + LOOK_S, lambda: self._boundary(running, began_s))
-
-    def _stall(self, until_s: float) -> None:
-        """A batch ends, flows: for how much of the next step sources are not read."""
-        nodes, span_s = self.world.nodes, until_s - self.now_s
-        for running in self.running.values():
-            if running.boundary_s <= until_s:
-                self.remember_boundary(running)
-                sinks = [running.rows.nodes[sink.name] for sink in running.job.sinks]
-                fresh = nodes["delay_s"][sinks] - nodes["fixed_s"][sinks]
-                running.stall_left_s += self._stall_s(running) + float(np.max(fresh, initial=0.0))
-            elif running.stall_left_s <= 0:
-                continue
-            stalled_s = min(running.stall_left_s, span_s)
-            running.stall_left_s -= stalled_s
-            sources = [running.rows.nodes[source.name] for source in running.job.sources]
-            nodes["open"][sources] = 1 - stalled_s / span_s
-            nodes["stalled_s"][sources] = stalled_s
-            if running.stall_left_s <= 0:
-                self.at(until_s, lambda sources=sources: self._open(sources))  # type: ignore[misc]
-
-    def _open(self, sources: list[int]) -> None:
-        self.world.nodes["open"][sources] = 1.0
-        self.world.nodes["stalled_s"][sources] = 0.0
 
     # --- help
 

@@ -14,10 +14,12 @@ from trilithon.engines.simulated.faults import (
     SlowInstance,
     SlowMachine,
 )
+from trilithon.engines.simulated.scaling import evacuate
+from trilithon.engines.simulated.simulated_job import SimulatedJob
 from trilithon.errors import NotFound
 
 if TYPE_CHECKING:
-    from trilithon.engines.simulated.engine import SimulatedEngine, SimulatedJob
+    from trilithon.engines.simulated.engine import SimulatedEngine
 
 
 def inject(engine: "SimulatedEngine", fault: AnyFault) -> None:
@@ -100,7 +102,7 @@ def _crash(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
     _begin(engine, fault, [row])
     if was_up:
         engine.report_lost(row)
-        for running in engine.evacuate([row]):
+        for running in evacuate(engine, [row]):
             _restart(engine, running)
 
 
@@ -110,7 +112,7 @@ def _recover(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
         engine.machines.lives[row] += 1
 
 
-def _restart(engine: "SimulatedEngine", running: "SimulatedJob") -> None:
+def _restart(engine: "SimulatedEngine", running: SimulatedJob) -> None:
     """A new life: counters from 0, what is under way is lost, what was not committed is read again."""
     nodes = engine.world.nodes
     sources = [running.rows.nodes[source.name] for source in running.job.sources]

@@ -199,5 +199,7 @@ def route(
             world.share[start : start + world.nodes["tasks"][node]] = 0.0
             world.share[start : start + count] = shares
             world.edges["even"][row] = int(np.all(weights == weights[0]))
+    for row in rows.edges.values():
+        world.edges["batch_s"][row] = 0.0
     for name, wait_ms in wanted.batching_ms.items():
         world.edges["batch_s"][rows.edges[name.source, name.target]] = wait_ms / 1000

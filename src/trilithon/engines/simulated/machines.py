@@ -34,6 +34,7 @@ class MachineRegistry:
         self.faults: list[list[AnyFault]] = []
         for machine in machines:
             self.add(machine)
+        self.count_at_start = len(self.all)
 
     def add(self, machine: MachineSpec) -> Rows:
         """The row of a new machine."""
@@ -49,11 +50,18 @@ class MachineRegistry:
             world_tables.MACHINE, len(self.all), cores=[m.cores for m in self.all]
         )
 
-    def row(self, name: str) -> int:
+    def find(self, name: str) -> int | None:
+        """The row of a machine; None if it was removed or never there."""
         for row, machine in enumerate(self.all):
             if machine.name == name and row not in self.gone:
                 return row
-        raise NotFound(f"There is no machine {name!r}.", f"There are: {', '.join(self.names())}.")
+        return None
+
+    def row(self, name: str) -> int:
+        if (row := self.find(name)) is None:
+            names = ", ".join(self.names())
+            raise NotFound(f"There is no machine {name!r}.", f"There are: {names}.")
+        return row
 
     def sender(self, row: int) -> str:
         """The name under which a machine reports."""

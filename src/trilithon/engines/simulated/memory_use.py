@@ -1,20 +1,17 @@
 """Owns how much memory the jobs of a simulated cluster use: state, records in queues and in windows."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trilithon.engines.simulated.operator_cost import Assumed
+from trilithon.engines.simulated.simulated_job import SimulatedJob
 from trilithon.engines.simulated.world_tables import Floats, World
 from trilithon.model.job import Operator
 
-if TYPE_CHECKING:
-    from trilithon.engines.simulated.engine import SimulatedJob
-
 
 def memory_used(
-    world: World, jobs: "Iterable[SimulatedJob]", held: Floats, assumed: Assumed
+    world: World, jobs: Iterable[SimulatedJob], held: Floats, assumed: Assumed
 ) -> Floats:
     """Bytes in use on each machine.
 

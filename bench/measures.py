@@ -1,4 +1,5 @@
-"""Every measure of every job in one window: 100, 1,000 and 10,000 jobs of 10 operators × 4 instances.
+"""Every measure of every job in one window: 100, 1,000 and 10,000 jobs
+of 10 operators × 4 instances.
 
     python -m bench.measures
 
@@ -79,24 +80,49 @@ def snapshots(jobs: int, random: np.random.Generator) -> tuple[Snapshot, Snapsho
         first,
         time_s=60,
         instances=Instances(
-            incarnation=np.zeros(rows), machine=random.integers(0, machines, rows).astype(float), weight=np.ones(rows),
-            sent=taken + grown(10, rows), taken=taken, emitted=taken, failed=np.zeros(rows),
-            busy_s=taken * 0.005, busy_sq_s2=taken * 5e-5, cpu_s=taken * 0.004,
-            gaps=taken, gap_s=np.full(rows, 60.0), gap_sq_s2=7200.0 / taken,
+            incarnation=np.zeros(rows),
+            machine=random.integers(0, machines, rows).astype(float),
+            weight=np.ones(rows),
+            sent=taken + grown(10, rows),
+            taken=taken,
+            emitted=taken,
+            failed=np.zeros(rows),
+            busy_s=taken * 0.005,
+            busy_sq_s2=taken * 5e-5,
+            cpu_s=taken * 0.004,
+            gaps=taken,
+            gap_s=np.full(rows, 60.0),
+            gap_sq_s2=7200.0 / taken,
         ),
         edges=Edges(
-            incarnation=np.zeros(edges), senders=np.full(edges, 4.0),
-            idle_transport_s=np.full(edges, 1e-3), emitted=grown(24_000, edges),
-            taken=grown(24_000, edges), parked_s=grown(20, edges), transfers=grown(1000, edges),
-            channel_s=grown(20, edges), batching_s=grown(5, edges), clock_error_s=np.zeros(edges),
+            incarnation=np.zeros(edges),
+            senders=np.full(edges, 4.0),
+            idle_transport_s=np.full(edges, 1e-3),
+            emitted=grown(24_000, edges),
+            taken=grown(24_000, edges),
+            parked_s=grown(20, edges),
+            transfers=grown(1000, edges),
+            channel_s=grown(20, edges),
+            batching_s=grown(5, edges),
+            clock_error_s=np.zeros(edges),
         ),
-        sources=Sources.of(jobs, incarnation=np.zeros(jobs), arrived=grown(24_000, jobs),
-                           taken=grown(24_000, jobs)),
-        sinks=Sinks.of(sinks, incarnation=np.zeros(sinks), written=grown(24_000, sinks),
-                       latencies=grown(24_000, sinks), latency_s=grown(2400, sinks)),
-        latencies=summed(np.repeat(np.arange(sinks), 80), bucket.ravel(), grown(300, sinks * 80),
-                         np.ones(sinks, bool)),
-    )  # fmt: skip
+        sources=Sources.of(
+            jobs, incarnation=np.zeros(jobs), arrived=grown(24_000, jobs), taken=grown(24_000, jobs)
+        ),
+        sinks=Sinks.of(
+            sinks,
+            incarnation=np.zeros(sinks),
+            written=grown(24_000, sinks),
+            latencies=grown(24_000, sinks),
+            latency_s=grown(2400, sinks),
+        ),
+        latencies=summed(
+            np.repeat(np.arange(sinks), 80),
+            bucket.ravel(),
+            grown(300, sinks * 80),
+            np.ones(sinks, bool),
+        ),
+    )
     return first, second
 
 

@@ -1,4 +1,5 @@
-"""What the simulated cluster costs: hours of many jobs in seconds, events per second, SimPy beside it.
+"""What the simulated cluster costs: hours of many jobs in seconds,
+events per second, SimPy beside it.
 
 python -m bench.simulated            all of it
 python -m bench.simulated --quick    an hour of ten jobs, fewer events
@@ -32,8 +33,8 @@ SERVICE_S = 0.001
 
 
 def cluster(jobs: int, machines: int, hours: float, instances: int | None = None) -> Scenario:
-    """PageLoads with the load of a day each, on machines of sixteen cores, the threshold policy in the
-    loop, a round every half minute.
+    """PageLoads with the load of a day each, on machines of sixteen cores, the threshold policy in
+    the loop, a round every half minute.
     """
     base = load_scenario(SCENARIOS / "stela-pageload.yaml")
     job = base.jobs[0].job
@@ -74,13 +75,18 @@ def timed(scenario: Scenario) -> tuple[float, float, int, int]:
 def runs(*, quick: bool) -> None:
     simulate(cluster(1, 1, 0.01))  # what is compiled once is not part of a run
     print("\nFlows, 1-s steps, threshold policy, a round every 30 s")
-    print(f"{'jobs':>5} {'machines':>9} {'hours':>6} {'instances':>10} {'actions':>8} "
-          f"{'took s':>8} {'cpu s':>7} {'× real':>9} {'peak MB':>8}")  # fmt: skip
+    print(
+        f"{'jobs':>5} {'machines':>9} {'hours':>6} {'instances':>10} {'actions':>8} "
+        f"{'took s':>8} {'cpu s':>7} {'× real':>9} {'peak MB':>8}"
+    )
     sizes = [(10, 10, 1.0)] if quick else [(10, 10, 8.0), (85, 40, 10.0)]
     for jobs, machines, hours in sizes:
         took_s, cpu_s, instances, actions = timed(cluster(jobs, machines, hours))
-        print(f"{jobs:>5} {machines:>9} {hours:>6g} {instances:>10} {actions:>8} {took_s:>8.1f} {cpu_s:>7.1f} "
-              f"{hours * 3600 / took_s:>9,.0f} {memory_mb():>8.0f}")  # fmt: skip
+        print(
+            f"{jobs:>5} {machines:>9} {hours:>6g} {instances:>10} {actions:>8} "
+            f"{took_s:>8.1f} {cpu_s:>7.1f} "
+            f"{hours * 3600 / took_s:>9,.0f} {memory_mb():>8.0f}"
+        )
     print("\nGrowth with instances: ten jobs, ten machines, half an hour")
     print(f"{'instances':>10} {'took s':>8} {'µs per instance and step':>25} {'peak MB':>8}")
     for each in (2, 8, 32) if quick else (2, 8, 32, 128, 512):

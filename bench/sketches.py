@@ -130,8 +130,10 @@ def main() -> None:
             size = max(size, kind.size(whole))
         count = PARTS * SIZE * len(shapes)
         order = "no matter" if same else "changes the result"
-        print(f"{kind.name:<18} {worst:>13.2%} {added / count * 1e6:>9.3f}"
-              f" {merged / len(shapes) * 1e3:>9.2f} {size:>7,.0f}  {order}")  # fmt: skip
+        print(
+            f"{kind.name:<18} {worst:>13.2%} {added / count * 1e6:>9.3f}"
+            f" {merged / len(shapes) * 1e3:>9.2f} {size:>7,.0f}  {order}"
+        )
 
 
 if __name__ == "__main__":

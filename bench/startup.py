@@ -1,4 +1,5 @@
-"""How much CPU time commands take that only start up, read a file and end: `python -m bench.startup`.
+"""How much CPU time commands take that only start up, read a file and
+end: `python -m bench.startup`.
 
 Each command is run in a process of its own, several times; the median of user and system time is
 printed, with `python -c pass` beside it. "bytecode" is how an installed program starts, "source"

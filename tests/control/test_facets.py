@@ -1,5 +1,5 @@
-"""Every kind of change goes the whole way: capability check, guard, journal, engine, outcome, learned cost,
-repeat check, explanation, replay. One test per station, run for each facet.
+"""Every kind of change goes the whole way: capability check, guard, journal, engine, outcome,
+learned cost, repeat check, explanation, replay. One test per station, run for each facet.
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,9 @@ WRONG: dict[str, tuple[Proposal, str]] = {
 
 
 class Proposes(FakePolicy):
-    """Asks for some changes in one decision: once, or in every round in which the job may be changed."""
+    """Asks for some changes in one decision: once, or in every round
+    in which the job may be changed.
+    """
 
     name = "proposes"
     feedback_rounds = 50
@@ -144,7 +146,9 @@ class Able(FakeCluster):
 def world_of(
     folder: Path, *changes: Proposal, again: bool = False, record: Path | None = None, **more: Any
 ) -> tuple[World, Proposes]:
-    """A job of two operators, the second with two instances, under a policy that asks for changes."""
+    """A job of two operators, the second with two instances, under
+    a policy that asks for changes.
+    """
     policy = Proposes(*changes, again=again)
     recorder = None if record is None else RecordingFolder(record)
     cluster = more.pop("cluster", None) or Able()

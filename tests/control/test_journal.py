@@ -202,14 +202,36 @@ def test_what_version_0_1_wrote_is_explained_and_told_to_policies(tmp_path: Path
     clip = {"code": "STEP", "operator": "a", "asked": 8, "granted": 4}
     with old.transaction("round"):
         old.insert(
-            "decision", id="1:t/j", round=1, time_s=10.0, last_s=10.0, job="t/j", policy="threshold",
-            reason="LATENCY_MISSED", sentence="It is missed.", numbers="{}", causes="[]",
-            expects=expects, asked=f"[{action}]", granted=f"[{action}]", clips=json.dumps([clip]),
-        )  # fmt: skip
+            "decision",
+            id="1:t/j",
+            round=1,
+            time_s=10.0,
+            last_s=10.0,
+            job="t/j",
+            policy="threshold",
+            reason="LATENCY_MISSED",
+            sentence="It is missed.",
+            numbers="{}",
+            causes="[]",
+            expects=expects,
+            asked=f"[{action}]",
+            granted=f"[{action}]",
+            clips=json.dumps([clip]),
+        )
         old.insert(
-            "action", id="1:t/j#0", decision="1:t/j", job="t/j", kind="reallocate", body=action,
-            wanted_s=10.0, started_s=10.0, ended_s=11.0, status="done", code="", message="",
-        )  # fmt: skip
+            "action",
+            id="1:t/j#0",
+            decision="1:t/j",
+            job="t/j",
+            kind="reallocate",
+            body=action,
+            wanted_s=10.0,
+            started_s=10.0,
+            ended_s=11.0,
+            status="done",
+            code="",
+            message="",
+        )
     old.close()
     journal = Journal(path)
     [row] = journal.decisions()

@@ -1,4 +1,6 @@
-"""The demo in small, on real Spark: slots move to where they are worth most, three times out of three."""
+"""The demo in small, on real Spark: slots move to where they are worth
+most, three times out of three.
+"""
 
 import threading
 import time
@@ -33,9 +35,14 @@ RUN_S, LAST_S = 30.0, 8.0
 MOST = 45.0
 # As in the demo, with shorter looks: an instance of `work` is good for about 90 records/s.
 QUICK = {
-    "round_s": 1.0, "window_s": 4.0, "part_s": 1.0, "settle_s": 4.0, "settle_most_s": 8.0,
-    "recover_s": 3.0, "warm_up_s": 3.0,
-}  # fmt: skip
+    "round_s": 1.0,
+    "window_s": 4.0,
+    "part_s": 1.0,
+    "settle_s": 4.0,
+    "settle_most_s": 8.0,
+    "recover_s": 3.0,
+    "warm_up_s": 3.0,
+}
 
 
 def job_named(name: str, priority: float, instances: int) -> Job:
@@ -48,7 +55,10 @@ sources:
     schema: {{n: BIGINT, k: INT}}
     partitions: 2
 operators:
-  - {{name: work, input: in, select: [n, k, wait(10) AS waited], parallelism: {{initial: {instances}, max: 4}}}}
+  - name: work
+    input: in
+    select: [n, k, wait(10) AS waited]
+    parallelism: {{initial: {instances}, max: 4}}
 sinks:
   - {{name: out, input: work, options: {{topic: {name}-out}}}}
 intent:

@@ -82,8 +82,13 @@ def test_a_share_of_the_resources_is_so_many_machines_of_those_that_jobs_would_h
     names = [variant.name for variant in EXPERIMENTS["cost"].variants]
     found = {name: [machine.cores for machine in made("cost", name).machines] for name in names}
     assert found == {
-        "40%": [2, 2], "60%": [2] * 3, "80%": [2] * 4, "100%": [2] * 5, "alone on 1": [1], "alone on 2": [2],
-    }  # fmt: skip
+        "40%": [2, 2],
+        "60%": [2] * 3,
+        "80%": [2] * 4,
+        "100%": [2] * 5,
+        "alone on 1": [1],
+        "alone on 2": [2],
+    }
     assert made("more-machines").machines[0].memory_bytes == 64e9
 
 

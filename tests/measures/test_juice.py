@@ -161,15 +161,20 @@ def test_a_job_that_leaves_nothing_over_has_juice_one_whatever_its_shape(
     snapshot = replace(
         Snapshot.empty(1, layout),
         since_s=0,
-        sources=Sources.of(len(layout.source_nodes), arrived=[9] * len(layout.source_nodes),
-                           taken=[9] * len(layout.source_nodes)),
+        sources=Sources.of(
+            len(layout.source_nodes),
+            arrived=[9] * len(layout.source_nodes),
+            taken=[9] * len(layout.source_nodes),
+        ),
         edges=Edges.of(edges, emitted=emitted, taken=emitted),
-    )  # fmt: skip
+    )
     window = Series.of([snapshot]).window()
     assert window is not None
     assert juice(window).job.tolist() == pytest.approx([1.0])
     weights = np.array([sink.weight for sink in job.sinks])
-    order = [job.sinks.index(next(s for s in job.sinks if s.name == layout.node_names[n]))
-             for n in layout.sink_nodes]  # fmt: skip
+    order = [
+        job.sinks.index(next(s for s in job.sinks if s.name == layout.node_names[n]))
+        for n in layout.sink_nodes
+    ]
     weighted = juice(window, weights[order]).job[0]
     assert np.isnan(weighted) or weighted == pytest.approx(1.0)

@@ -15,9 +15,13 @@ from trilithon.measures.queueing import (
 
 
 def load(
-    arrival: float = 80, service: float = 0.01, ca2: float = 1, cs2: float = 1,
-    waiting: float = 0.04, p: float = 1,
-) -> OperatorLoad:  # fmt: skip
+    arrival: float = 80,
+    service: float = 0.01,
+    ca2: float = 1,
+    cs2: float = 1,
+    waiting: float = 0.04,
+    p: float = 1,
+) -> OperatorLoad:
     return OperatorLoad(*(np.array([float(x)]) for x in (arrival, service, ca2, cs2, waiting, p)))
 
 

@@ -1,4 +1,6 @@
-"""Utility and satisfaction of many jobs at once: the same as one by one, and as the papers count."""
+"""Utility and satisfaction of many jobs at once: the same as one
+by one, and as the papers count.
+"""
 
 from dataclasses import replace
 

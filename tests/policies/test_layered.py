@@ -1,4 +1,6 @@
-"""Layers of policies: each sees what those before it decided, and leaves alone what they claimed."""
+"""Layers of policies: each sees what those before it decided, and
+leaves alone what they claimed.
+"""
 
 from pathlib import Path
 

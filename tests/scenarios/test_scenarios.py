@@ -251,7 +251,9 @@ def test_a_simulated_run_is_recorded_and_decided_again(tmp_path: Path) -> None:
 
 
 def test_outcomes_are_those_of_their_own_decision(tmp_path: Path) -> None:
-    """They were paired by position once: a decision whose action was left out got the next one's."""
+    """They were paired by position once: a decision whose action
+    was left out got the next one's.
+    """
 
     class Two(FakePolicy):
         name = "two"

@@ -1,1 +1,3 @@
-"""What every engine promises, and how its reports become snapshots. Whoever controls knows only this."""
+"""What every engine promises, and how its reports become snapshots.
+Whoever controls knows only this.
+"""

@@ -1,9 +1,10 @@
 """Owns putting reports together: what every sender knows of a job becomes one snapshot.
 
-Every engine sends the same reports and this makes snapshots of them, so that no engine can know more
-than another. Counters of one row from several senders add up; of a gauge the youngest report counts.
-A row is missing while a sender that counted for it is silent: half a sum is worse than none. What was
-counted in an earlier life of a job than the latest that anybody knows does not count any more.
+Every engine sends the same reports and this makes snapshots of them, so that no engine can know
+more than another. Counters of one row from several senders add up; of a gauge the youngest report
+counts. A row is missing while a sender that counted for it is silent: half a sum is worse than
+none. What was counted in an earlier life of a job than the latest that anybody knows does not count
+any more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -79,7 +80,9 @@ class Assembler:
         self._lay(job)
 
     def _lay(self, job: Job) -> None:
-        """The rows of a job: the first instances of each operator, or those that the engine told."""
+        """The rows of a job: the first instances of each operator,
+        or those that the engine told.
+        """
         before, now = self._instances.get(job.id, {}), {}
         for operator, count in self._parallelism[job.id].items():
             told = self._placed.get((job.id, operator), ())
@@ -104,15 +107,17 @@ class Assembler:
         self._layout = None
 
     def lose(self, sender: str) -> None:
-        """A sender will not report again: what it counted stays in the sums, its machine is gone."""
+        """A sender will not report again: what it counted stays in
+        the sums, its machine is gone.
+        """
         if sender in self._senders:
             self._senders[sender].gone = True
             self._layout = None
 
     def lose_silent(self, before_s: float) -> None:
-        """Senders that reported last before this time and run nothing any more are gone. Otherwise one
-        executor that died unnoticed would hide a job for ever. One that runs an instance which nobody else
-        has taken over is only not heard: what it counts for stays missing.
+        """Senders that reported last before this time and run nothing any more are gone. Otherwise
+        one executor that died unnoticed would hide a job for ever. One that runs an instance which
+        nobody else has taken over is only not heard: what it counts for stays missing.
         """
         there = {name: one for name, one in self._senders.items() if not one.gone}
         heard = [one.report for one in there.values() if one.report.time_s >= before_s]
@@ -189,7 +194,9 @@ class Assembler:
         )
 
     def _reports(self, *, gone: bool) -> list[Report]:
-        """The last reports of the senders that are there, or of those that are gone, the youngest last."""
+        """The last reports of the senders that are there, or of those
+        that are gone, the youngest last.
+        """
         found = [sender.report for sender in self._senders.values() if sender.gone is gone]
         return sorted(found, key=lambda report: (report.time_s, report.sender))
 
@@ -256,15 +263,17 @@ class Assembler:
 
 
 def _runs(report: Report) -> Bools:
-    """Which of the instances that a sender speaks of run there. Who says nothing of machines runs what it
-    measured.
+    """Which of the instances that a sender speaks of run there. Who says nothing of
+    machines runs what it measured.
     """
     here = report.instances.machine
     return ~np.isnan(report.instances.busy_s if np.isnan(here).all() else here)
 
 
 def _run_by(report: Report) -> dict[InstanceKey, float]:
-    """The instances that run at a sender, with their lives; the host runs none, though it counts zeros."""
+    """The instances that run at a sender, with their lives; the host
+    runs none, though it counts zeros.
+    """
     if not report.machine_keys:
         return {}
     rows = zip(report.instance_keys, _runs(report), report.instances.incarnation, strict=True)
@@ -279,7 +288,9 @@ def _merge(
     rows: Mapping[Any, int],
     table: type[Columns],
 ) -> dict[str, Any]:
-    """Counters added up, gauges of the youngest; rows that a silent sender counted for are missing."""
+    """Counters added up, gauges of the youngest; rows that a silent
+    sender counted for are missing.
+    """
     names = table.names()
     # A row per column, so that each report is one step for all of them.
     merged = np.full((len(names), len(rows)), np.nan)
@@ -308,8 +319,8 @@ def _merge(
 def _current(
     reports: list[Report], places: list[Ints], name: str, rows: int
 ) -> list[tuple[Report, Ints]]:
-    """Each report with the rows of a snapshot that its rows are: −1 for one that nobody expects, and for
-    one of an earlier life than the latest that any sender knows of that row.
+    """Each report with the rows of a snapshot that its rows are: −1 for one that nobody expects,
+    and for one of an earlier life than the latest that any sender knows of that row.
     """
     placed = list(zip(reports, places, strict=True))
     if name == "machine":

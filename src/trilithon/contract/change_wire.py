@@ -1,4 +1,6 @@
-"""Turns changes and alerts into JSON and back, for the journal, for recordings and for whoever asks."""
+"""Turns changes and alerts into JSON and back, for the journal, for
+recordings and for whoever asks.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

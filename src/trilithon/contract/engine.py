@@ -1,8 +1,9 @@
 """Owns the contract between whoever decides and whatever runs jobs.
 
-Wanted state (an allocation) is idempotent and carries a generation: applying it twice, or an older one
-after a newer one, changes nothing. One-shot actions carry an id and are done at most once; after a crash
-their outcome may be unknown. An action is done whole, or refused with a reason and nothing is changed.
+Wanted state (an allocation) is idempotent and carries a generation: applying it twice, or an older
+one after a newer one, changes nothing. One-shot actions carry an id and are done at most once;
+after a crash their outcome may be unknown. An action is done whole, or refused with a reason and
+nothing is changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +47,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job that an engine runs: its file, what is wanted of it now, how it fares in a word, and from which
-    checkpoint it runs.
+    """A job that an engine runs: its file, what is wanted of it now, how it fares in a word, and
+    from which checkpoint it runs.
     """
 
     job: Job
@@ -63,7 +64,8 @@ class Engine(Protocol):
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         """Starts a job. Refused, with numbers, if it does not fit; unchanged if it runs already.
 
-        It goes on from the checkpoint of this name that an earlier life of it left, if there is one.
+        It goes on from the checkpoint of this name that an earlier
+        life of it left, if there is one.
         """
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:

@@ -1,4 +1,6 @@
-"""Owns the live figures of jobs as data: what the last seconds of reports say. Missing ones are None."""
+"""Owns the live figures of jobs as data: what the last seconds of
+reports say. Missing ones are None.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +15,9 @@ from trilithon.model.snapshot import plain
 
 
 def summary(found: Assessment | None, accepted: Mapping[str, Accepted]) -> list[dict[str, Any]]:
-    """The live figures as data: a job after the other, with its operators. Missing ones are None."""
+    """The live figures as data: a job after the other, with its
+    operators. Missing ones are None.
+    """
     return [_job(found, name, one) for name, one in accepted.items()]
 
 

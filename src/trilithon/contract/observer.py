@@ -14,8 +14,8 @@ Expected = Mapping[str, tuple[Job, Allocation]]
 
 
 class Observer:
-    """Keeps a series of so many seconds. Who observes says which jobs there should be: an instance that
-    should be there and does not report is missing, not absent.
+    """Keeps a series of so many seconds. Who observes says which jobs there should be: an instance
+    that should be there and does not report is missing, not absent.
     """
 
     def __init__(self, kept_s: float) -> None:
@@ -24,7 +24,9 @@ class Observer:
         self._expected: dict[str, tuple[Job, Allocation]] = {}
 
     def expect(self, jobs: Expected) -> tuple[str, ...]:
-        """These jobs run, with these allocations, and no others; the names of those that are gone."""
+        """These jobs run, with these allocations, and no others;
+        the names of those that are gone.
+        """
         gone = tuple(name for name in self._expected if name not in jobs)
         for name in gone:
             self.assembler.forget(name)
@@ -44,7 +46,9 @@ class Observer:
             self.assembler.take(report)
 
     def look(self, now_s: float) -> Snapshot:
-        """The snapshot of now. One of an earlier time than the last one, or of the same, is not kept."""
+        """The snapshot of now. One of an earlier time than the last
+        one, or of the same, is not kept.
+        """
         if self.series.snapshots and now_s <= self.series.last.time_s:
             return self.series.last
         self.series = self.series.extended([self.assembler.snapshot(now_s)])

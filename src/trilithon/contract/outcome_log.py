@@ -1,4 +1,6 @@
-"""Writes the outcome of each call that changes a job to the log, in the host and in the daemon alike."""
+"""Writes the outcome of each call that changes a job to the log, in
+the host and in the daemon alike.
+"""
 
 from typing import Any
 

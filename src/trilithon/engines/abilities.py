@@ -20,8 +20,8 @@ REAL_TIME: Final = {
 
 
 def fixed_operators(jobs: Iterable[Job], *, state_moves: bool) -> dict[str, tuple[str, ...]]:
-    """By job, the operators whose parallelism must stay: by their owner's wish, and those that keep state
-    where the engine cannot divide it anew.
+    """By job, the operators whose parallelism must stay: by their owner's wish, and those that keep
+    state where the engine cannot divide it anew.
     """
     found = {
         job.id: tuple(

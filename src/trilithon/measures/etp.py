@@ -8,9 +8,9 @@ paths lead to it; the algorithm that the paper prints has no set of visited sink
 diamond's sink once per path. Both are here; the definition is the one to use.
 
 Projection (section II-E): one more instance for an operator that has k makes its rates (k + 1)/k of
-what they were; its children's input grows with it, and nothing else changes. In the paper a sink is an
-operator. Here it is only where records leave: it has no instances, is never congested, and its rate
-follows its input.
+what they were; its children's input grows with it, and nothing else changes. In the paper a sink is
+an operator. Here it is only where records leave: it has no instances, is never congested, and its
+rate follows its input.
 """
 
 from collections.abc import Iterator

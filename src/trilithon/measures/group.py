@@ -14,7 +14,9 @@ def sum_by(group: Ints, values: Floats, groups: int) -> Floats:
 
 
 def max_by_node(layout: Layout, values: Floats) -> Floats:
-    """The largest value among a node's instances; missing where one is missing or there are none."""
+    """The largest value among a node's instances; missing where
+    one is missing or there are none.
+    """
     return _reduce(layout, values, np.maximum)
 
 

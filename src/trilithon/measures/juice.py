@@ -6,14 +6,14 @@ Henge, SoCC'18, section 6 (report, section 5). For an operator o and its parents
     juice = Σ over sinks of J / number of sources
 
 T counts everything the parent sent to all its children: a record that goes to two of them counts
-twice. The paper sums over sources too; J is linear in them, so one pass serves all sources. A source
-begins with taken / arrived.
+twice. The paper sums over sources too; J is linear in them, so one pass serves all sources. A
+source begins with taken / arrived.
 
-With weights wₖ on sinks the sum becomes Σ wₖ·Jₖ / Σ wₖ·J̃ₖ, where J̃ is the juice that there would be
-if nothing were left over; for equal weights Σ J̃ₖ is the number of sources, and nothing changes.
+With weights wₖ on sinks the sum becomes Σ wₖ·Jₖ / Σ wₖ·J̃ₖ, where J̃ is the juice that there would
+be if nothing were left over; for equal weights Σ J̃ₖ is the number of sources, and nothing changes.
 
-Chosen: where nothing was sent nothing is left over, and each child has its equal part; where nothing
-arrived at a source its juice is 1.
+Chosen: where nothing was sent nothing is left over, and each child has its equal part; where
+nothing arrived at a source its juice is 1.
 """
 
 from collections.abc import Sequence

@@ -1,16 +1,18 @@
 """Owns waiting: how long records wait for an instance, and how that depends on parallelism.
 
-Latency guarantees in Nephele, section IV-C. Each instance is a GI/G/1 queue; Kingman's formula gives
+Latency guarantees in Nephele, section IV-C. Each instance is a GI/G/1
+queue; Kingman's formula gives
 
-    W = (ρ/μ) / (1 − ρ) · (c²_A + c²_S) / 2                                            (equation 3)
+    W = (ρ/μ) / (1 − ρ) · (c²_A + c²_S) / 2                                             (equation 3)
 
-and e = measured waiting / W fits it to what was measured (equation 4). With p instances now, p* later
+and e = measured waiting / W fits it to what was measured (equation 4).
+With p instances now, p* later
 
-    W(p*) = e · λ·S²·p / (p* − λ·S·p) · (c²_A + c²_S) / 2  =  a / (p* − b)             (section IV-C2)
+    W(p*) = e · λ·S²·p / (p* − λ·S·p) · (c²_A + c²_S) / 2  =  a / (p* − b)           (section IV-C2)
     a = e · λ·S²·p · (c²_A + c²_S) / 2          b = λ·S·p
 
-The paper's algorithm leaves e out of a; that would minimise something else than what it predicts, so
-it is in. For p* ≤ b there is no steady state and the waiting is infinite.
+The paper's algorithm leaves e out of a; that would minimise something else than what it predicts,
+so it is in. For p* ≤ b there is no steady state and the waiting is infinite.
 """
 
 from dataclasses import dataclass
@@ -70,8 +72,8 @@ def _squared_variation(mean: Floats, mean_of_squares: Floats) -> Floats:
 
 
 def channel_latency(window: Window) -> Floats:
-    """Mean time from leaving the sender to being taken, per edge. What is shorter than the clocks of the
-    two ends may be apart is missing.
+    """Mean time from leaving the sender to being taken, per edge. What is shorter than the clocks
+    of the two ends may be apart is missing.
     """
     edges = window.edges
     found = ratio(edges.channel_s, edges.transfers)

@@ -1,4 +1,6 @@
-"""Owns what measurements are worth: each job's utility, and how well intents were kept over time."""
+"""Owns what measurements are worth: each job's utility, and how
+well intents were kept over time.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +105,9 @@ class IntentTable:
 
     @classmethod
     def of(cls, window: Window) -> "IntentTable":
-        """The table of a window's jobs: made once for as long as neither they nor their rows change."""
+        """The table of a window's jobs: made once for as long as
+        neither they nor their rows change.
+        """
         found = _tables.get(window.layout)
         if found is None or found[0] is not window.jobs:
             found = _tables[window.layout] = (window.jobs, cls.build(window.layout, window.jobs))

@@ -1,7 +1,7 @@
 """Owns what an engine can be told to do, and what can come of it.
 
-Wanted state (an allocation) is idempotent and carries a generation; the others are one-shot: they carry an
-id and are done at most once.
+Wanted state (an allocation) is idempotent and carries a generation; the others are one-shot: they
+carry an id and are done at most once.
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ class RestartInstance:
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
-    """Stop a job where nothing has to be done again, and start it: with another file, another allocation or
-    from another checkpoint, as far as they are given. All that can be refused is refused before it is stopped,
-    and if it does not start, it runs as before.
+    """Stop a job where nothing has to be done again, and start it: with another file, another
+    allocation or from another checkpoint, as far as they are given. All that can be refused is
+    refused before it is stopped, and if it does not start, it runs as before.
     """
 
     id: str
@@ -61,7 +61,8 @@ class RemoveMachines:
 OneShot = RestartInstance | RestartJob | AddMachines | RemoveMachines
 Action = Reallocate | OneShot
 
-# Codes with which an engine refuses wanted state because of one facet: without it, it takes the rest.
+# Codes with which an engine refuses wanted state because of one facet:
+# without it, it takes the rest.
 REFUSED_FACETS: Final[dict[str, Ability]] = {
     "CANNOT_BATCHING": Ability.BATCHING,
     "TOO_MANY_INSTANCES": Ability.PARALLELISM,

@@ -1,4 +1,6 @@
-"""Owns the wanted state of a job: parallelism, weights, placement and batching, with a generation."""
+"""Owns the wanted state of a job: parallelism, weights, placement
+and batching, with a generation.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -33,10 +35,10 @@ FACET_FIELDS: Final = {
 class Allocation:
     """What an engine is asked to bring about. Applying one twice changes nothing.
 
-    `weights` and `placement` have an entry per instance of an operator, where one is wanted;
-    an operator that is not named there is left to the engine. `groups` say which instance has which of the
-    1,024 key groups of an operator that gets its records by key. `batching_ms` is the longest time a
-    record may wait at the sender for others.
+    `weights` and `placement` have an entry per instance of an operator, where one is wanted; an
+    operator that is not named there is left to the engine. `groups` say which instance has which of
+    the 1,024 key groups of an operator that gets its records by key. `batching_ms` is the longest
+    time a record may wait at the sender for others.
     """
 
     job: str
@@ -84,8 +86,8 @@ class Allocation:
         return replace(self, generation=self.generation + 1)
 
     def changed(self, changes: Iterable[AllocationChange]) -> "Allocation":
-        """With these changes, under the same number; weights, places and key groups are those of the
-        new numbers of instances.
+        """With these changes, under the same number; weights, places and key groups are those
+        of the new numbers of instances.
         """
         found = self
         for change in sorted(changes, key=lambda one: not isinstance(one, ParallelismChange)):
@@ -105,8 +107,8 @@ class Allocation:
     def rescaled(self, parallelism: Mapping[str, int]) -> "Allocation":
         """With other numbers of instances, under the same number.
 
-        Weights, placement and key groups of a changed operator are dropped: they were meant for the old
-        number.
+        Weights, placement and key groups of a changed operator are dropped: they
+        were meant for the old number.
         """
         if unknown := set(parallelism) - set(self.parallelism):
             raise NotFound(
@@ -124,8 +126,8 @@ class Allocation:
 
 
 def carried_over(before: Allocation, job: Job) -> Allocation:
-    """The allocation for a job whose file changed, under the same number: what is still there keeps its
-    number of instances, within the new bounds; what is new begins with the number in the file.
+    """The allocation for a job whose file changed, under the same number: what is still there keeps
+    its number of instances, within the new bounds; what is new begins with the number in the file.
     """
     wanted = {
         operator.name: min(

@@ -32,8 +32,9 @@ class Ability(StrEnum):
 class Capabilities:
     """What an engine can do, and at what cost.
 
-    `fixed` are operators of a job whose parallelism it cannot change: a decision about one of them
-    becomes advice. `machine_slots` are the slots that each machine brings, where the engine knows it.
+    `fixed` are operators of a job whose parallelism it cannot change: a decision
+    about one of them becomes advice. `machine_slots` are the slots that each machine
+    brings, where the engine knows it.
     """
 
     how: Mapping[Ability, How]

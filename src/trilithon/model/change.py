@@ -1,4 +1,5 @@
-"""Defines what a decision may propose: one type of change per facet, and alerts that change nothing.
+"""Defines what a decision may propose: one type of change per facet,
+and alerts that change nothing.
 
     AllocationChange    the wanted state of a job; idempotent
     ├── ParallelismChange   instances per operator
@@ -13,8 +14,9 @@
     └── MachinesRemoval     the cluster gives machines back
     Alert               something that people should know or do
 
-A change names what it changes and nothing else. The controller turns the changes that the guard grants
-into actions for the engine, and numbers these: a policy knows neither generations nor ids of actions.
+A change names what it changes and nothing else. The controller turns the changes that the
+guard grants into actions for the engine, and numbers these: a policy knows neither
+generations nor ids of actions.
 """
 
 from collections.abc import Mapping

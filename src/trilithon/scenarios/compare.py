@@ -1,5 +1,5 @@
-"""Owns the comparison of a recorded run with the same run simulated: what came in comes in again, what was
-rescaled is rescaled at the same time.
+"""Owns the comparison of a recorded run with the same run simulated: what came in comes in again,
+what was rescaled is rescaled at the same time.
 """
 
 from collections import Counter
@@ -90,8 +90,8 @@ def compare(
     seed: int = 0,
     parts: Sequence[RunPhase] = (),
 ) -> list[Row]:
-    """Both runs side by side, whole and in parts. Without a calibration the recording itself is learned
-    from.
+    """Both runs side by side, whole and in parts. Without a calibration the
+    recording itself is learned from.
     """
     real = _from_all_there(real)
     if len(real) < 3:
@@ -216,7 +216,8 @@ def _recoveries(series: Series, job: str) -> Iterator[float | None]:
             continue
         if before.job(job).parallelism == after.job(job).parallelism:
             continue
-        # By what came in just then: the counts of logs and readers are of moments half a second apart.
+        # By what came in just then: the counts of logs and readers are
+        # of moments half a second apart.
         limit = BACKLOG_S * _rate(Series(snapshots[max(0, i - RECENT) : i + 1]), job)
         if _lag(before, job) <= limit:
             continue

@@ -30,7 +30,9 @@ class Timed(Engine, Protocol):
 
 @dataclass(frozen=True)
 class Acted:
-    """A decision, why not all of it was granted, and what came of each action that was done for it."""
+    """A decision, why not all of it was granted, and what came of
+    each action that was done for it.
+    """
 
     time_s: float
     decision: Decision
@@ -93,8 +95,8 @@ class ControlledRounds:
         acts_from_s: float = 0.0,
         record: Path | None = None,
     ) -> None:
-        """Until `acts_from_s` it observes and may not act: its jobs are in mode off. Rounds are recorded
-        into the folder `record`, for `replay`.
+        """Until `acts_from_s` it observes and may not act: its jobs are in mode off. Rounds are
+        recorded into the folder `record`, for `replay`.
         """
         with ExitStack() as ending:
             kept = folder or Path(ending.enter_context(tempfile.TemporaryDirectory()))

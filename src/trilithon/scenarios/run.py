@@ -96,8 +96,8 @@ def simulate(
     tell: Tell = lambda _now_s, _length_s: None,
 ) -> Result:
     """Runs a scenario to its end. With a folder, everything that happened is written there. Without
-    limits the guard has those of the scenario. With `record`, the rounds of its policy are recorded into
-    that folder, for `replay`.
+    limits the guard has those of the scenario. With `record`, the rounds of its policy are recorded
+    into that folder, for `replay`.
     """
     engine = engine_for(scenario)
     figures = RunFigures()

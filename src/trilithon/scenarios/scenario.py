@@ -1,4 +1,6 @@
-"""Owns reading a scenario: files become machines, jobs, loads and faults, every problem with its line."""
+"""Owns reading a scenario: files become machines, jobs, loads and
+faults, every problem with its line.
+"""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -87,7 +89,9 @@ class Scenario:
 
 
 def load_scenario(path: Path, seed: int | None = None) -> Scenario:
-    """The scenario of a file, with another seed if one is given. What it names is looked for beside it."""
+    """The scenario of a file, with another seed if one is given. What it
+    names is looked for beside it.
+    """
     document = read_yaml_file(path)
     form = validated(ScenarioForm, document)
     if seed is not None:
@@ -174,9 +178,11 @@ class _ScenarioReader:
             if told.kind not in self.chosen.common.machines:
                 known = ", ".join(self.chosen.common.machines) or "none"
                 raise self.refuse(
-                    "NOT_FOUND", "machines.kind", f"There is no kind {told.kind!r}.",
+                    "NOT_FOUND",
+                    "machines.kind",
+                    f"There is no kind {told.kind!r}.",
                     f"There are: {known}.",
-                )  # fmt: skip
+                )
             kind = self.chosen.common.machines[told.kind]
         cores, memory = told.cores or kind.cores, told.memory_gb or kind.memory_gb
         return tuple(MachineSpec(f"m{i}", cores, memory * 1e9) for i in range(told.count))
@@ -221,9 +227,11 @@ class _ScenarioReader:
         rate = form.rate if form.rate is not None else usual
         if rate is None:
             raise self.refuse(
-                "RATE_MISSING", path, "It is not said how many records come.",
+                "RATE_MISSING",
+                path,
+                "It is not said how many records come.",
                 "Give `rate`, or a rate for this job in the file of chosen numbers.",
-            )  # fmt: skip
+            )
         low = rate * form.times
         high = PEAK * low if form.peak is None else form.peak * form.times
         period_s = parse_seconds(form.period) if form.period else PERIOD_S
@@ -276,7 +284,9 @@ class _ScenarioReader:
         return ForeignLoad(at_s, for_s, form.machine, form.threads or FOREIGN_THREADS)
 
     def _afflicted(self, form: FaultForm, path: str, jobs: Sequence[Job]) -> str:
-        """The operator of which an instance is to be slow; job, operator and instance must be there."""
+        """The operator of which an instance is to be slow; job,
+        operator and instance must be there.
+        """
         job = next((one for one in jobs if one.id == form.job), None)
         if job is None:
             raise self.refuse("NOT_FOUND", path, f"There is no job {form.job!r} in this scenario.")

@@ -62,7 +62,9 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 def api(daemon: Daemon) -> FastAPI:
-    """The API of a daemon. It can be opened with the daemon's token only, from this machine only."""
+    """The API of a daemon. It can be opened with the daemon's
+    token only, from this machine only.
+    """
     app = FastAPI(title="Trilithon", version=trilithon.__version__, docs_url=None, redoc_url=None)
     _protect(app, daemon)
     _answer_errors(app)
@@ -214,8 +216,8 @@ def _explanations(app: FastAPI, daemon: Daemon) -> None:
     async def events(
         after: int | None = None, last_event_id: Annotated[str | None, Header()] = None
     ) -> AsyncIterator[ServerSentEvent]:
-        """What happens, as it happens; `after`, or the header of a reader that comes back, says from
-        where on.
+        """What happens, as it happens; `after`, or the header of a reader that
+        comes back, says from where on.
         """
         upto = after
         if upto is None and last_event_id and last_event_id.isdigit():

@@ -1,4 +1,6 @@
-"""Owns the life of a daemon: alone in its folder, a loop that goes round in a thread, and a clean end."""
+"""Owns the life of a daemon: alone in its folder, a loop that goes
+round in a thread, and a clean end.
+"""
 
 import gc
 import secrets
@@ -83,8 +85,8 @@ class Daemon:
 
 
 def calm_collector() -> None:
-    """A round makes many small tuples and few cycles. Looking for cycles among everything that a daemon
-    holds, as often as Python does by itself, can cost as much as the round.
+    """A round makes many small tuples and few cycles. Looking for cycles among everything that a
+    daemon holds, as often as Python does by itself, can cost as much as the round.
     """
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
 """Owns the host as a process: the one that runs, one that is started, and another when it has died.
 
-A host that ends because somebody wants it to takes its socket away. One that leaves it behind has died, and
-so has one that ended before it ever answered: these are started again, later each time. The jobs come
-back by the loop, from their checkpoints.
+A host that ends because somebody wants it to takes its socket away. One that leaves it behind has
+died, and so has one that ended before it ever answered: these are started again, later each time.
+The jobs come back by the loop, from their checkpoints.
 """
 
 import os

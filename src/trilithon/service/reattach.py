@@ -16,7 +16,9 @@ _log = logs.logger()
 
 
 class ReattachingEngine:
-    """Reaches an engine by a function, and again after it was lost. Closing it leaves that one alone."""
+    """Reaches an engine by a function, and again after it was lost.
+    Closing it leaves that one alone.
+    """
 
     def __init__(self, reach: Callable[[], Engine]) -> None:
         self._reach = reach

@@ -1,4 +1,5 @@
-"""Owns a whole system in one process, for demos, experiments and tests: Spark, host, controller, jobs.
+"""Owns a whole system in one process, for demos, experiments and tests:
+Spark, host, controller, jobs.
 
 Everything talks as it does when it is apart: over the host's socket. It ends with the process.
 """

@@ -21,15 +21,16 @@ from trilithon.service.daemon import Daemon
 def health(daemon: Daemon) -> dict[str, Any]:
     controller, last = daemon.controller, daemon.controller.last
     problem = daemon.failure or (last.blind if last else "")
+    healthy = "starting" if last is None else "ok"
     return {
-        "status": "ok" if last is not None and not problem else "starting" if last is None and not problem else "blind",
+        "status": "blind" if problem else healthy,
         "problem": problem,
         "version": trilithon.__version__,
         "policy": controller.policy.name,
         "round": controller.state.round,
         "round_s": controller.rules.limits.round_s,
         "last_round_s": None if last is None else last.time_s,
-    }  # fmt: skip
+    }
 
 
 def job_line(name: str, record: JobRecord) -> dict[str, Any]:

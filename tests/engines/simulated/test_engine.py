@@ -325,8 +325,13 @@ def test_credits_are_what_was_taken_in_a_while_and_never_fewer_than_the_least() 
 
 @both
 def test_broadcast_gives_every_instance_every_record(mode: SimulationMode) -> None:
-    job = graph("told", [operator("a", 1, service_ms=0.1), operator("b", 3, service_ms=0.1)],
-                "in>a", "a*b", "b>out")  # fmt: skip
+    job = graph(
+        "told",
+        [operator("a", 1, service_ms=0.1), operator("b", 3, service_ms=0.1)],
+        "in>a",
+        "a*b",
+        "b>out",
+    )
     found = watched(mode, TEXTBOOK, job, rate=50.0)
     snapshot = found.look(30)
     view = snapshot.job(job.id)
@@ -380,7 +385,9 @@ def test_a_machine_that_crashed_comes_back_and_can_be_used(mode: SimulationMode)
 
 @both
 def test_what_always_computes_takes_its_part_of_the_first_machine(mode: SimulationMode) -> None:
-    """A thread of 8 ms CPU per record on one core does 125 records/s, beside another one half of that."""
+    """A thread of 8 ms CPU per record on one core does 125 records/s,
+    beside another one half of that.
+    """
     job = line(operator("work", 1, service_ms=8.0, cpu_share=1.0))
     rates = []
     for load in (0.0, 1.0):

@@ -1,4 +1,6 @@
-"""What holds in every simulated run: nothing is lost, nothing runs backwards, nothing depends on luck."""
+"""What holds in every simulated run: nothing is lost, nothing runs
+backwards, nothing depends on luck.
+"""
 
 import numpy as np
 import pytest
@@ -105,8 +107,13 @@ def test_the_waiting_of_a_station_is_kingmans(rho: float, arrival: float, servic
     assert in_station(rho, arrival / 5, service, 0.0, 1.0) <= expected
 
 
-@given(st.floats(0.1, 1e6), st.floats(0.1, 1e6), st.floats(0, 4), st.floats(0, 4),
-       st.sampled_from([1.0, 3.0]))  # fmt: skip
+@given(
+    st.floats(0.1, 1e6),
+    st.floats(0.1, 1e6),
+    st.floats(0, 4),
+    st.floats(0, 4),
+    st.sampled_from([1.0, 3.0]),
+)
 def test_what_is_left_and_what_went_through_are_all_that_was_there(
     records: float, possible: float, arrival: float, service: float, servers: float
 ) -> None:

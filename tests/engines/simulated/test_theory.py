@@ -1,4 +1,6 @@
-"""Single records against the textbook: where there is a formula, it lies in the confidence interval."""
+"""Single records against the textbook: where there is a formula, it
+lies in the confidence interval.
+"""
 
 import math
 from collections.abc import Callable
@@ -14,7 +16,8 @@ from trilithon.model.profile import Distribution
 SEEDS = range(20)
 SERVICE_S = 0.001
 UTILISATIONS = (0.5, 0.8, 0.95)
-# How many records are needed grows with the utilisation and with the variation of the service times.
+# How many records are needed grows with the utilisation and with the
+# variation of the service times.
 RECORDS = {0.5: 60_000, 0.8: 150_000, 0.95: 200_000}
 WIDEST = {0.5: 0.03, 0.8: 0.03, 0.95: 0.10}
 
@@ -47,15 +50,21 @@ CASES: dict[str, tuple[Job, int, Callable[[float], float]]] = {
     "M/M/3": (line(operator("a", 3, distribution=Distribution.EXPONENTIAL)), 3, mmc(3)),
     "M/D/1": (line(operator("a", distribution=Distribution.DETERMINISTIC)), 1, mg1(0.0)),
     "M/G/1 gamma": (
-        line(operator("a", distribution=Distribution.GAMMA, service_cv=0.5)), 1, mg1(0.5),
+        line(operator("a", distribution=Distribution.GAMMA, service_cv=0.5)),
+        1,
+        mg1(0.5),
     ),
     "M/G/1 lognormal": (
-        line(operator("a", distribution=Distribution.LOGNORMAL, service_cv=1.5)), 1, mg1(1.5),
+        line(operator("a", distribution=Distribution.LOGNORMAL, service_cv=1.5)),
+        1,
+        mg1(1.5),
     ),
     "tandem": (
-        line(EXPONENTIAL, operator("b", distribution=Distribution.EXPONENTIAL)), 1, tandem,
+        line(EXPONENTIAL, operator("b", distribution=Distribution.EXPONENTIAL)),
+        1,
+        tandem,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("utilisation", UTILISATIONS)

@@ -1,1 +1,3 @@
-"""The simulated cluster: the same jobs, reports and actions as on Spark, as fast as the CPU allows."""
+"""The simulated cluster: the same jobs, reports and actions as on
+Spark, as fast as the CPU allows.
+"""

@@ -1,8 +1,8 @@
 """Owns what kind of engine is simulated: how it sends, holds back, reconfigures and recovers.
 
-`spark-rtm` behaves like the Spark engine; its numbers are measurements, and `trilithon calibrate` makes
-others from a recording. `storm` behaves like the engine of the papers; what they leave open is chosen
-elsewhere and given here.
+`spark-rtm` behaves like the Spark engine; its numbers are measurements, and `trilithon calibrate`
+makes others from a recording. `storm` behaves like the engine of the papers; what they leave open
+is chosen elsewhere and given here.
 """
 
 from collections.abc import Mapping
@@ -71,10 +71,10 @@ class Character:
         return self.stall_s > 0 or self.stall_per_task_s > 0
 
 
-# Measured: credits and the time to act in decision 7, the stall as of the Spark engine. Transport, reading and
-# constant load are the medians of the three calibrations that `trilithon bench sim-vs-spark --into FOLDER` leaves; a
-# restart is what `python -m bench.restarts` prints and the supervisor's first wait. `python -m bench.gate_ceiling`
-# tells how fast one reader reads.
+# Measured: credits and the time to act in decision 7, the stall as of the Spark engine. Transport,
+# reading and constant load are the medians of the three calibrations that `trilithon bench
+# sim-vs-spark --into FOLDER` leaves; a restart is what `python -m bench.restarts` prints and the
+# supervisor's first wait. `python -m bench.gate_ceiling` tells how fast one reader reads.
 SPARK_RTM: Final = Character(
     name="spark-rtm",
     credits=20,

@@ -1,7 +1,7 @@
 """Owns the simulated engine: jobs on a cluster that is not there, behind the contract.
 
-Time goes on only when somebody says so (`advance`). What is asked for is checked at once and has its
-effect when the engine's character says; until then the job runs on as before, or stands.
+Time goes on only when somebody says so (`advance`). What is asked for is checked at once and has
+its effect when the engine's character says; until then the job runs on as before, or stands.
 """
 
 import heapq
@@ -367,8 +367,8 @@ class SimulatedEngine:
         self.rows_changed()
 
     def _place(self, running: SimulatedJob) -> None:
-        """Every instance in use has a machine that is up: the wanted one, the one it has, or the one
-        with the fewest instances.
+        """Every instance in use has a machine that is up: the wanted one, the one it has, or the
+        one with the fewest instances.
         """
         world = self.world
         used = self.instances_by_machine()
@@ -449,8 +449,8 @@ class SimulatedEngine:
         return running
 
     def _replace(self, running: SimulatedJob, action: RestartJob) -> SimulatedJob:
-        """Another file, allocation or checkpoint for a job: it goes on with what lies in its logs, or begins
-        as one that is new.
+        """Another file, allocation or checkpoint for a job: it goes on with what lies in its
+        logs, or begins as one that is new.
         """
         spec = action.spec or running.job
         if spec.id != running.job.id:

@@ -1,8 +1,8 @@
 """Owns the exact way of running: every record by itself, one event after the other.
 
-An actor takes a record, works on it (computing under processor sharing, then waiting), sends what comes
-out to the receivers that the routing says, and parks where one has no credit left. Nothing here calls
-itself: who can go on is put on a list, and the list is worked off before time goes on.
+An actor takes a record, works on it (computing under processor sharing, then waiting), sends what
+comes out to the receivers that the routing says, and parks where one has no credit left. Nothing
+here calls itself: who can go on is put on a list, and the list is worked off before time goes on.
 """
 
 import numpy as np
@@ -423,8 +423,9 @@ def _all_waiting(world: World, node: Rows) -> int:
 
 @compiled
 def redistribute(world: World, rng: Random, job: int) -> None:
-    """What waits for the instances of a job's operators is dealt among them anew. A record that moves
-    counts as taken where it was and as sent where it goes. What is broadcast stays: each has its own.
+    """What waits for the instances of a job's operators is dealt among them anew. A
+    record that moves counts as taken where it was and as sent where it goes. What is
+    broadcast stays: each has its own.
     """
     for n in range(len(world.nodes)):
         node = world.nodes[n]

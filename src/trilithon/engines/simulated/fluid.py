@@ -1,8 +1,9 @@
 """Owns the fast way of running: flows in time steps, over all instances of all jobs at once.
 
 Each step goes over the nodes three times. Forwards: what would flow if everybody could take it.
-Backwards: what each can take, and so how far its senders are held back (a sender that is held back on
-one edge sends on none). Forwards: what does flow, how many records stay behind, how long they took.
+Backwards: what each can take, and so how far its senders are held back (a sender that is held back
+on one edge sends on none). Forwards: what does flow, how many records stay behind, how long they
+took.
 """
 
 import numpy as np
@@ -34,7 +35,8 @@ from trilithon.model.sketches import LOG_GAMMA
 
 # Waiting beyond that of a utilisation of 0.95 is a backlog that all share, not chance.
 BY_CHANCE = 20.0
-# Records that an actor can handle whose work takes no time; an infinite number would make others missing.
+# Records that an actor can handle whose work takes no time; an infinite
+# number would make others missing.
 ANY_NUMBER = 1e18
 # Less than this part of a record is none: its inverse would have no end.
 LEAST = 1e-9
@@ -273,7 +275,9 @@ def _spent_s(station: Rows, coming: float, out: float, span_s: float) -> float:
 
 @part
 def _chance_var(wait_s: float, service_s: float, cv2: float, rho: float) -> float:
-    """Variance of the waiting: a part ρ of the records waits at all, and those nearly exponentially."""
+    """Variance of the waiting: a part ρ of the records waits at all,
+    and those nearly exponentially.
+    """
     by_chance = min(wait_s, BY_CHANCE * service_s * max(0.1, cv2) / 2)
     return float(by_chance * by_chance * max(0.0, 2.0 / max(rho, 0.3) - 1.0))
 

@@ -20,8 +20,8 @@ _CUTS: Final = np.concatenate(
 
 @cache
 def latency_table() -> tuple[Floats, Floats]:
-    """Quantiles of gamma distributions of mean 1, a row per variation 0, 0.05, 0.1 … 4, and the weight
-    of each column. Sums of waiting and service times are close to a gamma distribution.
+    """Quantiles of gamma distributions of mean 1, a row per variation 0, 0.05, 0.1 … 4, and the
+    weight of each column. Sums of waiting and service times are close to a gamma distribution.
     """
     middle = (_CUTS[1:] + _CUTS[:-1]) / 2
     weights = np.diff(_CUTS)
@@ -75,8 +75,8 @@ class FluidRun:
         self.world.actors["machine"][actor] = machine
 
     def redistribute(self, job: int) -> None:
-        """What waits for the instances of a job's operators is dealt among them by what each gets now. What
-        moves counts as taken where it was and as sent where it goes.
+        """What waits for the instances of a job's operators is dealt among them by what each gets
+        now. What moves counts as taken where it was and as sent where it goes.
         """
         world = self.world
         nodes, actors, edges = world.nodes, world.actors, world.edges

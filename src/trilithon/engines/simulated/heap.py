@@ -1,7 +1,8 @@
-"""Owns the list of what happens next: a binary heap of events, ordered by (time, priority, sequence).
+"""Owns the list of what happens next: a binary heap of events, ordered
+by (time, priority, sequence).
 
-The sequence number makes runs repeatable: of two events at one moment and of one priority the one that
-was planned first comes first, whatever the heap did in between.
+The sequence number makes runs repeatable: of two events at one moment and of one priority the one
+that was planned first comes first, whatever the heap did in between.
 """
 
 from trilithon.engines.simulated.compiled import part

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def inject(engine: "SimulatedEngine", fault: AnyFault) -> None:
-    """Plans a fault and its end. A machine that it names must be there now. Faults that overlap add up."""
+    """Plans a fault and its end. A machine that it names must be there
+    now. Faults that overlap add up.
+    """
     begin, end = _steps_of(engine, fault)
     engine.at(fault.at_s, begin)
     if fault.for_s is not None:
@@ -76,7 +78,8 @@ def _slow_down(engine: "SimulatedEngine", fault: SlowInstance) -> None:
     actor = _actor(engine, fault)
     if actor is None:
         raise NotFound(
-            f"There is no instance {fault.index} of an operator {fault.operator!r} of a job {fault.job!r}."
+            f"There is no instance {fault.index} of an operator "
+            f"{fault.operator!r} of a job {fault.job!r}."
         )
     engine.world.actors["slow"][actor] = fault.factor
 
@@ -113,7 +116,9 @@ def _recover(engine: "SimulatedEngine", fault: MachineCrash, row: int) -> None:
 
 
 def _restart(engine: "SimulatedEngine", running: SimulatedJob) -> None:
-    """A new life: counters from 0, what is under way is lost, what was not committed is read again."""
+    """A new life: counters from 0, what is under way is lost, what
+    was not committed is read again.
+    """
     nodes = engine.world.nodes
     sources = [running.rows.nodes[source.name] for source in running.job.sources]
     read = {row: float(nodes["read"][row]) for row in sources}

@@ -176,8 +176,8 @@ def route(
     keys: int,
     groups: dict[str, tuple[int, ...]],
 ) -> None:
-    """The tasks that an allocation wants in use, and what each gets. `groups` is where key groups are;
-    as few as possible are moved, and where they are then is written there.
+    """The tasks that an allocation wants in use, and what each gets. `groups` is where key groups
+    are; as few as possible are moved, and where they are then is written there.
     """
     for operator, count in wanted.parallelism.items():
         node = rows.nodes[operator]

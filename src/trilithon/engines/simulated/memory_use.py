@@ -1,4 +1,6 @@
-"""Owns how much memory the jobs of a simulated cluster use: state, records in queues and in windows."""
+"""Owns how much memory the jobs of a simulated cluster use: state,
+records in queues and in windows.
+"""
 
 from collections.abc import Iterable
 
@@ -15,8 +17,8 @@ def memory_used(
 ) -> Floats:
     """Bytes in use on each machine.
 
-    An instance of an operator with state holds its part of that of all keys; each holds the records that wait
-    for it, and, if its operator has a window, the records that came in as long a time.
+    An instance of an operator with state holds its part of that of all keys; each holds the records
+    that wait for it, and, if its operator has a window, the records that came in as long a time.
     """
     used = np.zeros(len(world.machines))
     actors, nodes = world.actors, world.nodes

@@ -59,8 +59,8 @@ def with_more_records(world: World) -> World:
 
 
 def margin(world: World) -> int:
-    """What one actor may use at once: everything that comes out of one record, to every receiver, and
-    a new end for everybody who computes beside it.
+    """What one actor may use at once: everything that comes out of one record, to every receiver,
+    and a new end for everybody who computes beside it.
     """
     nodes, edges = world.nodes, world.edges
     copies = np.where(edges["grouping"] == BROADCAST, nodes["tasks"][edges["target"]], 1).astype(

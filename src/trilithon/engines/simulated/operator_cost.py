@@ -1,5 +1,5 @@
-"""Owns what an operator costs in a simulated run: from its profile, from what its expressions say, or as
-assumed.
+"""Owns what an operator costs in a simulated run: from its profile, from what its
+expressions say, or as assumed.
 """
 
 import re

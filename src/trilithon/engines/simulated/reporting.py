@@ -1,9 +1,9 @@
 """Owns what a simulated cluster reports: what the probes of the Spark engine send, and no more.
 
-A machine reports of the instances that run on it and of what was sent from it; the host knows which rows
-there are and where the logs end. What a sender counts of an edge stands with the machine of the edge's
-first sender, what a receiver counts with that of its first receiver: each number has one place, and is
-missing when that machine is not heard.
+A machine reports of the instances that run on it and of what was sent from it; the host knows which
+rows there are and where the logs end. What a sender counts of an edge stands with the machine of
+the edge's first sender, what a receiver counts with that of its first receiver: each number has one
+place, and is missing when that machine is not heard.
 """
 
 from collections.abc import Mapping
@@ -129,11 +129,13 @@ class Reporter:
             latencies=_sketches(world, sink.rows),
             machine_keys=(name,),
             machines=Machines.of(
-                1, cores=[row["cores"]], load=[row["load"]],
+                1,
+                cores=[row["cores"]],
+                load=[row["load"]],
                 cores_busy=[min(row["load"], row["cores"])],
                 **(known if self.reports_memory else {}),
             ),
-        )  # fmt: skip
+        )
 
     def _edges(self, world: World, machine: int, edge: _TableRows) -> Edges:
         nan = np.nan
@@ -173,13 +175,22 @@ class Reporter:
             time_s=time_s,
             instance_keys=instance.keys,
             instances=Instances.trusted(
-                len(none), incarnation=instance.life, sent=none, failed=none,
+                len(none),
+                incarnation=instance.life,
+                sent=none,
+                failed=none,
                 **dict.fromkeys(_ACTOR, none),
             ),
             edge_keys=edge.keys,
             edges=Edges.trusted(
-                len(zero), incarnation=edge.life, emitted=zero, taken=zero, parked_s=zero,
-                transfers=zero, channel_s=zero, batching_s=zero,
+                len(zero),
+                incarnation=edge.life,
+                emitted=zero,
+                taken=zero,
+                parked_s=zero,
+                transfers=zero,
+                channel_s=zero,
+                batching_s=zero,
             ),
             source_keys=source.keys,
             sources=Sources.trusted(
@@ -192,12 +203,15 @@ class Reporter:
             ),
             sink_keys=sink.keys,
             sinks=Sinks.trusted(
-                len(nothing), incarnation=sink.life, written=nothing, latencies=nothing,
+                len(nothing),
+                incarnation=sink.life,
+                written=nothing,
+                latencies=nothing,
                 latency_s=nothing,
             ),
             latencies=Sketches.of({} for _ in sink.keys),
             lost=lost,
-        )  # fmt: skip
+        )
 
 
 # Most machines have no source and no sink to tell of.

@@ -1,15 +1,16 @@
 """Owns the queueing formulas of the run of flows.
 
-Records in a station of c servers at utilisation ρ, waiting by Kingman's formula (`measures/queueing.py`;
-Latency guarantees, equation 3) in the form for several servers (Sakasegawa 1977), with Kraemer and
-Langenbach-Belz's correction g for arrivals that are more regular than Poisson, and with those that came
-in one batch and stand before a record:
+Records in a station of c servers at utilisation ρ, waiting by Kingman's formula
+(`measures/queueing.py`; Latency guarantees, equation 3) in the form for several servers (Sakasegawa
+1977), with Kraemer and Langenbach-Belz's correction g for arrivals that are more regular than
+Poisson, and with those that came in one batch and stand before a record:
 
     L(ρ) = c·ρ + ρ^√(2(c+1)) / (1 − ρ) · (c²_A + c²_S)/2 · g + ρ·ahead / (2·(1 − ρ))
     g = exp(−2·(1 − ρ)/(3·ρ) · (1 − c²_A)² / (c²_A + c²_S))  for c²_A < 1, else 1
 
-How regular arrivals are follows from how regular departures are (Whitt, The Queueing Network Analyzer,
-1983): departures of a station, a stream split at random or in turn, several streams put together.
+How regular arrivals are follows from how regular departures are (Whitt, The Queueing
+Network Analyzer, 1983): departures of a station, a stream split at random or in
+turn, several streams put together.
 """
 
 import numpy as np
@@ -40,8 +41,9 @@ def utilisation(
     ahead: float,
     servers: float,
 ) -> float:
-    """ρ such that what is left in the station and what went through it are all the records there were:
-    L(ρ) + possible·ρ = records. Both grow with ρ, so there is one; found by the Illinois method.
+    """ρ such that what is left in the station and what went through it are all the
+    records there were: L(ρ) + possible·ρ = records. Both grow with ρ, so there is
+    one; found by the Illinois method.
 
     With this the number in the station comes to L(ρ) when load is steady and grows or shrinks as a
     flow when it is not (the pointwise stationary fluid flow approximation).
@@ -75,7 +77,9 @@ def utilisation(
 
 @part
 def departure_cv2(rho: float, arrival_cv2: float, service_cv2: float, servers: float) -> float:
-    """Whitt, equation 38: an idle station lets arrivals through as they are, a busy one shapes them."""
+    """Whitt, equation 38: an idle station lets arrivals through as
+    they are, a busy one shapes them.
+    """
     shaped = rho * rho * (max(service_cv2, 0.2) - 1.0) / np.sqrt(servers)
     return float(max(0.0, 1.0 + (1.0 - rho * rho) * (arrival_cv2 - 1.0) + shaped))
 
@@ -91,8 +95,9 @@ def together_cv2(mean_cv2: float, streams: float, rho: float) -> float:
 
 @part
 def stretch(threads: float, runnable: float, other: float, cores: float) -> float:
-    """How much longer computing takes on a machine: the mean of max(1, (1 + K + other) / cores) over
-    the number K of other threads that run, binomial with `runnable` of `threads` running on average.
+    """How much longer computing takes on a machine: the mean of max(1, (1 + K +
+    other) / cores) over the number K of other threads that run, binomial with
+    `runnable` of `threads` running on average.
     """
     if threads <= 1.0:
         return float(max(1.0, (1.0 + other) / cores))

@@ -1,11 +1,11 @@
 """Owns the model that both ways of running share: jobs, nodes, edges, actors and machines as rows.
 
-An actor is what takes records: a task of an operator, used or idle, or the reader of a source. As on
-Spark an operator holds as many tasks as it may ever use, and its parallelism is a routing table over
-them. So rows never move: a job that comes appends its rows, one that goes leaves them dead.
+An actor is what takes records: a task of an operator, used or idle, or the reader of a source. As
+on Spark an operator holds as many tasks as it may ever use, and its parallelism is a routing table
+over them. So rows never move: a job that comes appends its rows, one that goes leaves them dead.
 
-A row holds what a thing is, what was counted of it (the report's counters, cumulative), and its state
-in a run of single records (`events.py`) or of flows (`fluid.py`).
+A row holds what a thing is, what was counted of it (the report's counters, cumulative), and its
+state in a run of single records (`events.py`) or of flows (`fluid.py`).
 """
 
 from typing import Any, Final, NamedTuple
@@ -46,7 +46,8 @@ NODE: Final = _fields(
     "job kind first tasks active pulled out_first out_count out_sinks in_first in_count"
     " arrival_version steps head log",
     "selectivity senders arrived read written latency_s arrival_rate arrival_cv2 open stalled_s"
-    " potential pushed passed pressed inflow backlog age_s held rate spent_s busy delay_s delay_var fixed_s cv2",
+    " potential pushed passed pressed inflow backlog age_s held rate spent_s busy "
+    "delay_s delay_var fixed_s cv2",
 )
 # Counted: emitted, taken, parked_s, channel_s, batching_s.
 EDGE: Final = _fields(
@@ -76,9 +77,18 @@ SINGLE: Final = _fields("events planned agenda_size free_first free_count ready_
 COUNTED: Final = {
     "nodes": ("arrived", "read", "written", "latency_s"),
     "edges": ("emitted", "taken", "parked_s", "channel_s", "batching_s"),
-    "actors": ("sent", "taken", "emitted", "busy_s", "busy_sq_s2", "cpu_s", "gaps", "gap_s",
-               "gap_sq_s2"),
-}  # fmt: skip
+    "actors": (
+        "sent",
+        "taken",
+        "emitted",
+        "busy_s",
+        "busy_sq_s2",
+        "cpu_s",
+        "gaps",
+        "gap_s",
+        "gap_sq_s2",
+    ),
+}
 _NOBODY_AT_FIRST: Final = frozenset(
     "out_to parked_next waiters_first waiters_last queue_first queue_last gathered_first"
     " gathered_last computing_first computing_next computing_before".split()
@@ -130,11 +140,21 @@ def rows(kind: np.dtype[np.void], count: int, /, **values: npt.ArrayLike) -> Row
 def empty() -> World:
     nothing, whole = np.zeros(0), np.zeros(0, np.int64)
     return World(
-        jobs=rows(JOB, 0), nodes=rows(NODE, 0), edges=rows(EDGE, 0), actors=rows(ACTOR, 0),
-        machines=rows(MACHINE, 0), into=whole, share=nothing, histogram=np.zeros((0, BUCKETS)),
-        lanes=rows(LANE, 0), smooth=nothing, records=rows(RECORD, 0), agenda=rows(EVENT, 0),
-        ready=whole, single=rows(SINGLE, 1),
-    )  # fmt: skip
+        jobs=rows(JOB, 0),
+        nodes=rows(NODE, 0),
+        edges=rows(EDGE, 0),
+        actors=rows(ACTOR, 0),
+        machines=rows(MACHINE, 0),
+        into=whole,
+        share=nothing,
+        histogram=np.zeros((0, BUCKETS)),
+        lanes=rows(LANE, 0),
+        smooth=nothing,
+        records=rows(RECORD, 0),
+        agenda=rows(EVENT, 0),
+        ready=whole,
+        single=rows(SINGLE, 1),
+    )
 
 
 def appended(world: World, **more: Any) -> World:
@@ -164,8 +184,8 @@ def forget(world: World, job: int) -> None:
 
 
 def renew_limits(world: World, least: int, credit_s: float, span_s: float) -> None:
-    """How many records may be in flight to each actor: so many, or what it took in so long, by how much it
-    took in the last span. The gate of the Spark engine does the same with each exchange.
+    """How many records may be in flight to each actor: so many, or what it took in so long, by how
+    much it took in the last span. The gate of the Spark engine does the same with each exchange.
     """
     actors = world.actors
     took = actors["taken"] - actors["taken_before"]

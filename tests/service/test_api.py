@@ -56,7 +56,7 @@ def test_a_job_is_applied_runs_is_rescaled_and_explained(
     assert found["spec"]["name"] == "chain"
     assert found["figures"]["operators"][0]["operator"] == "o0"
     told = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
-    assert any("was done" in sentence for one in told for sentence in one["sentences"])
+    assert any("Done" in sentence for one in told for sentence in one["sentences"])
     assert client.get("/decisions").json()
     assert client.get("/figures").json()[0]["job"] == JOB.id
     status = client.get("/cluster").json()

@@ -3,8 +3,8 @@
 from trilithon.experiments.henge.paper import PAPER
 from trilithon.experiments.mixes import FIRST_SEED, MixResult, rank
 from trilithon.experiments.results import PaperResults
+from trilithon.experiments.run_series import QUANTILES, RunSeries
 from trilithon.experiments.sensitivity import MovedRun, NumberMove
-from trilithon.experiments.series import QUANTILES, RunSeries
 from trilithon.experiments.suite import ComparedFigure, ExperimentResult, RunSummary
 
 STRATEGIES = [strategy.name for strategy in PAPER.strategies]

@@ -1,4 +1,4 @@
-"""A paper is a catalogue, a few measures and an entry in the registry: a tiny one goes the whole way."""
+"""A paper is a catalogue, measures and an entry in the registry: a tiny one goes the whole way."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""The demo in small, on real Spark: slots move to where they are worth
-most, three times out of three.
-"""
+"""The demo in small, on Spark: slots move to where they gain most, three times out of three."""
 
 import threading
 import time

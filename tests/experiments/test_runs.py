@@ -1,4 +1,4 @@
-"""What a run is worth: jobs that write nothing, jobs that do not report, and the series of a run."""
+"""What a run is worth: jobs that write nothing or do not report, and the series of a run."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 from tests.experiments.sample_runs import sample_run
 from trilithon.experiments.definition import PaperFigure
 from trilithon.experiments.henge.measures import HENGE, MEASURES, stays_from
+from trilithon.experiments.run_series import MOST_POINTS, RunSeries
 from trilithon.experiments.runs import RunAction
-from trilithon.experiments.series import MOST_POINTS, RunSeries
 from trilithon.experiments.suite import ComparedFigure, RunSummary
 
 

@@ -1,4 +1,4 @@
-"""Runs the papers' experiments from the command line: prints ours beside theirs, writes the pages."""
+"""Runs the papers' experiments from the command line and writes their result pages."""
 
 import os
 from pathlib import Path
@@ -35,7 +35,7 @@ Into = Annotated[
     Path | None,
     typer.Option(
         "--into",
-        help="The page of results; its numbers (JSON), the page of details and the plots are written "
+        help="The page of results. Its numbers (JSON), a page of details and plots are written "
         "beside it. What is run replaces what was there as soon as it is done; `page` only writes "
         "pages and plots again.",
     ),

@@ -1,7 +1,7 @@
-"""Defines what an experiment of a paper is made of: jobs, intents, loads, faults, machines and the paper's figures.
+"""Defines an experiment of a paper: jobs, intents, loads, faults, machines, the paper's figures.
 
-All of it is data. What a paper leaves open is listed in `chosen`, in words; the numbers chosen for it stand in
-`scenarios/chosen.yaml`.
+All of it is data. What a paper leaves open is listed in `chosen`, in words; the numbers chosen for
+it stand in `scenarios/chosen.yaml`.
 """
 
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault on all machines. `threads` is the size of a CPU load; None takes the chosen number."""
+    """A fault on all machines; `threads` is the size of a CPU load, by default the chosen one."""
 
     kind: FaultKind
     from_s: float
@@ -96,8 +96,9 @@ class PlannedFault:
 class PaperFigure:
     """A number that the paper prints.
 
-    `more_is_better` is None where neither direction is better. `not_comparable` says why our number cannot be
-    compared with it, where that is so. Headline figures stand in the table at the top of the result page.
+    `more_is_better` is None where neither direction is better. `not_comparable` says why our number
+    cannot be compared with it, where that is so. Headline figures stand in the table at the top of
+    the result page.
     """
 
     name: str
@@ -113,8 +114,8 @@ class PaperFigure:
 class Variant:
     """One configuration of an experiment.
 
-    `resources` is the share that the cluster has of what all jobs would have in clusters of their own; None
-    where the paper does not speak of it.
+    `resources` is the share that the cluster has of what all jobs would have in clusters of their
+    own; None where the paper does not speak of it.
     """
 
     name: str
@@ -140,8 +141,8 @@ class Variant:
 class Experiment:
     """What the paper ran, for how long, and the figures that it prints.
 
-    The policy only observes until `policy_from_s`. `plotted` names the variants of which the results keep
-    compact series, so that plots can be drawn without running them again.
+    The policy only observes until `policy_from_s`. `plotted` names the variants of which the
+    results keep short series, so that plots can be drawn without running them again.
     """
 
     name: str

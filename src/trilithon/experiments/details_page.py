@@ -15,8 +15,8 @@ def details_page(results: PaperResults, paper: Paper, name: str) -> str:
     parts = [
         f"# {paper.title}'s experiments in detail\n",
         (
-            f"Written from `{name}.json` with [the overview]({name}.md), which says how everything was "
-            "run.\n"
+            f"Written from `{name}.json` with [the overview]({name}.md), which says how "
+            "everything was run.\n"
         ),
         *(_experiment(result, paper) for result in results.experiments),
     ]
@@ -84,17 +84,18 @@ def _moved(results: PaperResults, paper: Paper) -> str:
     parts = [
         "## Chosen numbers, halved and raised by half\n",
         (
-            f"Mean satisfaction of {labels}, in a run that can depend on the number, and in the one that "
-            f"nearly fills its machines (`trilithon experiment {paper.name} chosen`). A number of the "
-            f"common part goes by its name there, `{paper.name}.` are those of the paper's part and "
-            "`policy.` the policy's own parameters that had to be chosen. The first row of a run is with "
-            "everything as chosen; of a word, the other ones are tried.\n"
+            f"Mean satisfaction of {labels}, in a run that can depend on the number, and in the "
+            f"one that nearly fills its machines (`trilithon experiment {paper.name} chosen`). A "
+            f"number of the common part goes by its name there, `{paper.name}.` are those of the "
+            "paper's part and `policy.` the policy's own parameters that had to be chosen. The "
+            "first row of a run is with everything as chosen; of a word, the other ones are "
+            "tried.\n"
         ),
         table(("run", "number", "× 0.5", "× 1.5"), _moved_rows(moved, paper)),
         f"{moves_summary(moved, paper)}\n",
         (
-            "The paper's figures in the runs that are all of their experiments: as chosen, and the lowest "
-            "and the highest over all moves in that run.\n"
+            "The paper's figures in the runs that are all of their experiments: as chosen, and "
+            "the lowest and the highest over all moves in that run.\n"
         ),
         table(("run", "figure", "paper", "as chosen", "lowest", "highest"), _spans(moved, paper)),
     ]
@@ -153,9 +154,9 @@ def moves_summary(moved: Sequence[MovedRun], paper: Paper) -> str:
     ]
     small = sum(change <= 0.05 for change in changes)
     return (
-        f"Of {len(runs)} runs with a number moved, {paper.title} is at least as good as uncontrolled in "
-        f"{ahead}, and its satisfaction moves by at most five percentage points in {small}; the largest "
-        f"move is {100 * max(changes, default=0.0):.1f} points."
+        f"Of {len(runs)} runs with a number moved, {paper.title} is at least as good as "
+        f"uncontrolled in {ahead}, and its satisfaction moves by at most five percentage points "
+        f"in {small}; the largest move is {100 * max(changes, default=0.0):.1f} points."
     )
 
 

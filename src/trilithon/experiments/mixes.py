@@ -1,8 +1,8 @@
 """Runs random mixes of jobs, and ranks the strategies on jobs that nobody chose.
 
-A mix is drawn from a seed alone: how many jobs of which topologies, their intents, their loads over an
-hour and a half, and how tight the cluster is. Seeds below `FIRST_SEED` are for development; those from
-there on are only looked at in a full run.
+A mix is drawn from a seed alone: how many jobs of which topologies, their intents, their loads over
+an hour and a half, and how tight the cluster is. Seeds below `FIRST_SEED` are for development;
+those from there on are only looked at in a full run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,25 +68,25 @@ def _jobs(number: int, random: Random, topologies: Sequence[Topology]) -> JobSet
 
 
 def _with_load(scheduled: ScheduledJob, random: Random) -> ScheduledJob:
-    """Another load than the one that the job was sized for, the same for all its sources."""
+    """The job with a random load, the same for all its sources."""
     factor = random.uniform(0.3, 1.5)
     kind = random.choice(("constant", "step", "sine", "trace", "spike"))
-    moment = random.uniform(0.2, 0.7) * LENGTH_S
+    change_s = random.uniform(0.2, 0.7) * LENGTH_S
     high = random.uniform(1.5, 3.0)
-    row = random.choice(trace.names())
+    trace_name = random.choice(trace.names())
 
-    def made(rate: float) -> shapes.Shape:
+    def drawn(rate: float) -> shapes.Shape:
         if kind == "step":
-            return shapes.StepChange(rate, rate * high, moment)
+            return shapes.StepChange(rate, rate * high, change_s)
         if kind == "sine":
             return shapes.Sine(rate, rate * high, LENGTH_S / 2)
         if kind == "trace":
-            return shapes.Trace(rate, trace.load(row), LENGTH_S / 24)
+            return shapes.Trace(rate, trace.load(trace_name), LENGTH_S / 24)
         if kind == "spike":
             return shapes.Spike(rate, rate * high, LENGTH_S / 3)
         return shapes.Constant(rate)
 
-    loads = {name: made(shape.rate_per_s(0.0) * factor) for name, shape in scheduled.loads.items()}
+    loads = {name: drawn(shape.rate_per_s(0.0) * factor) for name, shape in scheduled.loads.items()}
     return replace(scheduled, loads=loads)
 
 

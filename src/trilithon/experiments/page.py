@@ -27,16 +27,17 @@ LOW: Final = 0.95
 STRATEGY_TEXTS: Final = {
     UNCONTROLLED.name: "leaves every job as it began.",
     MANUAL.name: (
-        "begins with the allocation that a person would choose so that all intents are met at median "
-        "load: from one instance each, the busiest operator of a job that misses its intent gets more "
-        "until none does."
+        "begins with the allocation that a person would choose so that all intents are met at "
+        "median load: from one instance each, the busiest operator of a job that misses its "
+        "intent gets more until none does."
     ),
     BEST_STATIC.name: (
-        "begins with the best allocation that a search finds for the whole run, which it knows in "
-        "advance: a hill climb from the manual allocation and from one for the highest load, in which "
-        "identical jobs have the same numbers; where that does not meet all intents, another climb "
-        "from the better of that and the policy's final allocation, in which they may differ. A climb "
-        f"tries at most {MOST_TRIED} allocations, so the best that there is may be better."
+        "begins with the best allocation that a search finds for the whole run, which it knows "
+        "in advance: a hill climb from the manual allocation and from one for the highest load, "
+        "in which identical jobs have the same numbers; where that does not meet all intents, "
+        "another climb from the better of that and the policy's final allocation, in which they "
+        f"may differ. A climb tries at most {MOST_TRIED} allocations, so the best that there is "
+        "may be better."
     ),
 }
 
@@ -81,10 +82,11 @@ def _overview(results: PaperResults, paper: Paper, name: str) -> str:
     lines = [
         "## Ours beside the paper's\n",
         (
-            f"Of {len(figures)} figures that the texts print, {len(comparable)} can be compared and have "
-            f"a better direction: {len(comparable) - len(worse)} are as good as the paper's or better, "
-            f"{len(worse)} are worse. The table has the headline figures and every one that is worse, "
-            f"differs or is missing; [the details]({name}-details.md) have all of them.\n"
+            f"Of {len(figures)} figures that the texts print, {len(comparable)} can be compared "
+            f"and have a better direction: {len(comparable) - len(worse)} are as good as the "
+            f"paper's or better, {len(worse)} are worse. The table has the headline figures and "
+            f"every one that is worse, differs or is missing; [the details]({name}-details.md) "
+            "have all of them.\n"
         ),
         table(
             ("experiment", "figure", "paper", "here", ""),
@@ -163,12 +165,12 @@ def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
         [
             "## Random mixes\n",
             (
-                "Any absolute figure can be had by choosing service times, so the figures above tell "
-                "whether the same things happen, not who is faster. Who comes out ahead on jobs that "
-                f"nobody chose tells more: {count} mixes of three to ten jobs, drawn from seeds "
-                f"{FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at during "
-                "development. Topologies, intents, priorities and loads over an hour and a half are "
-                "random, clusters go from ample to too small, and the search tries "
+                "Any absolute figure can be had by choosing service times, so the figures above "
+                "tell whether the same things happen, not who is faster. Who comes out ahead on "
+                f"jobs that nobody chose tells more: {count} mixes of three to ten jobs, drawn "
+                f"from seeds {FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at "
+                "during development. Topologies, intents, priorities and loads over an hour and "
+                "a half are random, clusters go from ample to too small, and the search tries "
                 f"{TRIED} allocations of each (`{_command(paper)} mixes`). Less than "
                 f"{100 * SAME:g} points apart is the same.\n"
             ),
@@ -183,9 +185,10 @@ def _moves(results: PaperResults, paper: Paper, plots: Sequence[Plot], name: str
         [
             "## Chosen numbers, halved and raised by half\n",
             (
-                "Each number that the texts leave open is halved and raised by half in a run that can "
-                f"depend on it (`{_command(paper)} chosen`). {moves_summary(results.moved, paper)} "
-                f"[All moves](./{name}-details.md#chosen-numbers-halved-and-raised-by-half).\n"
+                "Each number that the texts leave open is halved and raised by half in a run "
+                f"that can depend on it (`{_command(paper)} chosen`). "
+                f"{moves_summary(results.moved, paper)} [All "
+                f"moves](./{name}-details.md#chosen-numbers-halved-and-raised-by-half).\n"
             ),
             *_section(plots, "chosen"),
         ]
@@ -226,15 +229,15 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) 
             "## On Spark\n",
             (
                 f"Two days of two traces in {LENGTH_S / 60:.0f} minutes, an hour in "
-                f"{LENGTH_S / HOURS:.0f} s, on Spark's real-time mode with a Kafka broker and two cores: "
-                "the five jobs of `make demo`, neighbours with different traces, on "
-                f"{slots() + SPARE_SLOTS} slots, of which they begin with {slots()}. One run per policy; "
-                f"in the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, windows and "
-                "waits are those of the demo, a few times shorter than the paper's. `threshold` raises "
-                "the busiest operator of a job that misses a latency; `none` never acts. The worst "
-                "tenth is what satisfaction exceeds for nine tenths of the time, and the number after a "
-                f"job is its priority (`{_command(paper)} spark-diurnal`, an hour on an otherwise idle "
-                "machine, not part of `all`).\n"
+                f"{LENGTH_S / HOURS:.0f} s, on Spark's real-time mode with a Kafka broker and two "
+                "cores: the five jobs of `make demo`, neighbours with different traces, on "
+                f"{slots() + SPARE_SLOTS} slots, of which they begin with {slots()}. One run per "
+                f"policy; in the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, "
+                "windows and waits are those of the demo, a few times shorter than the paper's. "
+                "`threshold` raises the busiest operator of a job that misses a latency; `none` "
+                "never acts. The worst tenth is what satisfaction exceeds for nine tenths of the "
+                f"time, and the number after a job is its priority (`{_command(paper)} "
+                "spark-diurnal`, an hour on an otherwise idle machine, not part of `all`).\n"
             ),
             table(heads, rows),
             f"{spark_sentences(runs, paper)}\n",
@@ -282,20 +285,20 @@ def _method(paper: Paper, name: str) -> str:
         [
             "## How it was run\n",
             (
-                "Everything but the part on Spark is simulated: the papers' jobs on the engine `storm`, "
-                "as flows, in steps of a second ([the simulated cluster](../concepts/simulated.md)). "
-                "Numbers that the texts leave open stand in `src/trilithon/scenarios/chosen.yaml`, in a "
-                f"common part and a part `{paper.name}` "
-                "([how they were chosen](../adr/0011-the-papers-experiments.md)). Satisfaction is the "
-                "share of the maximum utility that is reached.\n"
+                "Everything but the part on Spark is simulated: the papers' jobs on the engine "
+                "`storm`, as flows, in steps of a second ([the simulated "
+                "cluster](../concepts/simulated.md)). Numbers that the texts leave open stand in "
+                "`src/trilithon/scenarios/chosen.yaml`, in a common part and a part "
+                f"`{paper.name}` ([how they were chosen](../adr/0011-the-papers-experiments.md)). "
+                "Satisfaction is the share of the maximum utility that is reached.\n"
             ),
             *strategies,
             "",
             (
-                f"`{command} all --into docs/results/{name}.md` runs everything and writes this page, "
-                f"[the details]({name}-details.md) and the plots; `{command} NAME --into …` runs one "
-                f"experiment anew, and `{command} page --into …` only writes pages and plots from "
-                f"`{name}.json`.\n"
+                f"`{command} all --into docs/results/{name}.md` runs everything and writes this "
+                f"page, [the details]({name}-details.md) and the plots; `{command} NAME --into …` "
+                f"runs one experiment anew, and `{command} page --into …` only writes pages and "
+                f"plots from `{name}.json`.\n"
             ),
         ]
     )

@@ -14,8 +14,8 @@ import numpy as np
 
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.results import PaperResults
+from trilithon.experiments.run_series import QUANTILES, RunSeries
 from trilithon.experiments.sensitivity import MovedRun
-from trilithon.experiments.series import QUANTILES, RunSeries
 from trilithon.experiments.strategies import BEST_STATIC, MANUAL, UNCONTROLLED
 
 if TYPE_CHECKING:
@@ -246,8 +246,8 @@ class UtilityOverTime(Plot):
 class SatisfactionBySize(Plot):
     """Satisfaction at the end over the size of something, a line per strategy.
 
-    `points` are pairs of size and variant. `figures` are pairs of size and a figure of the paper: the
-    paper's and ours are drawn beside the lines, in a panel of their own if it has a label.
+    `points` are pairs of size and variant. `figures` are pairs of size and a figure of the paper,
+    which is drawn among the lines; with a label, the paper's and ours in a panel of their own.
     """
 
     points: tuple[tuple[float, str], ...]
@@ -308,7 +308,9 @@ class MixRanking(Plot):
             values = sorted(100 * mix.satisfaction[name] for mix in results.mixes)
             axes.plot(places, values, label=paper.label(name), **style_of(name, paper))
         axes.set(xlim=(1, len(places)), ylim=(-2, 102))
-        axes.set_xlabel("mixes, from the worst of each strategy to its best")
+        ranked = results.ranking.mixes if results.ranking is not None else len(places)
+        which = "mixes" if len(places) == ranked else f"{len(places)} of the {ranked} mixes"
+        axes.set_xlabel(f"{which}, from the worst of each strategy to its best")
         axes.set_ylabel("mean satisfaction (%)")
         _legend_above(canvas, axes, 4)
 

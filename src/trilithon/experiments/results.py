@@ -13,8 +13,8 @@ from typing import Any
 from trilithon.errors import FileUnreadable
 from trilithon.experiments.mixes import MixResult, Ranking
 from trilithon.experiments.paper import Paper
+from trilithon.experiments.run_series import RunSeries
 from trilithon.experiments.sensitivity import MovedRun, NumberMove
-from trilithon.experiments.series import RunSeries
 from trilithon.experiments.spark_results import SparkRunResult
 from trilithon.experiments.suite import ComparedFigure, ExperimentResult, RunSummary
 
@@ -29,7 +29,7 @@ class PaperResults:
 
     experiments: Sequence[ExperimentResult] = ()
     ranking: Ranking | None = None
-    # The mixes that were ranked; results of earlier versions have the ranking only.
+    # The mixes that were ranked, or those of them that are kept.
     mixes: Sequence[MixResult] = ()
     moved: Sequence[MovedRun] = ()
     unmoved: Sequence[str] = ()

@@ -57,7 +57,7 @@ class Runner:
     def prepared(
         self, scenario: Scenario, strategy: Strategy, parameters: Mapping[str, Any]
     ) -> Scenario:
-        """The scenario with the strategy's policy, or with the static allocation of the strategy."""
+        """The scenario with the strategy's policy, or with its static allocation."""
         if strategy.kind is StrategyKind.UNCONTROLLED:
             return scenario
         if strategy.kind is StrategyKind.POLICY:

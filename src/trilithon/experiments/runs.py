@@ -1,4 +1,4 @@
-"""Holds what one run of an experiment showed: lines over time per job, and the actions of the policy."""
+"""Holds the record of one run: lines over time per job, and the actions of the policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,7 +104,7 @@ class Run:
 
     @cached_property
     def shares(self) -> Floats:
-        """The share of its maximum that each job has; 0 for a job that reports and writes nothing."""
+        """The share of its maximum that each job has; 0 if it reports and writes nothing."""
         utility = np.where(self.reporting, np.nan_to_num(self.lines["utility"], nan=0.0), np.nan)
         shares: Floats = utility / self.maxima[:, None]
         return shares

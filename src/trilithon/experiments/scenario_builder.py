@@ -136,7 +136,7 @@ class ScenarioBuilder:
 
 
 def check_numbers(chosen: ChosenNumbers, paper: str, topologies: set[Topology], file: str) -> None:
-    """Refuses a file of chosen numbers without a paper's part, or a rate or service time it needs."""
+    """Refuses chosen numbers without the paper's part, or a rate or service time that it needs."""
     problems = []
     if paper not in chosen.papers:
         path = f"papers.{paper}"
@@ -173,7 +173,7 @@ def median_rate(shape: shapes.Shape, length_s: float) -> float:
 
 
 def _work(operator: Operator, *, keeps_state: bool) -> Work:
-    """What matters of an operator's work in a simulated run: whether and how long it keeps state."""
+    """The part of an operator's work that a simulated run needs: whether it keeps state."""
     if not keeps_state:
         return Work()
     return operator.work if operator.work.stateful else Work(aggregate=(("seen", "count(*)"),))

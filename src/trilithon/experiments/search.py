@@ -1,7 +1,7 @@
 """Searches for static allocations: the manual one for median load, and the best for a whole run.
 
-Identical jobs get the same numbers first. Candidates are tried in coarse runs (steps of five seconds,
-a sample every two minutes); what is reported of the best one comes from a run like all others.
+Identical jobs get the same numbers first. Candidates are tried in coarse runs (steps of five
+seconds, a sample every two minutes); what is reported of the best one comes from a full run.
 """
 
 import math
@@ -58,12 +58,12 @@ def allocated(
 
 
 def _with(job: Job, counts: Counts) -> Job:
-    def made(operator: Operator) -> Operator:
+    def sized(operator: Operator) -> Operator:
         count = counts[operator.name]
         most = max(operator.parallelism.max, count)
         return replace(operator, parallelism=Parallelism(count, 1, most))
 
-    return replace(job, operators=tuple(map(made, job.operators)))
+    return replace(job, operators=tuple(map(sized, job.operators)))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def manual_allocations(scenario: Scenario) -> Allocations:
             break
         for name in missing:
             busy = run.busy[name]
-            operator = max(busy, key=lambda one: (busy[one], one))
+            operator = max(busy, key=lambda name: (busy[name], name))
             limit = _limit(groups[name][0].job, operator)
             if busy[operator] < 0.2 or wanted[name][operator] >= limit:
                 stuck.add(name)  # more of it would not help
@@ -175,7 +175,7 @@ def peak_allocations(scenario: Scenario) -> Allocations:
 
 @dataclass
 class Search:
-    """A hill climb from the best of some allocations, until no change of one operator gains anything.
+    """A hill climb from the best of some allocations, until no change of an operator gains.
 
     Identical jobs are changed together, or each by itself (`per_job`).
     """

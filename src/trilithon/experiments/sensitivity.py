@@ -164,7 +164,7 @@ def variant_of(paper: Paper, experiment: str, name: str) -> Variant:
 
 
 def moves(paper: Paper, chosen: ChosenNumbers) -> tuple[list[NumberMove], list[str]]:
-    """What is to be run, and the numbers that are not moved: no run depends on them, or they are 0."""
+    """The moves to run, and the numbers that stay: no run depends on them, or they are 0."""
     plan = paper.sensitivity
     assert plan is not None  # noqa: S101 - the caller has checked it
     wanted = [NumberMove(name, variant, None, 1.0) for name, variant in plan.runs]

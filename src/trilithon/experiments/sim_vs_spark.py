@@ -1,9 +1,9 @@
-"""Owns the runs on Spark that the simulated cluster is held against: three jobs, one after the other.
+"""Runs the jobs on Spark with which the simulated cluster is compared: three, one after the other.
 
-Each job first runs at half of what its slowest operator can do; that part is learned from. Then come steps
-of load, the last of them above what one instance can do, and in it a rescale. What was learned from the first
-part is what the second is simulated with: nothing of the second is known to the simulation but what came in
-and when somebody rescaled.
+Each job first runs at half of what its slowest operator can do; the calibration learns from that
+part. Then the load changes in steps, one of them above what one instance can do, with a rescale in
+it. The simulation of the second part knows the calibration, the load and the time of the rescale,
+and nothing else of that part.
 """
 
 import threading
@@ -47,32 +47,32 @@ CALM: Final = 0.5
 STEPS: Final = (0.4, 0.7, 1.3, 0.6)
 RESCALED_AFTER_S: Final = 2.75 * STEP_S
 BATCH_S: Final = 30.0
-LOOK_S: Final = 1.0
-Tell = Callable[[str], None]
+SAMPLE_S: Final = 1.0
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A job, the operator that is its limit, and how many instances of it the rescale brings."""
+    """A job, its slowest operator, and how many instances of it there are after the rescale."""
 
     file: str
     operator: str
     instances: int
-    # What to begin with, before the operator's pace is known.
+    # The load before the operator's service time is known.
     first_per_s: float
-    # Other words in the place of some in the job's file.
-    instead: tuple[str, str] = ("", "")
+    # A text in the job's file, and what replaces it.
+    replaced: tuple[str, str] = ("", "")
 
 
 CASES: Final = (
     Case("pageload", "join", 3, 80.0),
     Case("wordcount", "normalise", 3, 50.0),
-    # Four times as heavy: on two cores what Spark itself needs for a record would otherwise be the limit.
+    # Four times as heavy: on two cores Spark's own cost per record would be the limit otherwise.
     Case("primetester", "tester", 3, 60.0, ("work(1)", "work(4)")),
 )
 
 
-# The parts in which a load is steady for a while, without the seconds in which it changes or a backlog goes.
+# The parts with a steady load, without the seconds after a change or while a backlog is drained.
 PARTS: Final = tuple(
     RunPhase(f"load {share:.0%}", i * STEP_S + (5 if STEPS[i - 1] < 1 else 20), (i + 1) * STEP_S)
     for i, share in enumerate(STEPS)
@@ -82,7 +82,7 @@ PARTS: Final = tuple(
 
 @dataclass(frozen=True)
 class Recorded:
-    """One case: what was learned, and the run that it is tried on."""
+    """The files of one case: the calibration, and the recorded run that it is tested with."""
 
     case: Case
     recording: Path
@@ -92,7 +92,7 @@ class Recorded:
 
 def job_of(case: Case) -> Job:
     """The job of a case, each operator with one instance, and batches that end within the run."""
-    job = parse_job(spark_job_text(case.file).replace(*case.instead))
+    job = parse_job(spark_job_text(case.file).replace(*case.replaced))
     operators = tuple(
         replace(o, profile=None, parallelism=replace(o.parallelism, initial=1, max=4))
         for o in job.operators
@@ -100,22 +100,25 @@ def job_of(case: Case) -> Job:
     return replace(job, operators=operators, batch_s=BATCH_S)
 
 
-def record(folder: Path, tell: Tell) -> list[Recorded]:
-    """Runs all cases on Spark. Takes about six minutes each."""
+def record(folder: Path, progress: Progress) -> list[Recorded]:
+    """Runs all cases on Spark; each takes about six minutes."""
     folders.make(folder)
     jobs = {case: job_of(case) for case in CASES}
     setup = Setup(MASTER, folder / "spark", slots=SLOTS)
-    with application(setup, list(jobs.values()), tell) as engine:
+    with application(setup, list(jobs.values()), progress) as engine:
         return [
-            _case(engine, engine.kafka.servers, case, jobs[case], folder, tell) for case in CASES
+            _case(engine, engine.kafka.servers, case, jobs[case], folder, progress)
+            for case in CASES
         ]
 
 
-def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: Tell) -> Recorded:
+def _case(
+    engine: Engine, kafka: str, case: Case, job: Job, folder: Path, progress: Progress
+) -> Recorded:
     outcome = engine.submit(job, initial(job))
     if outcome.status is not Status.DONE:
         raise SparkNotStarted(f"{job.id} was not started: {outcome.message}")
-    run = _Run(engine, job, kafka)
+    running = _RunningJob(engine, job, kafka)
 
     def rescale(instances: int) -> None:
         wanted = (
@@ -126,28 +129,30 @@ def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: 
             raise SparkNotStarted(f"{job.id} was not rescaled: {done.message}")
 
     try:
-        tell(f"{case.file}: the JVM warms up")
-        with run.loaded(Constant(case.first_per_s), WARM_S):
-            run.look(WARM_S)
-        first = run.capacity_per_s(case.operator)
-        tell(f"{case.file}: learning at {CALM * first:.0f} records/s")
-        with run.loaded(Constant(CALM * first), LEARN_S):
-            # How keys are spread shows only among several instances.
-            learned = run.look(
+        progress(f"{case.file}: the JVM warms up")
+        with running.loaded(Constant(case.first_per_s), WARM_S):
+            running.observe(WARM_S)
+        first = running.capacity_per_s(case.operator)
+        progress(f"{case.file}: learning at {CALM * first:.0f} records/s")
+        with running.loaded(Constant(CALM * first), LEARN_S):
+            # The distribution of keys shows only with several instances.
+            learned = running.observe(
                 LEARN_S,
                 folder / f"{case.file}-learned.parquet",
                 {0.0: lambda: rescale(case.instances), LEARN_S / 2: lambda: rescale(1)},
             )
-        found = calibration.calibrate(learned, f"{case.file} on Spark, {LEARN_S:g} s")
-        calibration.save_calibration(folder / f"{case.file}-calibration.yaml", found)
-        capacity = run.capacity_per_s(case.operator)
-        tell(f"{case.file}: steps of load, one instance of {case.operator} does {capacity:.0f}/s")
+        calibrated = calibration.calibrate(learned, f"{case.file} on Spark, {LEARN_S:g} s")
+        calibration.save_calibration(folder / f"{case.file}-calibration.yaml", calibrated)
+        capacity = running.capacity_per_s(case.operator)
+        progress(
+            f"{case.file}: steps of load, one instance of {case.operator} does {capacity:.0f}/s"
+        )
         recording = folder / f"{case.file}.parquet"
         rates = tuple(share * capacity for share in STEPS)
         length_s = STEP_S * len(STEPS)
 
-        with run.loaded(Phases(rates, STEP_S), length_s):
-            run.look(
+        with running.loaded(Phases(rates, STEP_S), length_s):
+            running.observe(
                 length_s + STEP_S / 2,
                 recording,
                 {RESCALED_AFTER_S: lambda: rescale(case.instances)},
@@ -157,12 +162,12 @@ def _case(engine: Engine, kafka: str, case: Case, job: Job, folder: Path, tell: 
         engine.cancel(job.id)
 
 
-class _Over(Exception):
-    """Nobody looks any more."""
+class _Stopped(Exception):
+    """The load is not needed any more."""
 
 
-class _Run:
-    """A job that runs, its load, and what is seen of it."""
+class _RunningJob:
+    """A running job, its load, and the snapshots of it."""
 
     def __init__(self, engine: Engine, job: Job, kafka: str) -> None:
         self.job, self.kafka = job, kafka
@@ -170,19 +175,21 @@ class _Run:
 
     @contextmanager
     def loaded(self, shape: Shape, for_s: float) -> Iterator[None]:
-        """A load beside whoever looks; it ends by itself, or with them."""
+        """Sends a load while the context is open; an error in the context ends it early."""
         (topic,) = self.job.sources[0].topics
         failed: list[TrilithonError] = []
-        over = threading.Event()
+        stopped = threading.Event()
 
-        def heard(_at_s: float, _sent: int) -> None:
-            if over.is_set():
-                raise _Over
+        def check_stopped(_at_s: float, _sent: int) -> None:
+            if stopped.is_set():
+                raise _Stopped
 
         def send() -> None:
             try:
-                generate(self.kafka, topic, shape, for_s, Records(USERS, 0.0), on_progress=heard)
-            except _Over:
+                generate(
+                    self.kafka, topic, shape, for_s, Records(USERS, 0.0), on_progress=check_stopped
+                )
+            except _Stopped:
                 pass
             except TrilithonError as error:
                 failed.append(error)
@@ -192,49 +199,49 @@ class _Run:
         try:
             yield
         except BaseException:
-            over.set()
+            stopped.set()
             raise
         finally:
             sending.join(for_s + 60)
         if failed:
             raise failed[0]
 
-    def look(
+    def observe(
         self,
         for_s: float,
         into: Path | None = None,
-        do: dict[float, Callable[[], None]] | None = None,
+        actions: dict[float, Callable[[], None]] | None = None,
     ) -> Series:
-        """Looks every second, writes it down, and does what is to be done at its time."""
+        """Takes a snapshot every second, records it, and calls each action at its time."""
         began = time.monotonic()
-        seen: list[Snapshot] = []
-        todo = sorted((do or {}).items())
+        snapshots: list[Snapshot] = []
+        pending = sorted((actions or {}).items())
         with ExitStack() as ending:
             recorder = None if into is None else ending.enter_context(ParquetRecorder(into))
             while (passed := time.monotonic() - began) < for_s:
-                while todo and passed >= todo[0][0]:
-                    todo.pop(0)[1]()
+                while pending and passed >= pending[0][0]:
+                    pending.pop(0)[1]()
                 self.watcher.look(time.time())
                 last = self.watcher.observer.series.last
-                if not seen or last.time_s > seen[-1].time_s:
-                    seen.append(last)
+                if not snapshots or last.time_s > snapshots[-1].time_s:
+                    snapshots.append(last)
                     if recorder is not None:
                         recorder.write(last)
-                time.sleep(LOOK_S - (time.monotonic() - began) % LOOK_S)
-        return Series(tuple(seen))
+                time.sleep(SAMPLE_S - (time.monotonic() - began) % SAMPLE_S)
+        return Series(tuple(snapshots))
 
     def capacity_per_s(self, operator: str) -> float:
-        """What one instance of an operator can do, by its service time in the last half minute."""
+        """Records per second of one instance, by its service time in the last half minute."""
         window = self.watcher.observer.series.window(30.0)
-        assert window is not None  # noqa: S101 - somebody has just looked
+        assert window is not None  # noqa: S101 - there are snapshots of more than 30 s
         layout = window.layout
         busy = sum_by_node(layout, window.instances.busy_s)
         service = ratio(busy, sum_by_node(layout, window.instances.taken))
-        found = float(1 / service[layout.node_row[self.job.id, operator]])
-        if not np.isfinite(found):
-            raise SparkNotStarted(f"Nothing came through {operator} of {self.job.id}.")
-        # The load is of the job's source: each record may become several on the way.
+        per_s = float(1 / service[layout.node_row[self.job.id, operator]])
+        if not np.isfinite(per_s):
+            raise SparkNotStarted(f"No record reached {operator} of {self.job.id} in 30 s.")
+        # The load is that of the job's source: a record may become several on its way.
         rows = layout.node_row
         taken = float(np.nansum(window.sources.taken))
         reached = float(sum_by_node(layout, window.instances.taken)[rows[self.job.id, operator]])
-        return found * taken / reached
+        return per_s * taken / reached

@@ -1,4 +1,4 @@
-"""Runs two days of a trace in twenty minutes on Spark: five jobs, once under each policy compared."""
+"""Runs two days of a trace in twenty minutes on Spark: five jobs, once under each policy."""
 
 import tempfile
 import time

@@ -8,8 +8,8 @@ from typing import Any
 class SparkRunResult:
     """The satisfaction of all jobs under a policy.
 
-    The mean, what it exceeds for nine tenths of the time, the mean of each job, and the mean in each
-    hour of the traces.
+    The mean, what it exceeds for nine tenths of the time, the mean of each job, and the mean in
+    each hour of the traces.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""Defines the strategies that an experiment compares: policies, no control, a manual and the best static allocation."""
+"""Defines the strategies that an experiment compares: policies, and allocations without one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class StrategyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Who decides about the instances of a run: a policy with its parameters, or nobody once it has begun."""
+    """What controls a run: a policy with its parameters, or only the allocation at the start."""
 
     kind: StrategyKind
     policy: str = ""

@@ -1,4 +1,4 @@
-"""Runs the experiments of a paper: every variant under every strategy, as numbers beside the paper's."""
+"""Runs the experiments of a paper: every variant under every strategy."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from trilithon.experiments.definition import Experiment, PaperFigure
 from trilithon.experiments.mixes import COUNT, FIRST_SEED, MixResult, run_mix
 from trilithon.experiments.paper import Facts, Paper
 from trilithon.experiments.papers import PAPERS
+from trilithon.experiments.run_series import RunSeries
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
 from trilithon.experiments.scenario_builder import ScenarioBuilder, check_numbers
 from trilithon.experiments.sensitivity import MovedRun, NumberMove, moves, run_move
-from trilithon.experiments.series import RunSeries
 from trilithon.experiments.worker_pool import each_done
 from trilithon.scenarios.chosen import ChosenNumbers, load_chosen
 
@@ -23,7 +23,7 @@ PERCENTILES: Final = (15, 50, 90)
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run in a few numbers: satisfaction in the time in which the policy may act, and its end."""
+    """One run in a few numbers: satisfaction while the policy may act, and at the end."""
 
     average: float
     percentiles: Mapping[int, float]
@@ -69,7 +69,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The results of an experiment: figures, a summary per run, and series of the plotted variants."""
+    """Results of an experiment: figures, a summary per run, series of the plotted variants."""
 
     experiment: Experiment
     figures: tuple[ComparedFigure, ...]

@@ -1,8 +1,8 @@
-"""Defines five tenants' jobs on one small Spark application: intents, loads, slots, load generators.
+"""Defines five tenants' jobs on one small Spark application: intents, loads, slots.
 
 Four jobs wait where they work, so that more instances help on two cores as they would on forty; the
-fifth computes, a millisecond per record, on the cores that all share. There are as many slots as the
-jobs begin with: whoever needs more gets them from another job.
+fifth computes, a millisecond per record, on the cores that all share. There are as many slots as
+the jobs begin with: whoever needs more gets them from another job.
 """
 
 import subprocess

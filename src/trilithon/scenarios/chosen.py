@@ -1,7 +1,7 @@
 """Reads the chosen numbers: those that neither a paper nor a measurement gives.
 
-One file has a common part and a part per paper. A number of a paper's part is used before the common
-one of the same name.
+One file has a common part and a part per paper. A number of a paper's part is used before the
+common one of the same name.
 """
 
 from functools import cache
@@ -55,7 +55,7 @@ class AssumedNumbers(ScenarioModel):
 
 
 class JobLoadNumbers(ScenarioModel):
-    """How the load of a job varies, where a scenario does not say: fields as in a scenario's `load`."""
+    """How the load of a job varies where a scenario does not say: fields of a scenario's `load`."""
 
     peak: Above0 | None = None
     period: Duration | None = None

@@ -1,6 +1,4 @@
-"""Owns reading a scenario: files become machines, jobs, loads and
-faults, every problem with its line.
-"""
+"""Reads a scenario file into machines, jobs, loads and faults; reports problems with their line."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -89,9 +87,7 @@ class Scenario:
 
 
 def load_scenario(path: Path, seed: int | None = None) -> Scenario:
-    """The scenario of a file, with another seed if one is given. What it
-    names is looked for beside it.
-    """
+    """The scenario of a file, with another seed if given. Files that it names lie beside it."""
     document = read_yaml_file(path)
     form = validated(ScenarioForm, document)
     if seed is not None:
@@ -284,9 +280,7 @@ class _ScenarioReader:
         return ForeignLoad(at_s, for_s, form.machine, form.threads or FOREIGN_THREADS)
 
     def _afflicted(self, form: FaultForm, path: str, jobs: Sequence[Job]) -> str:
-        """The operator of which an instance is to be slow; job,
-        operator and instance must be there.
-        """
+        """The operator of the slow instance; job, operator and instance must exist."""
         job = next((one for one in jobs if one.id == form.job), None)
         if job is None:
             raise self.refuse("NOT_FOUND", path, f"There is no job {form.job!r} in this scenario.")

@@ -1,7 +1,7 @@
 """Loads the papers' jobs that ship with the package.
 
-A topology (`topologies/NAME-topology.yaml`) has the operators, edges and parallelism of the paper and
-no work: it runs on the simulated cluster. A Spark job (`jobs/NAME.yaml`) also does the work.
+A topology (`topologies/NAME-topology.yaml`) has the operators, edges and parallelism of the paper
+and no work: it runs on the simulated cluster. A Spark job (`jobs/NAME.yaml`) also does the work.
 """
 
 from functools import cache

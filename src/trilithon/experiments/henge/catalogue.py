@@ -1,7 +1,7 @@
-"""Lists Henge's experiments as its two texts describe them: SoCC'18, and the report (arXiv 1802.00082).
+"""Lists Henge's experiments as SoCC'18 and the report (arXiv 1802.00082) describe them.
 
-Where they differ SoCC'18 is followed; what only the report has is named so. A source is a section or a
-figure of either.
+Where the two differ, SoCC'18 is followed; what only the report has is named so. A source is a
+section or a figure of either.
 """
 
 from dataclasses import replace
@@ -81,7 +81,7 @@ def _initial(ms: int, executors: int, factor: int) -> Variant:
 
 INITIAL: Final = Experiment(
     name="initial-configuration",
-    about="one job that begins with five to 25 instances of its slowest operator, by promise and by load",
+    about="one job that begins with 5 to 25 instances of its slowest operator, by promise and load",
     source="report, section 7.2.1, figures 11 and 12",
     duration_s=4500,
     variants=tuple(
@@ -308,8 +308,9 @@ DIURNAL: Final = Experiment(
             "h",
             "SoCC'18 8.1.1",
             more_is_better=False,
-            not_comparable="0.5 % of the paper's job time is 2.4 h, so it ran ten jobs for 48 hours, and these run for "
-            "eight; the share below can be compared if the paper, like us, counts the time for which jobs stand",
+            not_comparable="0.5 % of the paper's job time is 2.4 h: it ran ten jobs for 48 h, and "
+            "these run for eight; the share can be compared if the paper, like us, counts the time "
+            "for which jobs are down",
         ),
         PaperFigure(
             "the same, of all job time",
@@ -323,7 +324,7 @@ DIURNAL: Final = Experiment(
         ),
     ),
     chosen=(
-        "the second trace: its origin is not stated where it comes from, so it is not called SDSC-HTTP",
+        "the second trace: its source does not state the origin, so it is not called SDSC-HTTP",
         CORES_NOT_SAID,
     ),
 )
@@ -376,7 +377,8 @@ COST: Final = Experiment(
             "times",
             "SoCC'18, figure 1",
             more_is_better=True,
-            not_comparable="left alone, jobs are worth next to nothing here, and a quotient by that says little",
+            not_comparable="uncontrolled jobs have next to no utility here, and a quotient by that "
+            "says little",
         ),
     ),
     chosen=(
@@ -429,7 +431,7 @@ PRODUCTION: Final = Experiment(
         PaperFigure("5th percentile of t5", 1.0, "ratio", "SoCC'18 8.2", more_is_better=True),
     ),
     chosen=(
-        "loads: in proportion to workers, as in the text; its Twitter data of 2011 are not published",
+        "loads: in proportion to workers, as in the text, whose Twitter data are not published",
         "14 workers on each machine is the report's wording (7.3)",
     ),
 )
@@ -683,7 +685,7 @@ MEMORY: Final = Experiment(
             "ratio",
             "SoCC'18 8.5",
             more_is_better=False,
-            not_comparable="the paper's machines also hold an operating system, Storm and the heaps of its JVMs; "
+            not_comparable="the paper's machines also hold an operating system, Storm and JVMs; "
             "simulated ones hold the records of the windows alone",
         ),
     ),

@@ -1,4 +1,4 @@
-"""States what Henge's experiments show where the texts give no number, as sentences from the numbers."""
+"""States what Henge's experiments show where the texts give no number: facts, and a sentence."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -46,8 +46,8 @@ def _juice_and_queue_sentence(facts: Facts) -> str:
         else "the two do not move against each other, unlike"
     )
     return (
-        f"Up to {EARLY_S:,.0f} s, juice and queue length of {facts['job']} have a rank correlation of "
-        f"{correlation:.2f}: {moves} in the report's figure 9."
+        f"Up to {EARLY_S:,.0f} s, juice and queue length of {facts['job']} have a rank "
+        f"correlation of {correlation:.2f}: {moves} in the report's figure 9."
     )
 
 
@@ -118,9 +118,9 @@ def _steps_sentence(facts: Facts) -> str:
     )
     manual = 100 * _number(facts, "manual, at the end")
     return (
-        f"Henge's steps: {steps or 'none'}. The last is {facts['last step'] or 'none'}; in the paper, "
-        "a Reversion. The paper's cluster cannot meet all intents; at the loads chosen here the manual "
-        f"allocation reaches {manual:.1f} % at the end."
+        f"Henge's steps: {steps or 'none'}. The last is {facts['last step'] or 'none'}; in the "
+        "paper, a Reversion. The paper's cluster cannot meet all intents; at the loads chosen "
+        f"here the manual allocation reaches {manual:.1f} % at the end."
     )
 
 
@@ -135,8 +135,8 @@ def _alone(runs: Runs) -> Facts:
 def _alone_sentence(facts: Facts) -> str:
     one, two = (100 * _number(facts, f"alone on {n} cores, at the end") for n in (1, 2))
     return (
-        f"In a cluster of its own a job reaches {one:.1f} % of its utility on one core, and {two:.1f} % "
-        "on two: `own_cores` was chosen by that."
+        f"In a cluster of its own a job reaches {one:.1f} % of its utility on one core, and "
+        f"{two:.1f} % on two: `own_cores` was chosen by that."
     )
 
 

@@ -18,7 +18,7 @@ BLACKLISTED: Final = "BLACKLISTED"
 MET: Final = 0.995
 NOTHING: Final = 1e-3
 HOUR_S: Final = 3600.0
-# Juice as an indicator: when the load trebles; and how many looks are a minute.
+# Juice as an indicator: when the load trebles; and how many rounds a minute has.
 TREBLED_S: Final = 4000.0
 MINUTE: Final = 6
 SPIKE_S: Final = 21_800.0
@@ -44,8 +44,8 @@ def stays_from(times_s: Floats, holds: Bools) -> float | None:
 
 
 def _met(run: Run, job: str) -> Bools:
-    found: Bools = run.line(job, "share") >= MET
-    return found
+    met: Bools = run.line(job, "share") >= MET
+    return met
 
 
 def all_met_from(run: Run) -> float | None:
@@ -62,46 +62,46 @@ def reconfigurations(run: Run) -> Counter[str]:
 
 
 def _between(run: Run, start_s: float, end_s: float) -> Bools:
-    found: Bools = (run.times_s > start_s) & (run.times_s <= end_s)
-    return found
+    between: Bools = (run.times_s > start_s) & (run.times_s <= end_s)
+    return between
 
 
 def _smooth(values: Floats) -> Floats:
-    """The mean of a minute, of which each look is a sixth; what is missing in it is left out."""
+    """The mean over the last minute, without the rounds that are missing."""
     padded = np.concatenate([np.full(MINUTE - 1, np.nan), values])
     minutes = np.lib.stride_tricks.sliding_window_view(padded, MINUTE)
     known = ~np.isnan(minutes)
-    found: Floats = np.nansum(minutes, axis=1) / np.where(
+    means: Floats = np.nansum(minutes, axis=1) / np.where(
         known.any(axis=1), known.sum(axis=1), np.nan
     )
-    return found
+    return means
 
 
 def juice(runs: Runs) -> Values:
-    """Of single jobs, as in the report's figures: the first that is changed at all, and the first that is
-    changed after the load has trebled. It is stable again when all jobs are.
+    """Of single jobs, as in the report's figures: the first that is changed, and the first that is
+    changed after the load has trebled. Juice is stable again when that of all jobs is.
     """
     run = only_variant(runs)[HENGE]
     smooth = {job: _smooth(run.line(job, "juice")) for job in run.jobs}
-    acted = run.changes(RECONFIGURATION)
-    early = next((one for one in acted if one.time_s <= TREBLED_S), None)
-    later = next((one for one in acted if one.time_s > TREBLED_S), None)
+    changes = run.changes(RECONFIGURATION)
+    early = next((action for action in changes if action.time_s <= TREBLED_S), None)
+    later = next((action for action in changes if action.time_s > TREBLED_S), None)
     after = run.times_s > TREBLED_S
     least = np.min([smooth[job] for job in run.jobs], axis=0)
-    found: Values = dict.fromkeys(("juice when it has fallen", "juice has fallen"))
+    values: Values = dict.fromkeys(("juice when it has fallen", "juice has fallen"))
     if later is not None and later.job is not None:
         line = smooth[later.job]
         before = _between(run, TREBLED_S, later.time_s)
         fallen = run.times_s[after & (line < MET)]
-        found["juice when it has fallen"] = float(line[before][-1])
-        found["juice has fallen"] = float(fallen[0]) if len(fallen) else None
-    found["stable again by"] = stays_from(run.times_s[after], least[after] >= MET)
+        values["juice when it has fallen"] = float(line[before][-1])
+        values["juice has fallen"] = float(fallen[0]) if len(fallen) else None
+    values["stable again by"] = stays_from(run.times_s[after], least[after] >= MET)
     name = "stable after the first action by"
-    found[name] = None
+    values[name] = None
     if early is not None and early.job is not None:
         span = _between(run, run.policy_from_s, TREBLED_S)
-        found[name] = stays_from(run.times_s[span], smooth[early.job][span] >= MET)
-    return found
+        values[name] = stays_from(run.times_s[span], smooth[early.job][span] >= MET)
+    return values
 
 
 def initial_configuration(runs: Runs) -> Values:
@@ -118,15 +118,15 @@ def initial_configuration(runs: Runs) -> Values:
         ]
         return max(map(rounds, names))
 
-    found: Values = {}
-    for told, factor in (("", 1), (", twice the load", 2)):
+    values: Values = {}
+    for suffix, factor in (("", 1), (", twice the load", 2)):
         for ms in (70, 60):
             variant = f"{ms}ms-10-{factor}x"
-            found[f"instances from 10, {ms} ms{told}"] = instances(variant)
-            found[f"rounds from 10, {ms} ms{told}"] = rounds(variant)
-    found["rounds at 50 ms, twice the load"] = most(50, 2)
-    found["rounds at 60 ms, twice the load"] = most(60, 2)
-    return found
+            values[f"instances from 10, {ms} ms{suffix}"] = instances(variant)
+            values[f"rounds from 10, {ms} ms{suffix}"] = rounds(variant)
+    values["rounds at 50 ms, twice the load"] = most(50, 2)
+    values["rounds at 60 ms, twice the load"] = most(60, 2)
+    return values
 
 
 def priorities(runs: Runs) -> Values:
@@ -140,10 +140,10 @@ def priorities(runs: Runs) -> Values:
 
 def hybrid(runs: Runs) -> Values:
     run = only_variant(runs)[HENGE]
-    steps, acted = reconfigurations(run), run.changes(RECONFIGURATION)
+    steps, changes = reconfigurations(run), run.changes(RECONFIGURATION)
     return {
         "all intents met by": all_met_from(run),
-        "first action at": acted[0].time_s if acted else None,
+        "first action at": changes[0].time_s if changes else None,
         "jobs that needed one Reconfiguration": float(sum(n == 1 for n in steps.values())),
         "Reconfigurations of the tenth": float(max(steps.values(), default=0)),
     }
@@ -155,38 +155,38 @@ def spikes(runs: Runs) -> Values:
 
 
 def diurnal(runs: Runs) -> Values:
-    ways = only_variant(runs)
-    run = ways[HENGE]
-    found: Values = {}
-    for name, steering in (
+    by_strategy = only_variant(runs)
+    run = by_strategy[HENGE]
+    values: Values = {}
+    for name, strategy in (
         ("Henge", HENGE),
         ("manual", MANUAL.name),
         ("uncontrolled", UNCONTROLLED.name),
     ):
-        one = ways[steering]
-        found[f"average satisfaction, {name}"] = one.average
-        found[f"15th percentile, {name}"] = one.percentile(15)
-        found[f"median, {name}"] = one.percentile(50)
-        found[f"90th percentile, {name}"] = one.percentile(90)
-    stood_h = sum(one.outage_s for one in run.changes()) / HOUR_S
+        compared = by_strategy[strategy]
+        values[f"average satisfaction, {name}"] = compared.average
+        values[f"15th percentile, {name}"] = compared.percentile(15)
+        values[f"median, {name}"] = compared.percentile(50)
+        values[f"90th percentile, {name}"] = compared.percentile(90)
+    outage_h = sum(action.outage_s for action in run.changes()) / HOUR_S
     hour_15 = _between(run, 15 * 600 - 60, 15 * 600)
-    found["share of the maximum by hour 15"] = float(run.satisfaction[hour_15].mean())
-    found["time of actions over all jobs"] = stood_h
-    found["the same, of all job time"] = stood_h / (len(run.jobs) * run.times_s[-1] / HOUR_S)
-    found["longest convergence"] = _longest_convergence(run)
-    return found
+    values["share of the maximum by hour 15"] = float(run.satisfaction[hour_15].mean())
+    values["time of actions over all jobs"] = outage_h
+    values["the same, of all job time"] = outage_h / (len(run.jobs) * run.times_s[-1] / HOUR_S)
+    values["longest convergence"] = _longest_convergence(run)
+    return values
 
 
 def _longest_convergence(run: Run) -> float | None:
-    """From the first Reconfiguration of a job that misses its intent until it meets it, or to the end of the
-    run if it never does.
+    """From the first Reconfiguration of a job that misses its intent until it meets it, or to the
+    end of the run if it never does.
     """
     longest = None
     for job in run.jobs:
         met = _met(run, job)
-        acted = [one.time_s for one in run.changes(RECONFIGURATION) if one.job == job]
+        starts_s = [action.time_s for action in run.changes(RECONFIGURATION) if action.job == job]
         done_s = -np.inf
-        for at_s in acted:
+        for at_s in starts_s:
             if at_s <= done_s:
                 continue  # of the same search
             later = np.flatnonzero(met & (run.times_s > at_s))
@@ -228,7 +228,7 @@ def cpu_spike(runs: Runs) -> Values:
     before = _between(run, 20_000, SPIKE_S)
     usual = float(run.utility[before].mean())
     first, after = _between(run, run.policy_from_s, SPIKE_S), run.times_s > SPIKE_S
-    reduced = {one.job for one in run.changes(REDUCTION) if one.time_s > SPIKE_S}
+    reduced = {action.job for action in run.changes(REDUCTION) if action.time_s > SPIKE_S}
     return {
         "first converged by": stays_from(run.times_s[first], run.utility[first] >= 0.98 * usual),
         "recovered by": stays_from(run.times_s[after], run.utility[after] >= 0.98 * usual),
@@ -239,17 +239,17 @@ def cpu_spike(runs: Runs) -> Values:
 def stateful(runs: Runs) -> Values:
     run = only_variant(runs)[HENGE]
     steps = reconfigurations(run)
-    found: Values = {}
+    values: Values = {}
     for kind in ("stateful", "stateless"):
         jobs = [job for job in run.jobs if job.startswith(f"papers/{kind}")]
         met = [stays_from(run.times_s, _met(run, job)) for job in jobs]
-        found[f"rounds, {kind}"] = float(np.mean([steps[job] for job in jobs]))
+        values[f"rounds, {kind}"] = float(np.mean([steps[job] for job in jobs]))
         # Who meets its intent before anybody may act need not converge.
         known = [max(0.0, at_s - run.policy_from_s) for at_s in met if at_s is not None]
-        found[f"convergence, {kind}"] = float(np.mean(known)) if len(known) == len(jobs) else None
-    longer, shorter = found["convergence, stateful"], found["convergence, stateless"]
-    found["longer with state"] = longer / shorter - 1 if longer and shorter else None
-    return found
+        values[f"convergence, {kind}"] = float(np.mean(known)) if len(known) == len(jobs) else None
+    longer, shorter = values["convergence, stateful"], values["convergence, stateless"]
+    values["longer with state"] = longer / shorter - 1 if longer and shorter else None
+    return values
 
 
 def more_jobs(runs: Runs) -> Values:
@@ -267,24 +267,24 @@ def more_jobs(runs: Runs) -> Values:
 
 
 def more_machines(runs: Runs) -> Values:
-    found: Values = {}
+    values: Values = {}
     for machines in (10, 20, 30, 40):
         run = henge_run(runs, f"{machines}x8")
         shares = [_at_end(run, job) for job in run.jobs]
-        found[f"5th percentile of satisfaction, {machines} machines"] = float(
+        values[f"5th percentile of satisfaction, {machines} machines"] = float(
             np.percentile(shares, 5)
         )
     run = henge_run(runs, "10x8")
     meets = [_at_end(run, job) >= MET for job in run.jobs]
-    found["jobs that meet their intents, 10 machines"] = float(np.mean(meets))
-    found["median convergence, 10 machines"] = float(
+    values["jobs that meet their intents, 10 machines"] = float(np.mean(meets))
+    values["median convergence, 10 machines"] = float(
         np.median([_highest_after(run, job) for job in run.jobs])
     )
-    return found
+    return values
 
 
 def _highest_after(run: Run, job: str) -> float:
-    """How long it takes a job to come to its highest utility; all of the time if it never has any."""
+    """How long a job takes to its highest utility; all of the time if it never has any."""
     late = run.controlled
     utility = np.nan_to_num(run.line(job, "utility"))[late]
     worthless = utility.max() < NOTHING * run.maxima[run.jobs.index(job)]
@@ -294,10 +294,10 @@ def _highest_after(run: Run, job: str) -> float:
 
 def failure(runs: Runs) -> Values:
     run = only_variant(runs)[HENGE]
-    acted = [one.time_s for one in run.changes()]
-    after = [at_s for at_s in acted if at_s >= 1380]
+    times_s = [action.time_s for action in run.changes()]
+    after = [at_s for at_s in times_s if at_s >= 1380]
     return {
-        "actions while numbers are missing": float(sum(1020 <= at_s < 1380 for at_s in acted)),
+        "actions while numbers are missing": float(sum(1020 <= at_s < 1380 for at_s in times_s)),
         "first action after it": after[0] if after else None,
         "intents met at the end": float(sum(_at_end(run, job) >= MET for job in run.jobs)),
     }
@@ -314,7 +314,7 @@ def memory(runs: Runs) -> Values:
 
 
 def reduction(runs: Runs) -> Values:
-    """The share with which the jobs have the most utility, over all runs; none if they do not differ."""
+    """The share with which the jobs have the most utility over all runs; None if they tie."""
     worth: dict[float, float] = {}
     for name in runs:
         share = float(name.partition("%")[0]) / 100

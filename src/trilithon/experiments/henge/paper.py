@@ -37,9 +37,9 @@ QUICK: Final[Mapping[str, Any]] = {
     "blacklist_s": 120.0,
 }
 INTRODUCTION: Final = """\
-Henge (Kalim et al., SoCC'18, and the report before it, arXiv 1802.00082) divides one cluster among many
-streaming jobs so that their total utility is highest. Jobs, intents, priorities, loads and faults here are
-the paper's, Henge runs with the paper's parameters, and nothing acts in the first 900 s.
+Henge (Kalim et al., SoCC'18, and the report before it, arXiv 1802.00082) divides one cluster among
+many streaming jobs so that their total utility is highest. Jobs, intents, priorities, loads and
+faults are the paper's. Henge runs with the paper's parameters and only observes in the first 900 s.
 """
 
 

@@ -25,8 +25,8 @@ def _at_end(result: ExperimentResult, variant: str, strategy: str) -> str:
 
 def _never_fell(_: ExperimentResult) -> str:
     return (
-        "Juice does not fall when the load trebles: before that, equation 4 has given each job so many "
-        "instances that they carry the higher load as well."
+        "Juice does not fall when the load trebles: before that, equation 4 has given each job "
+        "so many instances that they carry the higher load as well."
     )
 
 
@@ -42,8 +42,8 @@ def _manual(result: ExperimentResult) -> str:
 
 def _uncontrolled(_: ExperimentResult) -> str:
     return (
-        "Uncontrolled jobs meet their intents in the quietest hours here, in which a single instance "
-        "keeps up at the chosen service times."
+        "Uncontrolled jobs meet their intents in the quietest hours here, in which a single "
+        "instance keeps up at the chosen service times."
     )
 
 
@@ -68,8 +68,8 @@ def _nobody_to_take_from(result: ExperimentResult) -> str:
     steps = Counter(why.lower() for at_s, why in series.actions if at_s > SPIKE_S)
     instead = listed([f"{count} {why}" for why, count in sorted(steps.items())] or ["nothing"])
     return (
-        "A Reduction takes only from jobs that meet their intents (condition b), and the chosen CPU "
-        f"load makes all eight jobs miss theirs at once: Henge's steps after it are {instead}."
+        "A Reduction takes only from jobs that meet their intents (condition b), and the chosen "
+        f"CPU load makes all eight jobs miss theirs at once: Henge's steps after it are {instead}."
     )
 
 
@@ -83,26 +83,26 @@ def _waits_for_its_turn(result: ExperimentResult) -> str:
         )
     )
     return (
-        f"Jobs need fewer rounds here ({rounds} with state), so most of the time is waiting for a turn, "
-        "and the stateless jobs, whose promise is stricter, come first: they converge after "
-        f"{early}, those with state after {late}."
+        f"Jobs need fewer rounds here ({rounds} with state), so most of the time is waiting for a "
+        "turn, and the stateless jobs, whose promise is stricter, come first: they converge "
+        f"after {early}, those with state after {late}."
     )
 
 
 def _full(result: ExperimentResult) -> str:
     return (
-        "The rate was chosen so that 85 jobs just fill the ten machines: Henge gives instances to each "
-        f"job in turn, the machines become congested, and it ends at {_at_end(result, 'to-85', HENGE)} "
-        "of the utility where the best static allocation has "
+        "The rate was chosen so that 85 jobs just fill the ten machines: Henge gives instances "
+        "to each job in turn, the machines become congested, and it ends at "
+        f"{_at_end(result, 'to-85', HENGE)} of the utility where the best static allocation has "
         f"{_at_end(result, 'to-85', BEST_STATIC.name)}."
     )
 
 
 def _low_priority(result: ExperimentResult) -> str:
     return (
-        "Half of the jobs ask for juice with a seventh of PageLoad's priority and have their turn last, "
-        "when 20 machines of 8 cores are nearly full at the chosen rates: Henge ends at "
-        f"{_at_end(result, '20x8', HENGE)} of all utility, the best static allocation at "
+        "Half of the jobs ask for juice with a seventh of PageLoad's priority and have their "
+        "turn last, when 20 machines of 8 cores are nearly full at the chosen rates: Henge ends "
+        f"at {_at_end(result, '20x8', HENGE)} of all utility, the best static allocation at "
         f"{_at_end(result, '20x8', BEST_STATIC.name)}."
     )
 

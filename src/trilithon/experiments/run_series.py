@@ -1,4 +1,4 @@
-"""Condenses the lines of a run into short series, which result files keep and plots are drawn from."""
+"""Condenses the lines of a run into short series for the result file, to draw plots from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -16,6 +16,7 @@ import numpy as np
 
 from trilithon.measures import capacity, etp, juice, queueing, rates, skew, slo, trend
 from trilithon.measures.assess import assess
+from trilithon.measures.constraints import ConstraintTable
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source
@@ -146,6 +147,9 @@ def parts(window: Window) -> dict[str, Callable[[], object]]:
         "skew": lambda: skew.imbalance(layout, window.queue),
         "slope of queues": lambda: trend.slope(np.arange(SAMPLES, dtype=float), queues),
         "utility, satisfaction": lambda: slo.assess_intents(window),
+        "constraints": lambda: ConstraintTable.of(window).assess(
+            load.service_s, queueing.channel_latency(window)
+        ),
     }
 
 

@@ -135,6 +135,26 @@ def test_advise_prints_the_measures(terminal: Terminal, snapshot: SnapshotAssert
     assert data["window_s"] == 60
 
 
+def test_advise_measures_constraints(terminal: Terminal) -> None:
+    (job,) = SMALL["jobs"]
+    limit = {"sequence": ["in->work", "work"], "at_most": "30 ms", "over": "10 seconds"}
+    instances = [{"index": i, "taken": 3000, "busy_s": 60} for i in range(2)]
+    reading = {"from": "in", "to": "work", "transfers": 6000, "channel_s": 90}
+    limited = {
+        **job,
+        "intent": {**job["intent"], "constraints": [limit]},
+        "operators": [{"name": "work", "instances": instances}],
+        "edges": [reading, job["edges"][1]],
+    }
+    Path("one.json").write_text(json.dumps({**SMALL, "jobs": [limited]}))
+    data = terminal.json("advise", "one.json")
+    assert data["jobs"][0]["constraints"] == [
+        {"sequence": ["in->work", "work"], "mean_ms": 35.0, "at_most_ms": 30.0, "met": False}
+    ]
+    assert terminal.run("advise", "one.json").code == 0
+    assert "in->work, work: mean 35.0 ms, at most 30 ms missed" in terminal.out
+
+
 def test_advise_reads_parquet(terminal: Terminal) -> None:
     first = snapshot_from_json(SMALL)
     second = snapshot_from_json(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import COLUMNS
 from trilithon.measures import capacity, rates, skew
-from trilithon.measures.queueing import channel_latency, operator_load, sequence_latency, waiting
+from trilithon.measures.queueing import channel_latency, operator_load, waiting
 from trilithon.measures.trend import slope
 from trilithon.model.columns import Edges, Instances, Sinks, Sources
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
@@ -122,11 +122,6 @@ def test_load_pools_the_instances(window: Window) -> None:
     assert found.utilisation[1] == pytest.approx(0.3125)
     assert found.arrival_cv2[1] == pytest.approx(1.0)
     assert found.service_cv2[1] == pytest.approx(0.35e-3 / 0.0125**2 - 1)
-
-
-def test_a_sequence_is_as_long_as_its_parts_together(window: Window) -> None:
-    found = sequence_latency(window, np.array([1, 2]), np.array([1]))
-    assert found == pytest.approx(0.0125 + 0.001 + 0.005)
 
 
 def test_imbalance_is_the_largest_over_the_mean(window: Window) -> None:

@@ -16,6 +16,7 @@ from tests.cluster import FakeCluster, chain
 from tests.control.scene import ClusterClock
 from tests.service.conftest import RULES
 from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
+from trilithon.model.intent import Constraint
 from trilithon.service.address import publish, published, withdraw
 from trilithon.service.api import ADDRESSES, api
 from trilithon.service.daemon import Daemon, daemon
@@ -64,6 +65,16 @@ def test_a_job_is_applied_runs_is_rescaled_and_explained(
         {"tenant": "ads", "jobs": 1, "slots_used": status["slots_used"], "quota": 12}
     ]
     until(lambda: client.get(f"/jobs/{JOB.id}/series").json())
+
+
+def test_constraints_are_among_the_live_figures(client: TestClient) -> None:
+    limits = (Constraint(("o0",), 1000.0, over_s=10),)
+    apply(client, replace(JOB, intent=replace(JOB.intent, constraints=limits)))
+    until(lambda: state(client) == "running")
+    until(lambda: client.get("/figures").json()[0]["constraints"])
+    figures = client.get(f"/jobs/{JOB.id}").json()["figures"]
+    (constraint,) = figures["constraints"]
+    assert (constraint["sequence"], constraint["at_most_ms"]) == (["o0"], 1000.0)
 
 
 def test_a_job_pauses_resumes_and_is_deleted_and_its_history_stays(client: TestClient) -> None:

@@ -7,13 +7,14 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from trilithon.cli.live import constraint_line
 from trilithon.cli.output import table
+from trilithon.contract.figures import constraint_figures
 from trilithon.errors import InvalidRecording
 from trilithon.measures import slo
 from trilithon.measures.assess import Assessment, assess
-from trilithon.measures.queueing import sequence_latency
 from trilithon.measures.trend import slope
-from trilithon.model.job import Job, NodeKind
+from trilithon.model.job import NodeKind
 from trilithon.model.layout import NODE_KINDS, Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import plain
@@ -63,7 +64,7 @@ def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -
             {"threshold": str(t), "value": values.get(t.key), "met": t.met(values.get(t.key))}
             for t in (job.intent.thresholds if job else ())
         ],
-        "constraints": [] if job is None else _constraints(found, job),
+        "constraints": constraint_figures(found, row),
         "operators": [
             _operator(found, node, growth)
             for node in layout.job_nodes(name)
@@ -118,24 +119,6 @@ def _name(layout: Layout, node: int) -> str | None:
 def _ms(seconds: Any) -> float | None:
     found = plain(seconds)
     return None if found is None else found * 1000
-
-
-def _constraints(found: Assessment, job: Job) -> list[dict[str, Any]]:
-    layout = found.window.layout
-    rows = []
-    for constraint in job.intent.constraints:
-        nodes = np.array([layout.node_row[job.id, o] for o in constraint.operators], dtype=int)
-        edges = [layout.edge_row[job.id, e.source, e.target] for e in constraint.edges]
-        mean = _ms(sequence_latency(found.window, nodes, np.array(edges, dtype=int)))
-        rows.append(
-            {
-                "sequence": [str(part) for part in constraint.sequence],
-                "mean_ms": mean,
-                "at_most_ms": constraint.mean_latency_ms,
-                "met": None if mean is None else mean <= constraint.mean_latency_ms,
-            }
-        )
-    return rows
 
 
 def _queue_growth(series: Series) -> dict[tuple[str, str], float]:
@@ -257,13 +240,7 @@ def _draw_job(job: Mapping[str, Any], console: Console) -> None:
                 f"  {edge['edge']}: back-pressure for {edge['back_pressure']:.0%} of the time"
             )
     for constraint in job["constraints"]:
-        mean = (
-            "not measured" if constraint["mean_ms"] is None else f"{constraint['mean_ms']:.1f} ms"
-        )
-        verdict = {True: "kept", False: "broken", None: ""}[constraint["met"]]
-        bound = f"at most {constraint['at_most_ms']:g} ms {verdict}"
-        line = f"  {', '.join(constraint['sequence'])}: mean {mean}, {bound}"
-        console.print(line, soft_wrap=True)
+        console.print(constraint_line(constraint), soft_wrap=True)
 
 
 def _flags(operator: Mapping[str, Any]) -> str:

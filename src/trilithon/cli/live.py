@@ -31,7 +31,7 @@ OPERATOR_COLUMNS = ("operator", "p", "in/s", "done/s", "capacity", "queue", "hel
 
 
 def draw(jobs: list[dict[str, Any]]) -> RenderableType:
-    """One table of jobs, one of operators per job."""
+    """One table of jobs; per job one of operators, and a line for each constraint."""
     rows = [(job["job"], *(job.get(key) for key in JOB_KEYS), _verdict(job)) for job in jobs]
     parts: list[RenderableType] = [table(None, JOB_COLUMNS, rows)]
     for job in jobs:
@@ -40,6 +40,7 @@ def draw(jobs: list[dict[str, Any]]) -> RenderableType:
                 Text(),
                 table(job["job"], OPERATOR_COLUMNS, map(_operator_row, job["operators"])),
             ]
+        parts += map(constraint_line, job["constraints"])
     return Group(*parts)
 
 
@@ -68,6 +69,14 @@ def several(job: Mapping[str, Any]) -> str:
     )
 
 
+def constraint_line(constraint: Mapping[str, Any]) -> Text:
+    """The mean latency of a path beside its limit, and whether the limit was met."""
+    mean = constraint["mean_ms"]
+    measured = "not measured" if mean is None else f"{mean:.1f} ms"
+    line = f"  {', '.join(constraint['sequence'])}: mean {measured}, "
+    return Text.assemble(line, f"at most {constraint['at_most_ms']:g} ms ", _met(constraint["met"]))
+
+
 def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
     held = operator["held_back"]
     return (
@@ -80,5 +89,10 @@ def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
 def _verdict(job: Mapping[str, Any]) -> Text:
     if job["health"] != "running":
         return Text(f"{job['health']}: {job['reason']}"[:60], "red")
-    met = job.get("met")
+    if job.get("met") is not False and any(c["met"] is False for c in job["constraints"]):
+        return Text("constraint missed", "red")
+    return _met(job.get("met"))
+
+
+def _met(met: bool | None) -> Text:
     return Text("") if met is None else Text("met", "green") if met else Text("missed", "red")

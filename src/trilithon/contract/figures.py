@@ -1,6 +1,4 @@
-"""Owns the live figures of jobs as data: what the last seconds of
-reports say. Missing ones are None.
-"""
+"""Makes the live figures of jobs from measures, as plain data. A missing figure is None."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,16 +13,31 @@ from trilithon.model.snapshot import plain
 
 
 def summary(found: Assessment | None, accepted: Mapping[str, Accepted]) -> list[dict[str, Any]]:
-    """The live figures as data: a job after the other, with its
-    operators. Missing ones are None.
-    """
-    return [_job(found, name, one) for name, one in accepted.items()]
+    """The figures of each job, with those of its constraints and operators."""
+    return [_job(found, name, job) for name, job in accepted.items()]
+
+
+def constraint_figures(found: Assessment, job: int) -> list[dict[str, Any]]:
+    """The figures of a job's constraints, by its row: mean, limit, and whether it was met."""
+    measured = found.constraints
+    figures = []
+    for row in measured.of_job(job):
+        constraint, met = measured.constraints[row], plain(measured.met[row])
+        figures.append(
+            {
+                "sequence": [str(part) for part in constraint.sequence],
+                "mean_ms": plain(measured.mean_ms[row]),
+                "at_most_ms": constraint.mean_latency_ms,
+                "met": None if met is None else bool(met),
+            }
+        )
+    return figures
 
 
 def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, Any]:
     job: dict[str, Any] = {"job": name, "health": accepted.health, "reason": accepted.reason}
     if found is None or name not in found.window.layout.job_row:
-        return {**job, "operators": []}
+        return {**job, "constraints": [], "operators": []}
     layout, intents = found.window.layout, found.intents
     row = layout.job_row[name]
     values = {key: plain(value[row]) for key, value in intents.values.items()}
@@ -42,6 +55,7 @@ def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, A
         "utility": plain(intents.utility[row]),
         "max_utility": plain(intents.max_utility[row]),
         "met": None if met is None else bool(met),
+        "constraints": constraint_figures(found, row),
         "operators": [
             _operator(found, node)
             for node in nodes

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trilithon.measures import capacity, queueing, rates, skew, slo
+from trilithon.measures.constraints import ConstraintAssessment, ConstraintTable
 from trilithon.measures.etp import Rates, etp, etp_sum, next_target, projected_etp
 from trilithon.measures.group import max_by_node, sum_by_node
 from trilithon.measures.juice import juice
@@ -49,6 +50,8 @@ class Assessment:
     # jobs; `projected_etp` above is after each of these nodes got one more instance
     next_target: Ints
     intents: slo.IntentAssessment
+    # the constraints of all jobs
+    constraints: ConstraintAssessment
     # machines
     etp_sum: Floats
 
@@ -70,6 +73,7 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
     target = next_target(layout, share, congested)
     extra = np.zeros(len(layout.node_names), dtype=np.int64)
     extra[target[target >= 0]] = 1
+    channel_s = queueing.channel_latency(window)
     now = Rates(asked, done, window.edges.emitted / window.span_s, layout.parallelism)
     return Assessment(
         window=window,
@@ -95,7 +99,8 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
         waiting_with_one_more_s=model.waiting(layout.parallelism + 1),
         back_pressure_origin=rates.back_pressure_origin(window, parked),
         back_pressure=parked,
-        channel_s=queueing.channel_latency(window),
+        channel_s=channel_s,
         intents=table.judge(values, utilities),
+        constraints=ConstraintTable.of(window).assess(load.service_s, channel_s),
         etp_sum=etp_sum(layout, share, window.instances.machine),
     )

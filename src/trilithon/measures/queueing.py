@@ -185,13 +185,3 @@ def smallest_parallelism(load: OperatorLoad, utilisation: float) -> Ints:
     # A quotient that is whole but for rounding is whole.
     needed = np.ceil(exact - 1e-9 * np.maximum(1.0, np.abs(exact)))
     return np.where(exact < MOST_INSTANCES, np.maximum(1, needed), 0).astype(np.int64)
-
-
-def sequence_latency(window: Window, operators: Ints, edges: Ints) -> float:
-    """Mean latency of a sequence in seconds: service times of its operators plus channel latencies
-    of its edges (section II-A4). NaN when a part is missing.
-    """
-    layout = window.layout
-    taken = sum_by_node(layout, window.instances.taken)
-    service = ratio(sum_by_node(layout, window.instances.busy_s), taken)
-    return float(np.sum(service[operators]) + np.sum(channel_latency(window)[edges]))

@@ -1,0 +1,105 @@
+"""Measures constraints: the mean latency of a path through a job, against the limit in its intent.
+
+Latency guarantees, section II-A. The mean latency of a sequence of operators and edges is
+
+    l = Σ mean service time of its operators + Σ mean channel latency of its edges    (section II-A4)
+
+and a constraint is met if l is at most its limit (section II-A5). It is missing where a part was not
+measured: where no record came through, where a clock was too far off, or on an edge into a sink.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from trilithon.model.columns import Floats, Ints
+from trilithon.model.intent import Constraint
+from trilithon.model.job import Job
+from trilithon.model.layout import Layout
+from trilithon.model.series import Window
+
+
+@dataclass(frozen=True, eq=False)
+class ConstraintAssessment:
+    """A row per constraint of every job, in the order of the layout's jobs and of their intents."""
+
+    constraints: tuple[Constraint, ...]
+    job: Ints
+    mean_ms: Floats
+    limit_ms: Floats
+
+    @property
+    def met(self) -> Floats:
+        """1 where the mean is at most the limit, 0 where it is more, NaN where it is missing."""
+        within = (self.mean_ms <= self.limit_ms).astype(float)
+        return np.where(np.isnan(self.mean_ms), np.nan, within)
+
+    def of_job(self, job: int) -> Ints:
+        """The rows of a job's constraints, by the job's row in the layout."""
+        return np.flatnonzero(self.job == job)
+
+
+@dataclass(frozen=True, eq=False)
+class ConstraintTable:
+    """The constraints of all jobs in columns: which operators and edges each is made of."""
+
+    constraints: tuple[Constraint, ...]
+    job: Ints
+    limit_ms: Floats
+    # Pairs of a constraint and an operator's node, and of a constraint and an edge; −1 if unknown.
+    operators: tuple[Ints, Ints]
+    edges: tuple[Ints, Ints]
+
+    @classmethod
+    def of(cls, window: Window) -> "ConstraintTable":
+        """The table of a window's jobs, built once while neither jobs nor rows change."""
+        known = _tables.get(window.layout)
+        if known is None or known[0] is not window.jobs:
+            known = _tables[window.layout] = (window.jobs, cls.build(window.layout, window.jobs))
+        return known[1]
+
+    @classmethod
+    def build(cls, layout: Layout, jobs: Mapping[str, Job]) -> "ConstraintTable":
+        constraints: list[Constraint] = []
+        owners: list[int] = []
+        operators: list[tuple[int, int]] = []
+        edges: list[tuple[int, int]] = []
+        for row, name in enumerate(layout.jobs):
+            for constraint in jobs[name].intent.constraints if name in jobs else ():
+                number = len(constraints)
+                constraints.append(constraint)
+                owners.append(row)
+                operators += [
+                    (number, layout.node_row.get((name, operator), -1))
+                    for operator in constraint.operators
+                ]
+                edges += [
+                    (number, layout.edge_row.get((name, edge.source, edge.target), -1))
+                    for edge in constraint.edges
+                ]
+        return cls(
+            tuple(constraints),
+            np.array(owners, dtype=np.int64),
+            np.array([constraint.mean_latency_ms for constraint in constraints]),
+            _pairs(operators),
+            _pairs(edges),
+        )
+
+    def assess(self, service_s: Floats, channel_s: Floats) -> ConstraintAssessment:
+        """From the mean service time of each node and the mean channel latency of each edge."""
+        count = len(self.constraints)
+        mean_s = np.zeros(count)
+        for (number, row), values in ((self.operators, service_s), (self.edges, channel_s)):
+            part = np.append(values, np.nan)[row]
+            mean_s += np.bincount(number, weights=part, minlength=count)
+        return ConstraintAssessment(self.constraints, self.job, mean_s * 1000, self.limit_ms)
+
+
+def _pairs(pairs: list[tuple[int, int]]) -> tuple[Ints, Ints]:
+    columns = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
+_tables: WeakKeyDictionary[Layout, tuple[Mapping[str, Job], ConstraintTable]] = WeakKeyDictionary()

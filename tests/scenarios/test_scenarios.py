@@ -59,10 +59,10 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Path) -> None:
     found = load_scenario(path)
-    for fed in found.jobs:
-        names = set(load_chosen().common.profiles[fed.job.name])
-        assert names == {operator.name for operator in fed.job.operators}
-        for operator in fed.job.operators:
+    for scheduled in found.jobs:
+        names = set(load_chosen().common.profiles[scheduled.job.name])
+        assert names == {operator.name for operator in scheduled.job.operators}
+        for operator in scheduled.job.operators:
             assert operator.profile is not None
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"service|\b(rate|peak|calm|burst|steps|period):", text)
@@ -117,7 +117,7 @@ def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Pat
     (tmp_path / "pageload").write_text(
         own.replace("tenant: papers", "tenant: mine"), encoding="utf-8"
     )
-    assert [fed.job.tenant for fed in load_scenario(written(tmp_path, SMALL)).jobs] == [
+    assert [scheduled.job.tenant for scheduled in load_scenario(written(tmp_path, SMALL)).jobs] == [
         "mine",
         "papers",
         "papers",
@@ -128,7 +128,7 @@ def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:
     text = SMALL + "engine: spark-rtm\nway: events\narrivals: even\n"
     found = load_scenario(written(tmp_path, text))
     assert found.character is SPARK_RTM
-    assert found.way == "events"
+    assert found.mode == "events"
     assert found.even
     assert [m.cores for m in found.machines] == [4, 4, 4]
     assert found.faults == (MachineCrash(180, 60, "m2"),)

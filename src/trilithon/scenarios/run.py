@@ -52,7 +52,7 @@ def engine_for(scenario: Scenario) -> SimulatedEngine:
         scenario.machines,
         scenario.character,
         scenario.assumed,
-        mode=scenario.way,
+        mode=scenario.mode,
         seed=scenario.seed,
         even=scenario.even,
         step_s=scenario.step_s,

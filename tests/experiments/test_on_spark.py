@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 SLOTS = 5
 RUN_S, LAST_S = 30.0, 8.0
 MOST = 45.0
-# As in the demo, with shorter looks: an instance of `work` is good for about 90 records/s.
+# As in the demo, with shorter windows: an instance of `work` is good for about 90 records/s.
 QUICK = {
     "round_s": 1.0,
     "window_s": 4.0,
@@ -70,11 +70,11 @@ def host(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[Host]: 
     engine = SparkEngine(
         spark, broker, tmp_path / "spark", tasks=lambda: max_tasks(spark), slots=SLOTS
     )
-    found = Host(engine, tmp_path / "host.sock")
-    serving = threading.Thread(target=found.serve, daemon=True)
+    served = Host(engine, tmp_path / "host.sock")
+    serving = threading.Thread(target=served.serve, daemon=True)
     serving.start()
-    yield found
-    found.close()
+    yield served
+    served.close()
     serving.join(5)
 
 
@@ -82,9 +82,9 @@ def worth(host: Host, kafka: Kafka, jobs: list[Job], mode: Mode, folder: Path) -
     """What both jobs are worth in the last seconds of a run in which one of them gets too much."""
     base = rules("henge", QUICK, mode)
     limits = replace(base.limits, round_s=1.0, cool_down_s=1.0, fresh_s=3.0)
-    found = Rules(limits=limits, mode=mode, policy="henge", parameters=QUICK)
+    quick = Rules(limits=limits, mode=mode, policy="henge", parameters=QUICK)
     engine, other = RemoteEngine(host.path, 120), RemoteEngine(host.path, 120)
-    with daemon(engine, found, folder) as running:
+    with daemon(engine, quick, folder) as running:
         for job in jobs:
             running.commands.apply(job)
         running.wake()

@@ -13,16 +13,16 @@ from trilithon.scenarios.scenario import Scenario
 BUILDER = ScenarioBuilder(load_chosen(), PAPER.name)
 EXPERIMENTS = PAPER.by_name
 ALL = [
-    pytest.param(one, variant, id=f"{one.name}-{variant.name}")
-    for one in EXPERIMENTS.values()
-    for variant in one.variants
+    pytest.param(experiment, variant, id=f"{experiment.name}-{variant.name}")
+    for experiment in EXPERIMENTS.values()
+    for variant in experiment.variants
 ]
 
 
-def made(name: str, variant: str | None = None) -> Scenario:
+def scenario_of(name: str, variant: str | None = None) -> Scenario:
     experiment = EXPERIMENTS[name]
-    found = experiment.variant(variant) if variant else experiment.variants[0]
-    return BUILDER.scenario(experiment, found)
+    chosen = experiment.variant(variant) if variant else experiment.variants[0]
+    return BUILDER.scenario(experiment, chosen)
 
 
 @pytest.mark.parametrize(("experiment", "variant"), ALL)
@@ -31,14 +31,16 @@ def test_every_variant_is_a_run_with_the_papers_jobs(
 ) -> None:
     scenario = BUILDER.scenario(experiment, variant)
     assert len(scenario.jobs) == variant.count
-    assert len({fed.job.id for fed in scenario.jobs}) == variant.count
-    assert sum(fed.job.intent.max_utility for fed in scenario.jobs) == variant.max_utility
+    assert len({scheduled.job.id for scheduled in scenario.jobs}) == variant.count
+    assert (
+        sum(scheduled.job.intent.max_utility for scheduled in scenario.jobs) == variant.max_utility
+    )
     assert scenario.length_s == experiment.duration_s
     assert scenario.warm_up_s == 900
     assert scenario.slots is None
-    for fed in scenario.jobs:
-        assert set(fed.loads) == {source.name for source in fed.job.sources}
-        for operator in fed.job.operators:
+    for scheduled in scenario.jobs:
+        assert set(scheduled.loads) == {source.name for source in scheduled.job.sources}
+        for operator in scheduled.job.operators:
             assert operator.profile is not None
             assert operator.profile.service_ms is not None
     if variant.resources is None:
@@ -46,42 +48,46 @@ def test_every_variant_is_a_run_with_the_papers_jobs(
 
 
 def test_loads_change_when_the_paper_says_so() -> None:
-    (load,) = made("juice").jobs[0].loads.values()
+    (load,) = scenario_of("juice").jobs[0].loads.values()
     assert load.rate_per_s(5000) == 3 * load.rate_per_s(3999)
-    b, a = made("spikes").jobs
+    b, a = scenario_of("spikes").jobs
     (first,), (second,) = b.loads.values(), a.loads.values()
-    rates = [[one.rate_per_s(at_s) for at_s in (3000, 4000, 8000)] for one in (first, second)]
+    rates = [[shape.rate_per_s(at_s) for at_s in (3000, 4000, 8000)] for shape in (first, second)]
     usual = rates[0][0]
     assert rates == [[usual, 2 * usual, usual], [usual, usual, 2 * usual]]
     assert load_shape(RelativeLoad(2.0, (LoadChange(10, 5),)), 7.0).rate_per_s(20) == 35
 
 
 def test_a_trace_has_the_mean_that_the_job_was_sized_for_and_a_lower_median() -> None:
-    scenario = made("diurnal")
+    scenario = scenario_of("diurnal")
     (load,) = scenario.jobs[0].loads.values()
     assert load.total(scenario.length_s) / scenario.length_s == pytest.approx(170)
     assert median_rate(load, scenario.length_s) < 170
 
 
 def test_sizes_of_table_3_are_in_proportion_to_workers() -> None:
-    jobs = {fed.job.name: fed for fed in made("production").jobs}
-    rates = {name: next(iter(fed.loads.values())).rate_per_s(0) for name, fed in jobs.items()}
+    jobs = {scheduled.job.name: scheduled for scheduled in scenario_of("production").jobs}
+    rates = {
+        name: next(iter(scheduled.loads.values())).rate_per_s(0) for name, scheduled in jobs.items()
+    }
     assert rates["t1"] / rates["t5"] == 234
     assert jobs["t1"].job.operators[0].parallelism.max == 1729 // 4
     assert jobs["t5"].job.operators[0].parallelism.initial == 1
 
 
 def test_faults_are_on_all_machines() -> None:
-    assert made("failure").faults == (MetricsStop(1020, 360),)
-    spike = made("cpu-spike")
+    assert scenario_of("failure").faults == (MetricsStop(1020, 360),)
+    spike = scenario_of("cpu-spike")
     assert len(spike.faults) == len(spike.machines)
-    assert all(isinstance(one, ForeignLoad) and one.threads == 40 for one in spike.faults)
+    assert all(isinstance(fault, ForeignLoad) and fault.threads == 40 for fault in spike.faults)
 
 
 def test_a_share_of_the_resources_is_so_many_machines_of_those_that_jobs_would_have_alone() -> None:
     names = [variant.name for variant in EXPERIMENTS["cost"].variants]
-    found = {name: [machine.cores for machine in made("cost", name).machines] for name in names}
-    assert found == {
+    cores = {
+        name: [machine.cores for machine in scenario_of("cost", name).machines] for name in names
+    }
+    assert cores == {
         "40%": [2, 2],
         "60%": [2] * 3,
         "80%": [2] * 4,
@@ -89,14 +95,14 @@ def test_a_share_of_the_resources_is_so_many_machines_of_those_that_jobs_would_h
         "alone on 1": [1],
         "alone on 2": [2],
     }
-    assert made("more-machines").machines[0].memory_bytes == 64e9
+    assert scenario_of("more-machines").machines[0].memory_bytes == 64e9
 
 
 def test_only_the_job_that_keeps_state_keeps_it() -> None:
-    jobs = {fed.job.name: fed.job for fed in made("stateful").jobs}
+    jobs = {scheduled.job.name: scheduled.job for scheduled in scenario_of("stateful").jobs}
     assert any(operator.work.stateful for operator in jobs["stateful1"].operators)
     assert not any(operator.work.stateful for operator in jobs["stateless1"].operators)
-    joined = next(o for o in made("memory").jobs[0].job.operators if o.name == "join")
+    joined = next(o for o in scenario_of("memory").jobs[0].job.operators if o.name == "join")
     assert joined.work.window is not None
     assert joined.work.window.duration_s == 30
 
@@ -104,7 +110,7 @@ def test_only_the_job_that_keeps_state_keeps_it() -> None:
 def test_no_job_meets_its_intent_by_itself_where_the_paper_says_so() -> None:
     """SoCC'18, section 8: before Henge acts, jobs miss their SLOs."""
     for name in ("priorities", "hybrid", "stateful"):
-        scenario = made(name)
+        scenario = scenario_of(name)
         short = scenario.__class__(**{**vars(scenario), "length_s": 900.0})
         figures = simulate(short).figures
         for lines in figures.jobs.values():

@@ -24,10 +24,10 @@ from trilithon.workloads.shapes import Shape, StepChange
 def scenario() -> Scenario:
     """Two PageLoads, alike, whose load doubles half way; forty minutes."""
     experiment = PAPER.by_name["spikes"]
-    found = ScenarioBuilder(load_chosen(), PAPER.name).scenario(experiment, experiment.variants[0])
+    spikes = ScenarioBuilder(load_chosen(), PAPER.name).scenario(experiment, experiment.variants[0])
     loads: dict[str, Shape] = {"loads": StepChange(170.0, 340.0, 1200.0)}
-    jobs = tuple(replace(fed, loads=loads) for fed in found.jobs)
-    return replace(found, jobs=jobs, length_s=2400.0, warm_up_s=300.0)
+    jobs = tuple(replace(job, loads=loads) for job in spikes.jobs)
+    return replace(spikes, jobs=jobs, length_s=2400.0, warm_up_s=300.0)
 
 
 def total(wanted: Allocations) -> int:
@@ -45,19 +45,19 @@ def test_by_hand_all_intents_are_met_at_median_load_and_nothing_is_given_for_mor
     scenario: Scenario,
 ) -> None:
     wanted = manual_allocations(scenario)
-    of = job_groups(scenario)
+    groups = job_groups(scenario)
     steady = replace(
         scenario,
         jobs=tuple(
-            replace(fed, loads={"loads": StepChange(255.0, 255.0, 10.0)}) for fed in scenario.jobs
+            replace(job, loads={"loads": StepChange(255.0, 255.0, 10.0)}) for job in scenario.jobs
         ),
         length_s=600.0,
     )
-    found = coarse_run(allocated(steady, of, wanted), 300.0)
-    assert min(found.satisfaction.values()) > 0.99
+    run = coarse_run(allocated(steady, groups, wanted), 300.0)
+    assert min(run.satisfaction.values()) > 0.99
     # The join is the slowest: with two fifths less of it they would be missed.
     fewer = {name: {**counts, "join": int(0.6 * counts["join"])} for name, counts in wanted.items()}
-    assert max(coarse_run(allocated(steady, of, fewer), 300.0).satisfaction.values()) < 0.99
+    assert max(coarse_run(allocated(steady, groups, fewer), 300.0).satisfaction.values()) < 0.99
     assert total(wanted) < total(peak_allocations(scenario))
 
 

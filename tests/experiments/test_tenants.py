@@ -24,9 +24,9 @@ def demo() -> ModuleType:
     spec = importlib.util.spec_from_file_location("demo", ROOT / "tools" / "demo.py")
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_five_tenants_have_different_intents_and_every_slot_is_in_use() -> None:
@@ -36,7 +36,7 @@ def test_five_tenants_have_different_intents_and_every_slot_is_in_use() -> None:
     first = sum(o.parallelism.initial for job in jobs for o in job.operators)
     assert tenants.slots() == first
     assert tenants.max_utility() == sum(job.intent.max_utility for job in jobs)
-    assert [one.name for one in tenants.TENANTS if one.computes] == ["science"]
+    assert [tenant.name for tenant in tenants.TENANTS if tenant.computes] == ["science"]
     # Who computes does so with an expression that takes CPU, the others with one that waits.
     for tenant in tenants.TENANTS:
         text = repr(tenant.job)
@@ -47,8 +47,8 @@ def test_five_tenants_have_different_intents_and_every_slot_is_in_use() -> None:
 @pytest.mark.parametrize("policy", ["henge", "threshold"])
 def test_rules_of_a_small_machine_are_valid(policy: str) -> None:
     assert PAPER.spark is not None
-    found = tenants.rules(policy, PAPER.spark.parameters[policy], Mode.OFF)
-    assert (found.policy, found.mode, found.limits.down_delay_s) == (policy, Mode.OFF, 0.0)
+    rules = tenants.rules(policy, PAPER.spark.parameters[policy], Mode.OFF)
+    assert (rules.policy, rules.mode, rules.limits.down_delay_s) == (policy, Mode.OFF, 0.0)
 
 
 def test_a_job_that_writes_nothing_is_worth_nothing() -> None:
@@ -87,15 +87,15 @@ def test_load_generators_end_with_whoever_asked_for_them() -> None:
 
 
 def test_two_days_of_a_trace_come_to_each_tenant_in_twenty_minutes() -> None:
-    found = spark_diurnal.trace_loads(spark_diurnal.LENGTH_S)
+    loads = spark_diurnal.trace_loads(spark_diurnal.LENGTH_S)
     assert spark_diurnal.LENGTH_S == 1200
-    assert [one.tenant for one in found] == list(tenants.TENANTS)
-    assert {one.options["period"] for one in found} == {"25s"}  # an hour of 48
-    assert {one.options["trace"] for one in found} == set(trace.names())
-    assert all(a.options["trace"] != b.options["trace"] for a, b in pairwise(found))
+    assert [load.tenant for load in loads] == list(tenants.TENANTS)
+    assert {load.options["period"] for load in loads} == {"25s"}  # an hour of 48
+    assert {load.options["trace"] for load in loads} == set(trace.names())
+    assert all(a.options["trace"] != b.options["trace"] for a, b in pairwise(loads))
 
 
-def test_satisfaction_is_told_as_a_mean_a_worst_tenth_and_by_job() -> None:
+def test_satisfaction_is_reported_as_a_mean_a_worst_tenth_and_by_job() -> None:
     samples = [
         UtilitySample.of(
             i,
@@ -107,16 +107,16 @@ def test_satisfaction_is_told_as_a_mean_a_worst_tenth_and_by_job() -> None:
         )
         for i in range(10)
     ]
-    found = spark_diurnal.spark_run_result("henge", samples, 3, 240.0)
-    assert found.satisfaction == pytest.approx(0.225)
-    assert found.worst_tenth == pytest.approx(0.225)
-    assert found.by_job == {"a/a": pytest.approx(0.9), "b/b": 0.0}
-    assert found.to_json()["actions"] == 3
-    assert found.by_hour == pytest.approx([0.2, 0.25])
+    result = spark_diurnal.spark_run_result("henge", samples, 3, 240.0)
+    assert result.satisfaction == pytest.approx(0.225)
+    assert result.worst_tenth == pytest.approx(0.225)
+    assert result.by_job == {"a/a": pytest.approx(0.9), "b/b": 0.0}
+    assert result.to_json()["actions"] == 3
+    assert result.by_hour == pytest.approx([0.2, 0.25])
 
 
 def test_only_the_load_of_one_job_doubles_in_the_demo(demo: ModuleType) -> None:
-    loads = {one.job.id: demo.load_of(one) for one in tenants.TENANTS}
+    loads = {tenant.job.id: demo.load_of(tenant) for tenant in tenants.TENANTS}
     stepped = {name: load for name, load in loads.items() if "shape" in load}
     assert set(stepped) == {demo.DOUBLES}
     (load,) = stepped.values()

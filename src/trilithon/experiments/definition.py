@@ -110,6 +110,39 @@ class PaperFigure:
     headline: bool = False
 
 
+def at_least(
+    name: str,
+    value: float,
+    unit: str,
+    source: str,
+    not_comparable: str = "",
+    *,
+    headline: bool = False,
+) -> PaperFigure:
+    """A figure of which more is better."""
+    return PaperFigure(name, value, unit, source, True, not_comparable, headline)
+
+
+def at_most(
+    name: str,
+    value: float,
+    unit: str,
+    source: str,
+    not_comparable: str = "",
+    *,
+    headline: bool = False,
+) -> PaperFigure:
+    """A figure of which less is better."""
+    return PaperFigure(name, value, unit, source, False, not_comparable, headline)
+
+
+def neither(
+    name: str, value: float, unit: str, source: str, *, headline: bool = False
+) -> PaperFigure:
+    """A figure of which neither more nor less is better."""
+    return PaperFigure(name, value, unit, source, None, headline=headline)
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One configuration of an experiment.

@@ -14,31 +14,33 @@ ALL = PAPER.experiments
 EXPERIMENTS = PAPER.by_name
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-def test_every_experiment_names_its_source_and_has_figures_with_theirs(one: Experiment) -> None:
-    assert "section" in one.source
-    assert one.figures
-    for figure in one.figures:
+@pytest.mark.parametrize("experiment", ALL, ids=lambda experiment: experiment.name)
+def test_every_experiment_names_its_source_and_has_figures_with_theirs(
+    experiment: Experiment,
+) -> None:
+    assert "section" in experiment.source
+    assert experiment.figures
+    for figure in experiment.figures:
         assert figure.source.startswith(("SoCC'18", "report"))
         assert math.isfinite(figure.value)
-    assert len({figure.name for figure in one.figures}) == len(one.figures)
+    assert len({figure.name for figure in experiment.figures}) == len(experiment.figures)
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-def test_every_run_is_possible(one: Experiment) -> None:
-    assert 0 < one.policy_from_s < one.duration_s
-    assert len({variant.name for variant in one.variants}) == len(one.variants)
-    for variant in one.variants:
+@pytest.mark.parametrize("experiment", ALL, ids=lambda experiment: experiment.name)
+def test_every_run_is_possible(experiment: Experiment) -> None:
+    assert 0 < experiment.policy_from_s < experiment.duration_s
+    assert len({variant.name for variant in experiment.variants}) == len(experiment.variants)
+    for variant in experiment.variants:
         assert variant.count == sum(len(jobs.intents) for jobs in variant.jobs)
         for fault in variant.faults:
-            assert one.policy_from_s < fault.from_s < fault.to_s < one.duration_s
+            assert experiment.policy_from_s < fault.from_s < fault.to_s < experiment.duration_s
         for jobs in variant.jobs:
-            assert jobs.arrive_s < one.duration_s
-            assert all(change.at_s < one.duration_s for change in jobs.load.changes)
+            assert jobs.arrive_s < experiment.duration_s
+            assert all(change.at_s < experiment.duration_s for change in jobs.load.changes)
             assert jobs.load.trace is None or jobs.load.trace in trace.names()
             assert all(intent.max_utility > 0 for intent in jobs.intents)
-        made = policy("henge", dict(variant.parameters))
-        assert made.parameters != HengeParameters() or not variant.parameters
+        henge = policy("henge", dict(variant.parameters))
+        assert henge.parameters != HengeParameters() or not variant.parameters
 
 
 @pytest.mark.parametrize(
@@ -55,8 +57,8 @@ def test_every_run_is_possible(one: Experiment) -> None:
     ],
 )
 def test_jobs_and_maxima_are_the_papers(name: str, variant: str, jobs: int, total: float) -> None:
-    found = EXPERIMENTS[name].variant(variant)
-    assert (found.count, found.max_utility) == (jobs, total)
+    described = EXPERIMENTS[name].variant(variant)
+    assert (described.count, described.max_utility) == (jobs, total)
 
 
 def test_the_production_cluster_ends_at_the_share_that_the_paper_prints() -> None:

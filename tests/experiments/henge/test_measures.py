@@ -22,10 +22,10 @@ def lines(length_s: float, jobs: int = 1, round_s: float = 10.0) -> Floats:
     return np.ones((jobs, int(length_s / round_s)))
 
 
-def values(name: str, found: Run, variant: str = "it") -> Values:
-    told = PAPER.values(name, {variant: under_all(found, PAPER)})
-    json.dumps(told)  # plain numbers
-    return told
+def values(name: str, run: Run, variant: str = "it") -> Values:
+    measured = PAPER.values(name, {variant: under_all(run, PAPER)})
+    json.dumps(measured)  # plain numbers
+    return measured
 
 
 def finding(name: str, runs: Runs) -> str:
@@ -54,9 +54,9 @@ def test_juice_is_told_of_the_job_that_is_changed_and_stability_of_all() -> None
 
 
 def test_juice_of_a_run_in_which_nothing_happens_is_missing() -> None:
-    found = values("juice", sample_run(lines(7200), round_s=10, policy_from_s=900))
-    assert found["juice when it has fallen"] is None
-    assert found["stable after the first action by"] is None
+    measured = values("juice", sample_run(lines(7200), round_s=10, policy_from_s=900))
+    assert measured["juice when it has fallen"] is None
+    assert measured["stable after the first action by"] is None
 
 
 @pytest.mark.parametrize(("juice", "words"), [(-1.0, "as in"), (1.0, "unlike in")])
@@ -73,10 +73,10 @@ def test_a_search_that_never_ends_is_as_long_as_the_run() -> None:
     run = sample_run(
         shares, (act(1100, 1), act(1200, 1), act(2500, 2)), round_s=10, policy_from_s=900
     )
-    found = values("diurnal", run)
-    assert found["longest convergence"] == 28_800 - 2500
-    assert found["time of actions over all jobs"] == pytest.approx(45 / 3600)
-    assert found["the same, of all job time"] == pytest.approx(45 / (2 * 28_800))
+    measured = values("diurnal", run)
+    assert measured["longest convergence"] == 28_800 - 2500
+    assert measured["time of actions over all jobs"] == pytest.approx(45 / 3600)
+    assert measured["the same, of all job time"] == pytest.approx(45 / (2 * 28_800))
     shares[1] = 1.0
     run = sample_run(shares, (act(1100, 1), act(1200, 1)), round_s=10, policy_from_s=900)
     assert values("diurnal", run)["longest convergence"] == 1510 - 1100
@@ -91,16 +91,16 @@ def test_jobs_are_reduced_by_the_spike_and_not_by_what_was_before() -> None:
         act(22_100, 1, "REDUCTION"),
         act(22_200, 2, "REDUCTION"),
     )
-    found = values("cpu-spike", sample_run(shares, acts, round_s=10, policy_from_s=900))
-    assert found == {"first converged by": 960, "recovered by": 22_510, "jobs reduced": 2}
+    measured = values("cpu-spike", sample_run(shares, acts, round_s=10, policy_from_s=900))
+    assert measured == {"first converged by": 960, "recovered by": 22_510, "jobs reduced": 2}
 
 
 def test_actions_while_numbers_are_missing_are_those_from_the_first_to_the_last_second() -> None:
     shares = lines(3600, 2)
     shares[1, 200:] = 0.5
     acts = tuple(act(at_s, 1) for at_s in (1010, 1020, 1370, 1380, 1700))
-    found = values("failure", sample_run(shares, acts, round_s=10, policy_from_s=900))
-    assert found == {
+    measured = values("failure", sample_run(shares, acts, round_s=10, policy_from_s=900))
+    assert measured == {
         "actions while numbers are missing": 2,
         "first action after it": 1380,
         "intents met at the end": 1,
@@ -113,9 +113,9 @@ def test_a_job_without_any_utility_converges_at_the_end_of_the_run() -> None:
     shares[2] = 1e-6
     run = sample_run(shares, round_s=10, policy_from_s=900)
     results = {f"{count}x8": under_all(run, PAPER) for count in (10, 20, 30, 40)}
-    found = MEASURES["more-machines"](results)
-    assert found["median convergence, 10 machines"] == 3010 - 900
-    assert found["jobs that meet their intents, 10 machines"] == pytest.approx(2 / 3)
+    measured = MEASURES["more-machines"](results)
+    assert measured["median convergence, 10 machines"] == 3010 - 900
+    assert measured["jobs that meet their intents, 10 machines"] == pytest.approx(2 / 3)
 
 
 def test_convergence_of_jobs_with_state_is_told_apart() -> None:
@@ -145,8 +145,8 @@ def test_convergence_of_jobs_with_state_is_told_apart() -> None:
 
 def test_the_best_reduction_is_the_one_that_keeps_the_most_over_all_runs() -> None:
     results = {}
-    for percent, one, two in ((70, 0.8, 0.9), (80, 0.9, 0.9), (90, 0.95, 0.6)):
-        for where, share in (("here", one), ("there", two)):
+    for percent, here, there in ((70, 0.8, 0.9), (80, 0.9, 0.9), (90, 0.95, 0.6)):
+        for where, share in (("here", here), ("there", there)):
             run = sample_run(share * lines(7200), round_s=10, policy_from_s=900)
             results[f"{percent}% in {where}"] = under_all(run, PAPER)
     name = "the share that neither misses intents nor does too little"
@@ -167,13 +167,13 @@ def test_instances_and_rounds_are_counted_at_the_operator_that_begins_with_too_f
     names = [f"{ms}ms-{n}-{f}x" for ms in (50, 60, 70) for n in (5, 10) for f in (1, 2)]
     few = {HENGE: sample_run(lines(4500), (act(1000, 1),), round_s=10)}
     many = {HENGE: sample_run(lines(4500), (act(1000, 1), act(1100, 1)), round_s=10)}
-    found = MEASURES["initial-configuration"](
+    measured = MEASURES["initial-configuration"](
         {name: many if name == "60ms-5-2x" else few for name in names}
     )
-    assert found["instances from 10, 70 ms"] == 2
-    assert found["rounds from 10, 70 ms"] == 1
-    assert found["rounds at 60 ms, twice the load"] == 2
-    assert found["rounds at 50 ms, twice the load"] == 1
+    assert measured["instances from 10, 70 ms"] == 2
+    assert measured["rounds from 10, 70 ms"] == 1
+    assert measured["rounds at 60 ms, twice the load"] == 2
+    assert measured["rounds at 50 ms, twice the load"] == 1
 
 
 def test_utility_after_arrivals_is_of_those_that_are_there() -> None:
@@ -191,21 +191,21 @@ def test_utility_after_arrivals_is_of_those_that_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strict_s", "lax_s", "told"), [(1000, 1200, "earlier than"), (1300, 1200, "later than")]
+    ("strict_s", "lax_s", "when"), [(1000, 1200, "earlier than"), (1300, 1200, "later than")]
 )
 def test_which_promise_is_blacklisted_first_is_said(
-    strict_s: float, lax_s: float, told: str
+    strict_s: float, lax_s: float, when: str
 ) -> None:
     results = {
         f"{ms}ms-5-2x": {HENGE: sample_run(lines(4500), (act(at_s, 1, "BLACKLISTED"),))}
         for ms, at_s in ((40, strict_s), (50, lax_s))
     }
-    assert f"blacklisted {told} that of 50 ms" in finding("initial-configuration", results)
+    assert f"blacklisted {when} that of 50 ms" in finding("initial-configuration", results)
     never = {name: {HENGE: sample_run(lines(4500))} for name in results}
     assert "is ever blacklisted" in finding("initial-configuration", never)
 
 
 def test_how_the_production_cluster_ended_is_said() -> None:
     run = sample_run(lines(3600), (act(1000, 1), act(1100, 1), act(1200, 1, "REVERSION")))
-    told = finding("production", {"it": under_all(run, PAPER)})
-    assert "2 × RECONFIGURATION, 1 × REVERSION. The last is REVERSION" in told
+    sentence = finding("production", {"it": under_all(run, PAPER)})
+    assert "2 × RECONFIGURATION, 1 × REVERSION. The last is REVERSION" in sentence

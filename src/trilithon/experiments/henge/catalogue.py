@@ -12,13 +12,15 @@ from trilithon.experiments.definition import (
     FaultKind,
     JobSet,
     LoadChange,
-    PaperFigure,
     PlannedFault,
     RelativeLoad,
     Topology,
     Variant,
+    at_least,
+    at_most,
     juice,
     latency,
+    neither,
 )
 
 HOUR_S: Final = 3600.0
@@ -46,25 +48,10 @@ JUICE: Final = Experiment(
     ),
     plotted=("tripled",),
     figures=(
-        PaperFigure(
-            "juice when it has fallen", 0.992, "ratio", "report 7.1, figure 10", more_is_better=True
-        ),
-        PaperFigure("juice has fallen", 4338, "s", "report 7.1, figure 10", more_is_better=True),
-        PaperFigure(
-            "stable again by",
-            5734,
-            "s",
-            "report 7.1, figure 10",
-            more_is_better=False,
-            headline=True,
-        ),
-        PaperFigure(
-            "stable after the first action by",
-            1000,
-            "s",
-            "report 7.1, figure 9",
-            more_is_better=False,
-        ),
+        at_least("juice when it has fallen", 0.992, "ratio", "report 7.1, figure 10"),
+        at_least("juice has fallen", 4338, "s", "report 7.1, figure 10"),
+        at_most("stable again by", 5734, "s", "report 7.1, figure 10", headline=True),
+        at_most("stable after the first action by", 1000, "s", "report 7.1, figure 9"),
     ),
     chosen=("the intent: juice of 1 and a priority of 35", "the end of the run", CORES_NOT_SAID),
 )
@@ -91,53 +78,16 @@ INITIAL: Final = Experiment(
         for factor in (1, 2)
     ),
     figures=(
-        PaperFigure(
-            "instances from 10, 70 ms", 18, "instances", "report 7.2.1", more_is_better=False
-        ),
-        PaperFigure("rounds from 10, 70 ms", 1, "rounds", "report 7.2.1", more_is_better=False),
-        PaperFigure(
-            "instances from 10, 60 ms", 21, "instances", "report 7.2.1", more_is_better=False
-        ),
-        PaperFigure("rounds from 10, 60 ms", 2, "rounds", "report 7.2.1", more_is_better=False),
-        PaperFigure(
-            "instances from 10, 70 ms, twice the load",
-            36,
-            "instances",
-            "report 7.2.1",
-            more_is_better=False,
-        ),
-        PaperFigure(
-            "rounds from 10, 70 ms, twice the load",
-            2,
-            "rounds",
-            "report 7.2.1",
-            more_is_better=False,
-        ),
-        PaperFigure(
-            "instances from 10, 60 ms, twice the load",
-            44,
-            "instances",
-            "report 7.2.1",
-            more_is_better=False,
-        ),
-        PaperFigure(
-            "rounds from 10, 60 ms, twice the load",
-            5,
-            "rounds",
-            "report 7.2.1",
-            more_is_better=False,
-        ),
-        PaperFigure(
-            "rounds at 50 ms, twice the load", 12, "rounds", "report 7.2.1", more_is_better=False
-        ),
-        PaperFigure(
-            "rounds at 60 ms, twice the load",
-            7,
-            "rounds",
-            "report 7.2.1",
-            more_is_better=False,
-            headline=True,
-        ),
+        at_most("instances from 10, 70 ms", 18, "instances", "report 7.2.1"),
+        at_most("rounds from 10, 70 ms", 1, "rounds", "report 7.2.1"),
+        at_most("instances from 10, 60 ms", 21, "instances", "report 7.2.1"),
+        at_most("rounds from 10, 60 ms", 2, "rounds", "report 7.2.1"),
+        at_most("instances from 10, 70 ms, twice the load", 36, "instances", "report 7.2.1"),
+        at_most("rounds from 10, 70 ms, twice the load", 2, "rounds", "report 7.2.1"),
+        at_most("instances from 10, 60 ms, twice the load", 44, "instances", "report 7.2.1"),
+        at_most("rounds from 10, 60 ms, twice the load", 5, "rounds", "report 7.2.1"),
+        at_most("rounds at 50 ms, twice the load", 12, "rounds", "report 7.2.1"),
+        at_most("rounds at 60 ms, twice the load", 7, "rounds", "report 7.2.1", headline=True),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -159,12 +109,8 @@ PRIORITIES: Final = Experiment(
     ),
     plotted=("nine",),
     figures=(
-        PaperFigure(
-            "all intents met after", 900, "s", "SoCC'18 8.1.1", more_is_better=False, headline=True
-        ),
-        PaperFigure(
-            "Reconfigurations", 13, "steps", "report, labels of figure 13", more_is_better=False
-        ),
+        at_most("all intents met after", 900, "s", "SoCC'18 8.1.1", headline=True),
+        at_most("Reconfigurations", 13, "steps", "report, labels of figure 13"),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -179,16 +125,10 @@ HYBRID: Final = Experiment(
     ),
     plotted=("ten",),
     figures=(
-        PaperFigure(
-            "all intents met by", 1710, "s", "SoCC'18 8.1.1", more_is_better=False, headline=True
-        ),
-        PaperFigure("first action at", 920, "s", "SoCC'18 8.1.1", more_is_better=False),
-        PaperFigure(
-            "jobs that needed one Reconfiguration", 9, "jobs", "SoCC'18 8.1.1", more_is_better=True
-        ),
-        PaperFigure(
-            "Reconfigurations of the tenth", 3, "steps", "SoCC'18 8.1.1", more_is_better=False
-        ),
+        at_most("all intents met by", 1710, "s", "SoCC'18 8.1.1", headline=True),
+        at_most("first action at", 920, "s", "SoCC'18 8.1.1"),
+        at_least("jobs that needed one Reconfiguration", 9, "jobs", "SoCC'18 8.1.1"),
+        at_most("Reconfigurations of the tenth", 3, "steps", "SoCC'18 8.1.1"),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -223,13 +163,8 @@ SPIKES: Final = Experiment(
     ),
     plotted=("two",),
     figures=(
-        PaperFigure(
-            "total utility during the spikes",
-            70,
-            "utility",
-            "SoCC'18, figure 11",
-            more_is_better=True,
-            headline=True,
+        at_least(
+            "total utility during the spikes", 70, "utility", "SoCC'18, figure 11", headline=True
         ),
     ),
     chosen=("the end of the second spike, which is the end of the run", CORES_NOT_SAID),
@@ -258,70 +193,29 @@ DIURNAL: Final = Experiment(
     ),
     plotted=("two-days",),
     figures=(
-        PaperFigure(
-            "average satisfaction, Henge",
-            0.8812,
-            "ratio",
-            "SoCC'18 8.1.2",
-            more_is_better=True,
-            headline=True,
-        ),
-        PaperFigure(
-            "15th percentile, Henge",
-            0.749,
-            "ratio",
-            "SoCC'18 8.1.2",
-            more_is_better=True,
-            headline=True,
-        ),
-        PaperFigure(
-            "median, Henge", 0.991, "ratio", "SoCC'18 8.1.2", more_is_better=True, headline=True
-        ),
-        PaperFigure("90th percentile, Henge", 1.0, "ratio", "SoCC'18 8.1.2", more_is_better=True),
-        PaperFigure(
-            "average satisfaction, manual", 0.8777, "ratio", "SoCC'18 8.1.2", more_is_better=None
-        ),
-        PaperFigure(
-            "15th percentile, manual", 0.665, "ratio", "SoCC'18 8.1.2", more_is_better=None
-        ),
-        PaperFigure("median, manual", 0.998, "ratio", "SoCC'18 8.1.2", more_is_better=None),
-        PaperFigure("90th percentile, manual", 1.0, "ratio", "SoCC'18 8.1.2", more_is_better=None),
-        PaperFigure(
-            "average satisfaction, uncontrolled",
-            0.0456,
-            "ratio",
-            "SoCC'18 8.1.2",
-            more_is_better=None,
-        ),
-        PaperFigure(
-            "median, uncontrolled", 0.000006, "ratio", "SoCC'18 8.1.2", more_is_better=None
-        ),
-        PaperFigure(
-            "90th percentile, uncontrolled", 0.309, "ratio", "SoCC'18 8.1.2", more_is_better=None
-        ),
-        PaperFigure(
-            "share of the maximum by hour 15", 0.89, "ratio", "SoCC'18 8.1.2", more_is_better=True
-        ),
-        PaperFigure(
+        at_least("average satisfaction, Henge", 0.8812, "ratio", "SoCC'18 8.1.2", headline=True),
+        at_least("15th percentile, Henge", 0.749, "ratio", "SoCC'18 8.1.2", headline=True),
+        at_least("median, Henge", 0.991, "ratio", "SoCC'18 8.1.2", headline=True),
+        at_least("90th percentile, Henge", 1.0, "ratio", "SoCC'18 8.1.2"),
+        neither("average satisfaction, manual", 0.8777, "ratio", "SoCC'18 8.1.2"),
+        neither("15th percentile, manual", 0.665, "ratio", "SoCC'18 8.1.2"),
+        neither("median, manual", 0.998, "ratio", "SoCC'18 8.1.2"),
+        neither("90th percentile, manual", 1.0, "ratio", "SoCC'18 8.1.2"),
+        neither("average satisfaction, uncontrolled", 0.0456, "ratio", "SoCC'18 8.1.2"),
+        neither("median, uncontrolled", 0.000006, "ratio", "SoCC'18 8.1.2"),
+        neither("90th percentile, uncontrolled", 0.309, "ratio", "SoCC'18 8.1.2"),
+        at_least("share of the maximum by hour 15", 0.89, "ratio", "SoCC'18 8.1.2"),
+        at_most(
             "time of actions over all jobs",
             2.4,
             "h",
             "SoCC'18 8.1.1",
-            more_is_better=False,
             not_comparable="0.5 % of the paper's job time is 2.4 h: it ran ten jobs for 48 h, and "
             "these run for eight; the share can be compared if the paper, like us, counts the time "
             "for which jobs are down",
         ),
-        PaperFigure(
-            "the same, of all job time",
-            0.005,
-            "ratio",
-            "SoCC'18 8.1.1",
-            more_is_better=False,
-        ),
-        PaperFigure(
-            "longest convergence", 960, "s", "SoCC'18 8.1.1", more_is_better=False, headline=True
-        ),
+        at_most("the same, of all job time", 0.005, "ratio", "SoCC'18 8.1.1"),
+        at_most("longest convergence", 960, "s", "SoCC'18 8.1.1", headline=True),
     ),
     chosen=(
         "the second trace: its source does not state the origin, so it is not called SDSC-HTTP",
@@ -355,28 +249,13 @@ COST: Final = Experiment(
         ),
     ),
     figures=(
-        PaperFigure(
-            "satisfaction at 60 %",
-            1.0,
-            "ratio",
-            "SoCC'18, figure 1",
-            more_is_better=True,
-            headline=True,
-        ),
-        PaperFigure(
-            "satisfaction at 40 %",
-            0.935,
-            "ratio",
-            "SoCC'18, figure 1",
-            more_is_better=True,
-            headline=True,
-        ),
-        PaperFigure(
+        at_least("satisfaction at 60 %", 1.0, "ratio", "SoCC'18, figure 1", headline=True),
+        at_least("satisfaction at 40 %", 0.935, "ratio", "SoCC'18, figure 1", headline=True),
+        at_least(
             "against uncontrolled at 40 %",
             6.7,
             "times",
             "SoCC'18, figure 1",
-            more_is_better=True,
             not_comparable="uncontrolled jobs have next to no utility here, and a quotient by that "
             "says little",
         ),
@@ -413,22 +292,13 @@ PRODUCTION: Final = Experiment(
     ),
     plotted=("table-3",),
     figures=(
-        PaperFigure(
-            "total utility at the end",
-            120,
-            "utility",
-            "SoCC'18 8.2, figure 13b",
-            more_is_better=True,
-            headline=True,
+        at_least(
+            "total utility at the end", 120, "utility", "SoCC'18 8.2, figure 13b", headline=True
         ),
-        PaperFigure("median of t4", 24, "utility", "SoCC'18 8.2", more_is_better=True),
-        PaperFigure(
-            "lowest median of t1 to t3", 27.0, "utility", "SoCC'18 8.2", more_is_better=True
-        ),
-        PaperFigure(
-            "highest median of t1 to t3", 32.3, "utility", "SoCC'18 8.2", more_is_better=True
-        ),
-        PaperFigure("5th percentile of t5", 1.0, "ratio", "SoCC'18 8.2", more_is_better=True),
+        at_least("median of t4", 24, "utility", "SoCC'18 8.2"),
+        at_least("lowest median of t1 to t3", 27.0, "utility", "SoCC'18 8.2"),
+        at_least("highest median of t1 to t3", 32.3, "utility", "SoCC'18 8.2"),
+        at_least("5th percentile of t5", 1.0, "ratio", "SoCC'18 8.2"),
     ),
     chosen=(
         "loads: in proportion to workers, as in the text, whose Twitter data are not published",
@@ -453,11 +323,9 @@ CPU_SPIKE: Final = Experiment(
     ),
     plotted=("eight",),
     figures=(
-        PaperFigure("first converged by", 1000, "s", "SoCC'18 8.2.1", more_is_better=False),
-        PaperFigure(
-            "recovered by", 23000, "s", "SoCC'18 8.2.1", more_is_better=False, headline=True
-        ),
-        PaperFigure("jobs reduced", 2, "jobs", "SoCC'18 8.2.1", more_is_better=None),
+        at_most("first converged by", 1000, "s", "SoCC'18 8.2.1"),
+        at_most("recovered by", 23000, "s", "SoCC'18 8.2.1", headline=True),
+        neither("jobs reduced", 2, "jobs", "SoCC'18 8.2.1"),
     ),
     chosen=("size and end of the CPU load", "priorities", CORES_NOT_SAID),
 )
@@ -489,25 +357,11 @@ STATEFUL: Final = Experiment(
     ),
     plotted=("four",),
     figures=(
-        PaperFigure("rounds, stateful", 5.5, "rounds", "SoCC'18, table 4", more_is_better=False),
-        PaperFigure("rounds, stateless", 4.0, "rounds", "SoCC'18, table 4", more_is_better=False),
-        PaperFigure(
-            "convergence, stateful",
-            1358.7,
-            "s",
-            "SoCC'18, table 4",
-            more_is_better=False,
-            headline=True,
-        ),
-        PaperFigure(
-            "convergence, stateless",
-            1134.2,
-            "s",
-            "SoCC'18, table 4",
-            more_is_better=False,
-            headline=True,
-        ),
-        PaperFigure("longer with state", 0.198, "ratio", "SoCC'18, table 4", more_is_better=False),
+        at_most("rounds, stateful", 5.5, "rounds", "SoCC'18, table 4"),
+        at_most("rounds, stateless", 4.0, "rounds", "SoCC'18, table 4"),
+        at_most("convergence, stateful", 1358.7, "s", "SoCC'18, table 4", headline=True),
+        at_most("convergence, stateless", 1134.2, "s", "SoCC'18, table 4", headline=True),
+        at_most("longer with state", 0.198, "ratio", "SoCC'18, table 4"),
     ),
     chosen=("priorities", "the end of the run", CORES_NOT_SAID),
 )
@@ -533,20 +387,18 @@ MORE_JOBS: Final = Experiment(
     ),
     plotted=("to-85",),
     figures=(
-        PaperFigure(
+        at_least(
             "average utility after the arrivals at 2, 4 and 6 h",
             35,
             "utility",
             "SoCC'18 8.4.1, figure 15",
-            more_is_better=True,
             headline=True,
         ),
-        PaperFigure(
+        at_least(
             "average utility after the arrivals at 8 h",
             35,
             "utility",
             "SoCC'18 8.4.1, figure 15",
-            more_is_better=True,
             headline=True,
         ),
     ),
@@ -578,51 +430,30 @@ MORE_MACHINES: Final = Experiment(
         _machines(machines, cores) for machines in (10, 20, 30, 40) for cores in (8, 16)
     ),
     figures=(
-        PaperFigure(
+        at_least(
             "5th percentile of satisfaction, 10 machines",
             0.003,
             "ratio",
             "SoCC'18 8.4.1",
-            more_is_better=True,
             headline=True,
         ),
-        PaperFigure(
+        at_least(
             "5th percentile of satisfaction, 20 machines",
             0.564,
             "ratio",
             "SoCC'18 8.4.1",
-            more_is_better=True,
             headline=True,
         ),
-        PaperFigure(
-            "5th percentile of satisfaction, 30 machines",
-            0.740,
-            "ratio",
-            "SoCC'18 8.4.1",
-            more_is_better=True,
-        ),
-        PaperFigure(
+        at_least("5th percentile of satisfaction, 30 machines", 0.740, "ratio", "SoCC'18 8.4.1"),
+        at_least(
             "5th percentile of satisfaction, 40 machines",
             0.945,
             "ratio",
             "SoCC'18 8.4.1",
-            more_is_better=True,
             headline=True,
         ),
-        PaperFigure(
-            "jobs that meet their intents, 10 machines",
-            0.4,
-            "ratio",
-            "SoCC'18 8.4.1",
-            more_is_better=True,
-        ),
-        PaperFigure(
-            "median convergence, 10 machines",
-            537.2,
-            "s",
-            "report, figure 20b",
-            more_is_better=False,
-        ),
+        at_least("jobs that meet their intents, 10 machines", 0.4, "ratio", "SoCC'18 8.4.1"),
+        at_most("median convergence, 10 machines", 537.2, "s", "report, figure 20b"),
     ),
     chosen=(
         "8 cores in SoCC'18, two 8-core processors in the report: both are run",
@@ -644,18 +475,9 @@ FAILURE: Final = Experiment(
     ),
     plotted=("nine",),
     figures=(
-        PaperFigure(
-            "actions while numbers are missing",
-            0,
-            "steps",
-            "SoCC'18 8.4.2",
-            more_is_better=False,
-            headline=True,
-        ),
-        PaperFigure(
-            "first action after it", 1680, "s", "SoCC'18 8.4.2", more_is_better=True, headline=True
-        ),
-        PaperFigure("intents met at the end", 9, "jobs", "SoCC'18 8.4.2", more_is_better=True),
+        at_most("actions while numbers are missing", 0, "steps", "SoCC'18 8.4.2", headline=True),
+        at_least("first action after it", 1680, "s", "SoCC'18 8.4.2", headline=True),
+        at_least("intents met at the end", 9, "jobs", "SoCC'18 8.4.2"),
     ),
     chosen=("the end of the run", CORES_NOT_SAID),
 )
@@ -670,21 +492,13 @@ MEMORY: Final = Experiment(
     ),
     plotted=("eight",),
     figures=(
-        PaperFigure(
-            "total utility at the end",
-            400,
-            "utility",
-            "SoCC'18 8.5",
-            more_is_better=True,
-            headline=True,
-        ),
-        PaperFigure("reached by", 2444, "s", "SoCC'18 8.5", more_is_better=False),
-        PaperFigure(
+        at_least("total utility at the end", 400, "utility", "SoCC'18 8.5", headline=True),
+        at_most("reached by", 2444, "s", "SoCC'18 8.5"),
+        at_most(
             "mean use of memory",
             0.36,
             "ratio",
             "SoCC'18 8.5",
-            more_is_better=False,
             not_comparable="the paper's machines also hold an operating system, Storm and JVMs; "
             "simulated ones hold the records of the windows alone",
         ),
@@ -711,12 +525,11 @@ SENSITIVITY: Final = Experiment(
         for percent in (70, 80, 90)
     ),
     figures=(
-        PaperFigure(
+        neither(
             "the share that neither misses intents nor does too little",
             0.8,
             "ratio",
             "SoCC'18 5.5",
-            more_is_better=None,
             headline=True,
         ),
     ),

@@ -39,7 +39,7 @@ class TestNewVersions:
         world.rounds(5)
         told = world.commands.apply(_with(Work(where="v >= 1")))
         assert told.plan.impact == "restart"
-        assert "checkpoint" in told.told
+        assert "checkpoint" in told.message
         world.rounds(8)
         assert world.cluster.checkpoints[JOB.id] == {"": 2}
         assert world.cluster.jobs()[JOB.id].job.operators[0].work.where == "v >= 1"

@@ -107,20 +107,20 @@ def test_the_same_run_simulated_agrees_with_its_recording(series: Series) -> Non
         "busiest operator",
         "recovery 1 (s)",
     ]
-    assert all(row.within_bound for row in rows), [(r.metric, r.real, r.simulated) for r in rows]
+    assert all(row.holds for row in rows), [(r.metric, r.real, r.simulated) for r in rows]
 
 
 def test_a_part_of_a_run_is_compared_by_itself(series: Series) -> None:
     rows = compare(
-        series, ASSUMED, seed=5, phases=[RunPhase("low", 5, 40), RunPhase("none", 900, 990)]
+        series, ASSUMED, seed=5, parts=[RunPhase("low", 5, 40), RunPhase("none", 900, 990)]
     )
     found = {row.metric: row for row in rows}
     low = found["throughput (records/s), low"]
     assert isinstance(low.real, float)
     assert low.real == pytest.approx(75, rel=0.1)  # half of 150
-    assert low.within_bound
-    assert found["mean latency (ms), low"].within_bound
-    assert found["throughput (records/s), none"].within_bound is None
+    assert low.holds
+    assert found["mean latency (ms), low"].holds
+    assert found["throughput (records/s), none"].holds is None
 
 
 def test_a_run_is_compared_from_when_its_jobs_are_there(series: Series) -> None:
@@ -140,7 +140,7 @@ def test_a_run_that_is_not_the_same_is_found_out(series: Series) -> None:
         }
     }
     rows = compare(series, ASSUMED, replace(wrong, profiles=slower))
-    assert False in {row.within_bound for row in rows}
+    assert False in {row.holds for row in rows}
 
 
 def test_the_commands_learn_and_compare(series: Series, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_job_is_applied_runs_is_rescaled_and_explained(
     assert found["spec"]["name"] == "chain"
     assert found["figures"]["operators"][0]["operator"] == "o0"
     told = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
-    assert any("Done" in sentence for one in told for sentence in one["sentences"])
+    assert any(sentence.startswith("Done") for row in told for sentence in row["sentences"])
     assert client.get("/decisions").json()
     assert client.get("/figures").json()[0]["job"] == JOB.id
     status = client.get("/cluster").json()

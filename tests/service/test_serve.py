@@ -174,7 +174,7 @@ def test_a_new_version_that_needs_a_new_checkpoint_has_to_be_meant(
     path = tmp_path / "other.yaml"
     path.write_text(json.dumps(data))
     assert cli("job", "apply", str(path), "--dry-run")[0]["impact"] == "anew"
-    with pytest.raises(Exception, match="cannot go on from its checkpoint") as error:
+    with pytest.raises(Exception, match="cannot continue from its checkpoint") as error:
         cli("job", "apply", str(path))
     assert error.value.exit_code == NeedsNewCheckpoint.exit_code  # type: ignore[attr-defined]
     assert cli("job", "apply", str(path), "--anew")[0]["generation"] == 2

@@ -51,7 +51,7 @@ def sim_vs_spark(
     rows = [
         (str(path), row)
         for path, found in sources
-        for row in compare(load_recording(path), assumed, found, seed=seed, phases=parts)
+        for row in compare(load_recording(path), assumed, found, seed=seed, parts=parts)
     ]
     data = [
         {
@@ -60,9 +60,9 @@ def sim_vs_spark(
             "metric": row.metric,
             "real": row.real,
             "simulated": row.simulated,
-            "apart": row.relative_error,
+            "apart": row.apart,
             "bound": row.bound,
-            "holds": row.within_bound,
+            "holds": row.holds,
         }
         for path, row in rows
     ]
@@ -73,9 +73,9 @@ def sim_vs_spark(
             row.metric,
             row.real,
             row.simulated,
-            None if row.relative_error is None else f"{row.relative_error:+.1%}",
+            None if row.apart is None else f"{row.apart:+.1%}",
             "the same" if row.bound is None else f"±{row.bound:.0%}",
-            {True: "yes", False: "NO", None: None}[row.within_bound],
+            {True: "yes", False: "NO", None: None}[row.holds],
         )
         for _, row in rows
     ]

@@ -64,7 +64,7 @@ def simulate_command(
     if way is not None:
         if way not in set(SimulationMode):
             raise typer.BadParameter(f"{way!r}: write fluid or events.", param_hint="--way")
-        wanted = replace(wanted, mode=SimulationMode(way))
+        wanted = replace(wanted, way=SimulationMode(way))
     if record is not None and wanted.policy is None:
         raise typer.BadParameter("The scenario has no policy.", param_hint="--record")
     folder = into or Path("runs") / wanted.name

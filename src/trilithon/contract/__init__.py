@@ -1,3 +1,1 @@
-"""What every engine promises, and how its reports become snapshots.
-Whoever controls knows only this.
-"""
+"""The contract of every engine, and how its reports become snapshots; all that control knows."""

@@ -1,10 +1,9 @@
-"""Owns putting reports together: what every sender knows of a job becomes one snapshot.
+"""Assembles snapshots from the reports of all senders.
 
-Every engine sends the same reports and this makes snapshots of them, so that no engine can know
-more than another. Counters of one row from several senders add up; of a gauge the youngest report
-counts. A row is missing while a sender that counted for it is silent: half a sum is worse than
-none. What was counted in an earlier life of a job than the latest that anybody knows does not count
-any more.
+Every engine sends the same reports, so that no engine can know more than another. Counters of a row
+from several senders add up; of a gauge the newest report counts. A row is missing while a sender
+that counted for it is silent: half a sum is worse than none. Counts of an earlier incarnation of a
+job than the latest known are dropped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +36,7 @@ SILENT_AFTER_S: Final = 3.5
 
 @dataclass
 class _Sender:
-    """The last report of one sender, and what was lost on the way."""
+    """The last report of a sender, and the number of reports that were lost."""
 
     report: Report
     lost: int = 0
@@ -46,7 +45,9 @@ class _Sender:
 
 @dataclass(frozen=True)
 class _Return:
-    """How often an instance came back, and what it had counted then, in which life of its job."""
+    """How often an instance came back, and what it had counted then, in which incarnation of its
+    job.
+    """
 
     times: int
     life: float
@@ -55,38 +56,38 @@ class _Return:
 
 @dataclass
 class Assembler:
-    """Keeps the last report of each sender and knows which jobs there should be."""
+    """Keeps the last report of each sender, and knows which jobs are expected."""
 
     silent_after_s: float = SILENT_AFTER_S
     _senders: dict[str, _Sender] = field(default_factory=dict)
     _jobs: dict[str, Job] = field(default_factory=dict)
     _parallelism: dict[str, dict[str, int]] = field(default_factory=dict)
     _instances: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    # Which instances there are where it is not the first ones, as the engine told it last.
+    # The instances of operators that do not use the first ones, as the engine last reported.
     _placed: Mapping[NodeKey, tuple[int, ...]] = field(default_factory=dict)
     _parts: dict[str, JobLayout] = field(default_factory=dict)
     _layout: Layout | None = None
     _known: Mapping[str, Job] = field(default_factory=dict)
-    # What an instance had counted when it came back, and how often it did: it begins at 0 again.
+    # What an instance had counted when it came back, and how often: it counts from 0 again.
     _returned: dict[InstanceKey, _Return] = field(default_factory=dict)
     _gone: set[InstanceKey] = field(default_factory=set)
-    # Where the rows of each sender's tables are in the layout: looked up once per layout.
+    # The layout's rows for each sender's tables: looked up once per layout.
     _places: dict[tuple[str, str], tuple[Layout, object, Ints]] = field(default_factory=dict)
 
     def expect(self, job: Job, allocation: Allocation) -> None:
-        """A job is there, with so many instances: from now on they are rows."""
+        """Expects a job with the instances of this allocation: they are rows from now on."""
         self._jobs = {**self._jobs, job.id: job}
         self._parallelism[job.id] = dict(allocation.parallelism)
         self._lay(job)
 
     def _lay(self, job: Job) -> None:
-        """The rows of a job: the first instances of each operator,
-        or those that the engine told.
+        """The rows of a job: the first instances of each operator, or those that the engine
+        reported.
         """
         before, now = self._instances.get(job.id, {}), {}
         for operator, count in self._parallelism[job.id].items():
-            told = self._placed.get((job.id, operator), ())
-            now[operator] = told if len(told) == count else tuple(range(count))
+            placed = self._placed.get((job.id, operator), ())
+            now[operator] = placed if len(placed) == count else tuple(range(count))
             was = before.get(operator, ())
             self._gone |= {(job.id, operator, index) for index in was if index not in now[operator]}
             for index in now[operator]:
@@ -97,7 +98,7 @@ class Assembler:
         self._layout = None
 
     def forget(self, job: str) -> None:
-        """A job is gone, and what was known of it."""
+        """Forgets a job and everything known of it."""
         self._jobs = {name: known for name, known in self._jobs.items() if name != job}
         self._parallelism.pop(job, None)
         self._instances.pop(job, None)
@@ -107,28 +108,27 @@ class Assembler:
         self._layout = None
 
     def lose(self, sender: str) -> None:
-        """A sender will not report again: what it counted stays in
-        the sums, its machine is gone.
-        """
+        """A sender will not report again: its counts stay in the sums, its machine is gone."""
         if sender in self._senders:
             self._senders[sender].gone = True
             self._layout = None
 
     def lose_silent(self, before_s: float) -> None:
-        """Senders that reported last before this time and run nothing any more are gone. Otherwise
-        one executor that died unnoticed would hide a job for ever. One that runs an instance which
-        nobody else has taken over is only not heard: what it counts for stays missing.
+        """Marks senders as lost whose last report is older than this time and that run nothing any
+        more. Otherwise an executor that died unnoticed would hide a job for ever. A silent sender
+        that runs an instance which no other sender has taken over stays: what it counts for is
+        missing.
         """
-        there = {name: one for name, one in self._senders.items() if not one.gone}
-        heard = [one.report for one in there.values() if one.report.time_s >= before_s]
-        silent = {name: one.report for name, one in there.items() if one.report.time_s < before_s}
+        last = {name: sender.report for name, sender in self._senders.items() if not sender.gone}
+        reporting = [report for report in last.values() if report.time_s >= before_s]
+        silent = {name: report for name, report in last.items() if report.time_s < before_s}
         if not silent:
             return
         lives: dict[InstanceKey, float] = {}
-        for report in [*heard, *silent.values()]:
+        for report in [*reporting, *silent.values()]:
             for key, life in zip(report.instance_keys, report.instances.incarnation, strict=True):
                 lives[key] = max(float(life), lives.get(key, -np.inf))
-        taken_over = {key for report in heard for key in _run_by(report)}
+        taken_over = {key for report in reporting for key in _run_by(report)}
         expected = self._current_layout().instance_row
         for name, report in silent.items():
             still = {
@@ -140,18 +140,18 @@ class Assembler:
                 self.lose(name)
 
     def take(self, report: Report) -> None:
-        """A report came. One that is older than the last of its sender changes nothing."""
-        found = self._senders.get(report.sender)
-        if found is None:
+        """Takes a report. A report older than the last of its sender changes nothing."""
+        sender = self._senders.get(report.sender)
+        if sender is None:
             self._senders[report.sender] = _Sender(report)
             self._layout = None
-        elif report.sequence > found.report.sequence:
-            found.lost += report.sequence - found.report.sequence - 1
-            if report.machine_keys != found.report.machine_keys:
+        elif report.sequence > sender.report.sequence:
+            sender.lost += report.sequence - sender.report.sequence - 1
+            if report.machine_keys != sender.report.machine_keys:
                 self._layout = None
-            found.report = report
-        for sender in report.lost:
-            self.lose(sender)
+            sender.report = report
+        for name in report.lost:
+            self.lose(name)
         if report.placed is not None and report.placed != self._placed:
             self._placed = dict(report.placed)
             for job in self._jobs.values():
@@ -162,7 +162,7 @@ class Assembler:
         return sum(sender.lost for sender in self._senders.values())
 
     def snapshot(self, time_s: float) -> Snapshot:
-        """Everything known at this time."""
+        """The snapshot of everything known at this time."""
         layout = self._current_layout()
         reports = self._reports(gone=True) + self._reports(gone=False)
         silent = [r for r in self._reports(gone=False) if r.time_s < time_s - self.silent_after_s]
@@ -194,24 +194,24 @@ class Assembler:
         )
 
     def _reports(self, *, gone: bool) -> list[Report]:
-        """The last reports of the senders that are there, or of those
-        that are gone, the youngest last.
+        """The last reports of the senders that are there, or of those that are lost, the newest
+        last.
         """
-        found = [sender.report for sender in self._senders.values() if sender.gone is gone]
-        return sorted(found, key=lambda report: (report.time_s, report.sender))
+        reports = [sender.report for sender in self._senders.values() if sender.gone is gone]
+        return sorted(reports, key=lambda report: (report.time_s, report.sender))
 
     def _rows_of(self, reports: Iterable[Report], name: str, rows: Mapping[Any, int]) -> list[Ints]:
-        """Per report the row of the layout for each of its keys, −1 where there is none."""
+        """Per report the row of the layout for each of its keys; −1 where there is none."""
         layout = self._current_layout()
-        found = []
+        places = []
         for report in reports:
             keys = getattr(report, f"{name}_keys")
             known = self._places.get((report.sender, name))
             if known is None or known[0] is not layout or known[1] != keys:
                 place = np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
                 known = self._places[report.sender, name] = (layout, keys, place)
-            found.append(known[2])
-        return found
+            places.append(known[2])
+        return places
 
     def _current_layout(self) -> Layout:
         if self._layout is None:
@@ -223,14 +223,14 @@ class Assembler:
         return self._layout
 
     def _came_back(self, key: InstanceKey) -> None:
-        """An index that was there before counts from 0 again, in a new incarnation."""
+        """An instance that was there before counts from 0 again, in a new incarnation."""
         if key not in self._gone:
             return
         self._gone.discard(key)
         reports = self._reports(gone=True) + self._reports(gone=False)
         rows = {key: 0}
         places = [
-            np.array([rows.get(found, -1) for found in report.instance_keys], np.int64)
+            np.array([rows.get(other, -1) for other in report.instance_keys], np.int64)
             for report in reports
         ]
         merged = _merge(reports, places, [], "instance", rows, Instances)
@@ -256,24 +256,22 @@ class Assembler:
             life = columns["incarnation"][place]
             columns["incarnation"][place] += back.times
             if life > back.life:
-                continue  # the whole job began anew since, and counted from 0 by itself
+                continue  # the whole job was restarted since, and counted from 0 by itself
             for name, value in back.counted.items():
                 columns[name][place] = max(0.0, columns[name][place] - value)
         return columns
 
 
 def _runs(report: Report) -> Bools:
-    """Which of the instances that a sender speaks of run there. Who says nothing of
-    machines runs what it measured.
+    """Which of the instances in a report run at its sender. A report without machines runs what it
+    measured.
     """
     here = report.instances.machine
     return ~np.isnan(report.instances.busy_s if np.isnan(here).all() else here)
 
 
 def _run_by(report: Report) -> dict[InstanceKey, float]:
-    """The instances that run at a sender, with their lives; the host
-    runs none, though it counts zeros.
-    """
+    """The instances that run at a sender, with their incarnations; the host runs none."""
     if not report.machine_keys:
         return {}
     rows = zip(report.instance_keys, _runs(report), report.instances.incarnation, strict=True)
@@ -288,27 +286,27 @@ def _merge(
     rows: Mapping[Any, int],
     table: type[Columns],
 ) -> dict[str, Any]:
-    """Counters added up, gauges of the youngest; rows that a silent
-    sender counted for are missing.
+    """Counters added up, gauges of the newest report; rows that a silent sender counted for are
+    missing.
     """
     names = table.names()
-    # A row per column, so that each report is one step for all of them.
+    # One row per column, so that a report is merged in one step.
     merged = np.full((len(names), len(rows)), np.nan)
     adds = np.array([[column.adds] for column in table.describe()])
     largest = np.array([[column.largest] for column in table.describe()])
     quiet: set[int] = set()
     silently = {id(report) for report in silent}
     for report, place in _current(reports, places, name, len(rows)):
-        found: Columns = getattr(report, f"{name}s")
+        columns: Columns = getattr(report, f"{name}s")
         mine = place >= 0
         target = place[mine]
         if id(report) in silently:
             quiet.update(target.tolist())
         if not len(target):
             continue
-        values = np.array([found.column(one) for one in names])[:, mine]
+        values = np.array([columns.column(column) for column in names])[:, mine]
         before = merged[:, target]
-        # What only one of the two knows is that; of what both know, by the column.
+        # A value that only one has is taken; if both have one, the column decides.
         both = np.where(adds, before + values, np.where(largest, np.fmax(before, values), values))
         here = np.where(np.isnan(before), values, both)
         merged[:, target] = np.where(np.isnan(values), before, here)
@@ -319,13 +317,13 @@ def _merge(
 def _current(
     reports: list[Report], places: list[Ints], name: str, rows: int
 ) -> list[tuple[Report, Ints]]:
-    """Each report with the rows of a snapshot that its rows are: −1 for one that nobody expects,
-    and for one of an earlier life than the latest that any sender knows of that row.
+    """Each report with the snapshot's row for each of its rows: −1 for a row that is not expected,
+    and for a row of an earlier incarnation than the latest that any sender knows.
     """
     placed = list(zip(reports, places, strict=True))
     if name == "machine":
         return placed
-    lives = np.full(rows + 1, -np.inf)  # the last one is for what nobody expects
+    lives = np.full(rows + 1, -np.inf)  # the last entry is for rows that are not expected
     for report, place in placed:
         np.fmax.at(lives, place, getattr(report, f"{name}s").incarnation)
     return [
@@ -344,11 +342,11 @@ def _latencies(
     for report, place in _current(reports, places, "sink", rows):
         if id(report) in silently:
             quiet.update(place[place >= 0].tolist())
-        found = report.latencies
-        known[place[(place >= 0) & found.known]] = True
-        row = place[found.entry_row] if len(place) else np.zeros(0, np.int64)
+        sketches = report.latencies
+        known[place[(place >= 0) & sketches.known]] = True
+        row = place[sketches.entry_row] if len(place) else np.zeros(0, np.int64)
         mine = row >= 0
-        entries.append((row[mine], found.buckets[mine], found.counts[mine]))
+        entries.append((row[mine], sketches.buckets[mine], sketches.counts[mine]))
     known[sorted(quiet)] = False
     if not entries:
         return Sketches.missing(rows)

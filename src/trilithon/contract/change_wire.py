@@ -1,6 +1,4 @@
-"""Turns changes and alerts into JSON and back, for the journal, for
-recordings and for whoever asks.
-"""
+"""Turns changes and alerts into JSON and back, for the journal, recordings and the API."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Owns the contract between whoever decides and whatever runs jobs.
+"""Defines the contract between the controller and the engine that runs jobs.
 
 Wanted state (an allocation) is idempotent and carries a generation: applying it twice, or an older
 one after a newer one, changes nothing. One-shot actions carry an id and are done at most once;
@@ -26,7 +26,7 @@ from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
-# An engine's vocabulary is the model's, so that policies can use it, too.
+# These are defined in the model, so that policies can use them, too.
 __all__ = [
     "Ability",
     "Accepted",
@@ -47,8 +47,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job that an engine runs: its file, what is wanted of it now, how it fares in a word, and
-    from which checkpoint it runs.
+    """A job that an engine runs: its spec, its wanted allocation, its health in a word with the
+    reason, and the checkpoint it runs from.
     """
 
     job: Job
@@ -59,31 +59,30 @@ class Accepted:
 
 
 class Engine(Protocol):
-    """Whatever runs jobs. Every method may be called again after a failure."""
+    """Runs jobs. Every method may be called again after a failure."""
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         """Starts a job. Refused, with numbers, if it does not fit; unchanged if it runs already.
 
-        It goes on from the checkpoint of this name that an earlier
-        life of it left, if there is one.
+        It continues from the checkpoint of this name, if there is one.
         """
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:
-        """Ends a job and gives back what it held; its checkpoints are deleted unless they are to be
-        kept. Unchanged if it does not run, though what is not to be kept is deleted even then.
+        """Stops a job and releases its slots; deletes its checkpoints unless `keep`. Unchanged if
+        it does not run, though its checkpoints are deleted even then.
         """
 
     def apply(self, action: Action) -> Outcome:
         """Does an action whole, or not at all."""
 
     def jobs(self) -> Mapping[str, Accepted]:
-        """Everything that was accepted: what a controller must know that comes later."""
+        """All jobs that were accepted, for a controller that attaches later."""
 
     def reports(self) -> Sequence[Report]:
-        """What came from the probes since the last call, in order."""
+        """The reports of the probes since the last call, in order."""
 
     def capabilities(self) -> Capabilities:
-        """What can be done, as of now."""
+        """What the engine can do now."""
 
     def close(self) -> None:
         """Ends the engine. A second call does nothing."""

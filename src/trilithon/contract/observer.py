@@ -14,8 +14,8 @@ Expected = Mapping[str, tuple[Job, Allocation]]
 
 
 class Observer:
-    """Keeps a series of so many seconds. Who observes says which jobs there should be: an instance
-    that should be there and does not report is missing, not absent.
+    """Keeps a series of `kept_s` seconds. The caller says which jobs to expect: an expected
+    instance that does not report is missing, not absent.
     """
 
     def __init__(self, kept_s: float) -> None:
@@ -24,9 +24,7 @@ class Observer:
         self._expected: dict[str, tuple[Job, Allocation]] = {}
 
     def expect(self, jobs: Expected) -> tuple[str, ...]:
-        """These jobs run, with these allocations, and no others;
-        the names of those that are gone.
-        """
+        """Expects these jobs and no others; returns the names of those that are gone."""
         gone = tuple(name for name in self._expected if name not in jobs)
         for name in gone:
             self.assembler.forget(name)
@@ -38,22 +36,20 @@ class Observer:
         return gone
 
     def expect_all_of(self, engine: Engine) -> None:
-        """Expects what an engine says that it runs."""
-        self.expect({name: (one.job, one.allocation) for name, one in engine.jobs().items()})
+        """Expects the jobs that an engine runs."""
+        self.expect({name: (a.job, a.allocation) for name, a in engine.jobs().items()})
 
     def take(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self.assembler.take(report)
 
     def look(self, now_s: float) -> Snapshot:
-        """The snapshot of now. One of an earlier time than the last
-        one, or of the same, is not kept.
-        """
+        """The snapshot of now. It is kept only if it is newer than the last."""
         if self.series.snapshots and now_s <= self.series.last.time_s:
             return self.series.last
         self.series = self.series.extended([self.assembler.snapshot(now_s)])
         return self.series.last
 
     def begin_anew(self) -> None:
-        """What was seen so far says nothing of now."""
+        """Drops the series."""
         self.series = Series((), self.series.limit_s)

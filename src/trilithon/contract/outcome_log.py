@@ -1,6 +1,4 @@
-"""Writes the outcome of each call that changes a job to the log, in
-the host and in the daemon alike.
-"""
+"""Logs the outcome of each call that changes a job, in the host and in the daemon."""
 
 from typing import Any
 
@@ -12,7 +10,7 @@ _LEVELS = {Status.DONE: "info", Status.UNCHANGED: "debug"}
 
 
 def log_outcome(outcome: Outcome, call: str, job: str, **fields: Any) -> None:
-    """`call` is what the engine was told to do: submit, cancel, apply."""
+    """`call` is the method that was called: submit, cancel, apply."""
     details = {"code": outcome.code, "message": outcome.message, "took_s": outcome.took_s}
     fields |= {name: value for name, value in details.items() if value}
     write = getattr(_log, _LEVELS.get(outcome.status, "warning"))

@@ -1,4 +1,4 @@
-"""Shows the live figures of an engine's jobs to whoever looks from outside."""
+"""Shows the live figures of an engine's jobs without a controller."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,15 +14,15 @@ KEPT_S: Final = 60.0
 
 @dataclass
 class Watcher:
-    """What is known of the jobs of an engine, brought up to date by `look`."""
+    """The live figures of the jobs of an engine, updated by `look`."""
 
     engine: Engine
     observer: Observer = field(default_factory=lambda: Observer(KEPT_S))
 
     def look(self, now_s: float) -> list[dict[str, Any]]:
-        """Takes what was reported and returns the live figures."""
+        """Takes the new reports and returns the live figures."""
         accepted = self.engine.jobs()
-        self.observer.expect({name: (one.job, one.allocation) for name, one in accepted.items()})
+        self.observer.expect({name: (a.job, a.allocation) for name, a in accepted.items()})
         self.observer.take(self.engine.reports())
         self.observer.look(now_s)
         return summary(self.assess(), accepted)

@@ -1,4 +1,4 @@
-"""Owns the contract as JSON: what goes over a socket or into a journal, and comes back the same."""
+"""Turns the values of the contract into JSON and back, for sockets and the journal."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -40,7 +40,7 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
         "weights": {name: list(weights) for name, weights in allocation.weights.items()},
         "placement": {name: list(machines) for name, machines in allocation.placement.items()},
         "batching_ms": {str(edge): wait for edge, wait in allocation.batching_ms.items()},
-        # A thousand numbers per operator: only where somebody asks for them.
+        # A thousand numbers per operator: only where they are set.
         **(
             {"groups": {n: list(g) for n, g in allocation.groups.items()}}
             if allocation.groups
@@ -76,14 +76,14 @@ def action_to_json(action: Action) -> dict[str, Any]:
         return {"do": "reallocate", "allocation": allocation_to_json(action.allocation)}
     name = next(name for name, kind in ONE_SHOT.items() if isinstance(action, kind))
     if isinstance(action, RestartJob):
-        found: dict[str, Any] = {"do": name, "id": action.id, "job": action.job}
+        data: dict[str, Any] = {"do": name, "id": action.id, "job": action.job}
         if action.spec is not None:
-            found["spec"] = job_to_json(action.spec)
+            data["spec"] = job_to_json(action.spec)
         if action.allocation is not None:
-            found["allocation"] = allocation_to_json(action.allocation)
+            data["allocation"] = allocation_to_json(action.allocation)
         if action.checkpoint is not None:
-            found["checkpoint"] = action.checkpoint
-        return found
+            data["checkpoint"] = action.checkpoint
+        return data
     return {"do": name, **asdict(action)}
 
 
@@ -129,7 +129,7 @@ def accepted_to_json(accepted: Accepted) -> dict[str, Any]:
 
 
 def accepted_from_json(data: Mapping[str, Any], known: Job | None = None) -> Accepted:
-    """What was accepted. The job need not be read again by whoever knows it."""
+    """An accepted job. A caller that has the job already passes it as `known`."""
     try:
         return Accepted(
             known or job_from_json(data["job"]),

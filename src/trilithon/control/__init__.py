@@ -1,1 +1,1 @@
-"""The controller: observe, decide, guard, record, act, explain. It knows engines by their contract only."""
+"""The controller: observe, decide, guard, record, act, explain. It knows only the contract."""

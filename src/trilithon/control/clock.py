@@ -1,4 +1,4 @@
-"""Owns the time of the controller: whoever needs it is given a clock."""
+"""Defines the clock of the controller, which is passed in wherever time is needed."""
 
 import time
 from typing import Protocol

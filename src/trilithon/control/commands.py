@@ -1,14 +1,15 @@
-"""Owns what owners ask for: accept a job or a new version of it, delete, pause, resume, set a mode.
+"""Carries out the commands of job owners: submit a job or a new version, delete, pause, resume, set
+a mode.
 
-Everything is written down and answered at once; the next round brings it about.
+A command is written to the journal and answered at once; the next round carries it out.
 """
 
 from dataclasses import dataclass, replace
 
-from trilithon.control.changes import Impact, Plan, compare, running_form
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
 from trilithon.control.loop import Controller
+from trilithon.control.spec_changes import Impact, Plan, compare, running_form
 from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.errors import JobEnding, NeedsNewCheckpoint, NotFound
 from trilithon.model.allocation import carried_over, initial
@@ -19,15 +20,19 @@ from trilithon.recording.snapshots import job_from_json, job_to_json
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What came of handing in a job: which generation it is now, and what that means."""
+    """The answer to a submitted job: its generation, and what the new version does to the running
+    one.
+    """
 
     job: str
     generation: int
     plan: Plan
-    told: str
+    message: str
 
 
 class JobCommands:
+    """The commands of job owners, for one controller."""
+
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
@@ -40,24 +45,24 @@ class JobCommands:
         return self._controller.journal
 
     def plan(self, job: Job) -> Plan:
-        """What handing in this version would do, without doing it."""
+        """What submitting this version would do, without doing it."""
         record = self._state.jobs.get(job.id)
         if record is None or record.desired is DesiredState.DELETE:
             return Plan(())
         return compare(record.job, job_from_json(job_to_json(job)))
 
     def apply(self, job: Job, mode: Mode | None = None, *, anew: bool = False) -> Acceptance:
-        """Accepts a job, or a new version of one. One that cannot go on from the checkpoint of the
-        version before is refused unless that is what its owner wants.
+        """Accepts a job, or a new version. A version that cannot continue from the checkpoint of
+        the one before is refused unless `anew`.
         """
-        # What is kept is what the journal gives back, so that both are the same to the last digit.
+        # As the journal gives it back, so that memory and journal agree to the last digit.
         job = job_from_json(job_to_json(job))
         with self._controller.lock:
             record = self._state.jobs.get(job.id)
             if record is None:
                 return self._first(job, mode or self._controller.rules.mode)
             if record.desired is DesiredState.DELETE:
-                raise JobEnding(f"{job.id} is about to end.", "Hand it in again when it is gone.")
+                raise JobEnding(f"{job.id} is being deleted.", "Submit it again when it is gone.")
             plan = compare(record.job, job)
             if plan.impact is Impact.NONE:
                 if mode is not None and mode is not record.mode:
@@ -65,8 +70,8 @@ class JobCommands:
                 return Acceptance(job.id, record.version.generation, plan, str(plan))
             if plan.impact is Impact.ANEW and not anew:
                 raise NeedsNewCheckpoint(
-                    f"This version of {job.id} cannot go on from its checkpoint. {plan}",
-                    "If that is meant, say so: --anew.",
+                    f"This version of {job.id} cannot continue from its checkpoint. {plan}",
+                    "To start it with a new checkpoint, use --anew.",
                 )
             return self._next(record, job, plan, mode)
 
@@ -75,8 +80,8 @@ class JobCommands:
         spec, generation = self._journal.last_generations(job.id)
         version = Version(spec + 1, job, f"g{spec + 1}" if spec else "", now_s, SpecStatus.WANTED)
         wanted = replace(initial(job), generation=generation + 1)
-        told = "It is new and will be started."
-        self._journal.accept(job, _row(version), wanted, mode, now_s, told)
+        message = "The job is new; the next round starts it."
+        self._journal.accept(job, _row(version), wanted, mode, now_s, message)
         self._state.jobs[job.id] = JobRecord(
             version=version,
             last_spec=version.generation,
@@ -86,7 +91,7 @@ class JobCommands:
             wanted=wanted,
             last_generation=wanted.generation,
         )
-        return Acceptance(job.id, version.generation, Plan(()), told)
+        return Acceptance(job.id, version.generation, Plan(()), message)
 
     def _next(self, record: JobRecord, job: Job, plan: Plan, mode: Mode | None) -> Acceptance:
         now_s = self._controller.clock.now_s()
@@ -112,18 +117,18 @@ class JobCommands:
         self._wish(job, DesiredState.DELETE)
 
     def pause(self, job: str) -> None:
-        """The job is ended and its checkpoint kept."""
+        """Stops the job and keeps its checkpoint."""
         self._wish(job, DesiredState.PAUSE)
 
     def resume(self, job: str) -> None:
-        """A job that pauses goes on from where it was."""
+        """Starts a paused job again, from its checkpoint."""
         self._wish(job, DesiredState.RUN)
 
     def _wish(self, job: str, wish: DesiredState) -> None:
         with self._controller.lock:
             record = self.record(job)
             if record.desired is DesiredState.DELETE and wish is not DesiredState.DELETE:
-                raise JobEnding(f"{job} is about to end.", "Hand it in again when it is gone.")
+                raise JobEnding(f"{job} is being deleted.", "Submit it again when it is gone.")
             if record.desired is not wish:
                 self._journal.wish(job, wish, self._controller.clock.now_s())
                 record.desired, record.tries, record.try_at_s = wish, 0, 0.0
@@ -136,11 +141,11 @@ class JobCommands:
                 record.mode = mode
 
     def record(self, job: str) -> JobRecord:
-        if (found := self._state.jobs.get(job)) is None:
+        if (record := self._state.jobs.get(job)) is None:
             raise NotFound(
                 f"There is no job {job!r}.", f"There are: {', '.join(self._state.jobs) or 'none'}."
             )
-        return found
+        return record
 
 
 def _row(version: Version) -> SpecRow:

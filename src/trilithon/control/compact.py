@@ -1,7 +1,7 @@
-"""Owns the compact series: a few numbers per job and operator, small enough to keep for a day.
+"""Stores the compact series: a few numbers per job and operator, small enough to keep for a day.
 
-Numbers are of four bytes and stand in columns; which row is what is written once, and again only when jobs
-come, go or change their shape.
+Numbers have four bytes and are stored by column. The names of the rows are written once, and again
+only when jobs are added, deleted or change their operators.
 """
 
 import zlib
@@ -22,7 +22,7 @@ OPERATOR_COLUMNS: Final = ("parallelism", "capacity", "input_rate")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One job at one time. What was missing is None."""
+    """A job at one time. What was not measured is None."""
 
     time_s: float
     job: str
@@ -37,8 +37,8 @@ class CompactSeries:
         self._journal = journal
         self._layout: tuple[str, int] | None = None
 
-    def write(self, found: Assessment, time_s: float) -> None:
-        layout = found.window.layout
+    def write(self, assessment: Assessment, time_s: float) -> None:
+        layout = assessment.window.layout
         operators = layout.operator_nodes
         names = text(
             {
@@ -49,19 +49,19 @@ class CompactSeries:
             }
         )
         lag = np.zeros(len(layout.jobs))
-        np.add.at(lag, layout.node_job[layout.source_nodes], found.window.lag)
-        values = found.intents.values
+        np.add.at(lag, layout.node_job[layout.source_nodes], assessment.window.lag)
+        values = assessment.intents.values
         jobs = [
             values["latency.p95"],
             values["juice"],
             values["throughput"],
-            found.intents.utility,
+            assessment.intents.utility,
             lag,
         ]
         each = [
             layout.parallelism[operators],
-            found.capacity[operators],
-            found.input_rate[operators],
+            assessment.capacity[operators],
+            assessment.input_rate[operators],
         ]
         columns = [np.asarray(column, dtype="<f4").tobytes() for column in (*jobs, *each)]
         body = zlib.compress(b"".join(columns), 1)
@@ -70,7 +70,7 @@ class CompactSeries:
         self._layout = (names, self._journal.add_series(time_s, body, rows))
 
     def read(self, job: str, since_s: float = 0.0) -> Iterator[Point]:
-        """The points of a job, in the order of time."""
+        """The points of a job, by time."""
         for time_s, names, body in self._journal.series(since_s):
             if job in names["jobs"]:
                 yield _point(time_s, job, names, zlib.decompress(body))

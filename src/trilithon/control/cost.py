@@ -1,10 +1,11 @@
-"""Learns what actions really cost: for how long a job's records stopped after each kind of action.
+"""Learns the cost of actions: for how long a job processed no records after each kind of action.
 
-Reports come about every second and say how much each instance has taken. After an action, the longest time
-from one report with progress to the next is looked for; what exceeds twice the time between two reports of a
-sender (an action may fall anywhere between them) is the gap. A shorter one is 0: it cannot be seen. A job
-whose records have not moved since the action, or stand though more arrive, is watched until they move, for
-ten minutes at most: an outage that outlasts the usual watch is learned as long as it was.
+Reports come about every second and count what each instance has taken. After an action, the job is
+watched for the longest time between two reports with progress. What exceeds twice the report
+interval (an action may fall anywhere between two reports) is the gap; a shorter one cannot be seen
+and counts as 0. A job without progress since the action, or without progress though records arrive,
+is watched until it makes progress, for ten minutes at most: an outage longer than the usual watch
+is learned in full.
 """
 
 from collections.abc import Iterable
@@ -17,15 +18,15 @@ from trilithon.model.capability import Ability
 from trilithon.model.layout import NodeKey
 from trilithon.model.report import Report
 
-# Chosen: half of what was learned is of the last time, a quarter of the time before …
+# Chosen: the last gap counts half, the one before a quarter …
 NEWEST_SHARE: Final = 0.5
-# Chosen: a job without any records for so long after an action teaches nothing.
+# Chosen: a job without records for so long after an action teaches nothing.
 LONGEST_WATCH_S: Final = 600.0
 
 
 @dataclass
 class _Watch:
-    """A job after an action: when its records last moved, and the longest time they did not."""
+    """A job after an action: when it last made progress, and the longest time without."""
 
     ability: Ability
     until_s: float
@@ -33,13 +34,14 @@ class _Watch:
     taken: dict[tuple[str, str, int], float] = field(default_factory=dict)
     longest_s: float = 0.0
     moves: int = 0
-    # What its sources had got when it was last looked at, and whether more came since records moved.
+    # What had arrived at its sources at the last report, and whether more arrived since the last
+    # progress.
     arrived: dict[NodeKey, float] = field(default_factory=dict)
-    stands: bool = False
+    stalled: bool = False
 
     @property
     def recovering(self) -> bool:
-        return not self.moves or self.stands
+        return not self.moves or self.stalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +88,19 @@ class Costs:
                 watch.longest_s = max(watch.longest_s, report.time_s - watch.moved_s)
                 watch.moved_s = report.time_s
                 watch.moves += 1
-                watch.stands = False
+                watch.stalled = False
             elif _arrived(watch, report, job):
-                watch.stands = True
+                watch.stalled = True
 
     def _moved(self, watch: _Watch, report: Report, rows: list[int]) -> bool:
-        """Whether any of these instances took a record since the report before."""
+        """Whether any of these instances took a record since the previous report."""
         moved = False
         for row in rows:
             now = float(report.instances.taken[row])
             if np.isnan(now):
                 continue
             key = report.instance_keys[row]
-            # A counter that fell began anew: records flow again.
+            # A counter that fell was restarted: records flow again.
             moved |= watch.taken.get(key, now) != now
             watch.taken[key] = now
         return moved
@@ -114,8 +116,8 @@ class Costs:
         return places
 
     def ended(self, now_s: float) -> tuple[Gap, ...]:
-        """The gaps of actions whose time of watching is over. Of a job whose records did not move at
-        all in that time nothing was learned: perhaps there were none.
+        """The gaps of actions whose watch is over. A job that made no progress at all teaches
+        nothing: perhaps there were no records.
         """
         over = [
             job
@@ -123,19 +125,19 @@ class Costs:
             if now_s >= watch.until_s
             and (not watch.recovering or now_s >= watch.until_s - self.watch_s + LONGEST_WATCH_S)
         ]
-        found = []
+        gaps = []
         for job in over:
             watch = self._watched.pop(job)
-            if watch.stands:
+            if watch.stalled:
                 watch.longest_s = max(watch.longest_s, now_s - watch.moved_s)
-            if watch.moves or watch.stands:
+            if watch.moves or watch.stalled:
                 gap_s = watch.longest_s - 2 * (self._interval_s or 0.0)
-                found.append(Gap(job, watch.ability, max(0.0, gap_s)))
-        return tuple(found)
+                gaps.append(Gap(job, watch.ability, max(0.0, gap_s)))
+        return tuple(gaps)
 
 
 def _arrived(watch: _Watch, report: Report, job: str) -> bool:
-    """Whether more came into the sources of a job since the report before."""
+    """Whether records arrived at the sources of a job since the previous report."""
     more = False
     for row, key in enumerate(report.source_keys):
         now = float(report.sources.arrived[row])
@@ -146,7 +148,7 @@ def _arrived(watch: _Watch, report: Report, job: str) -> bool:
 
 
 def learned(before: tuple[float, int] | None, gap_s: float) -> tuple[float, int]:
-    """The gap to expect and from how many times it was learned, after one more time."""
+    """The expected gap and the number of gaps it was learned from, after one more."""
     if before is None:
         return gap_s, 1
     known, times = before

@@ -1,4 +1,4 @@
-"""Describes changes and actions in words, from the JSON that the journal has of them."""
+"""Describes changes and actions in words, from their JSON in the journal."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -8,14 +8,14 @@ Data = Mapping[str, Any]
 
 
 def describe_change(data: Data) -> str:
-    """What a change wants, in a few words: `join ×4`, `weights of join 1, 0.5`, `2 machines more`."""
+    """A change in a few words: `join ×4`, `weights of join 1, 0.5`, `2 machines more`."""
     if "do" in data:  # a row that version 0.1 wrote
         return describe_action(data)
     return _CHANGES[data["change"]](data)
 
 
 def describe_action(data: Data, changes: tuple[Data, ...] = ()) -> str:
-    """What an engine was asked to do. Wanted state is told by the changes that it came from."""
+    """An action in a few words. Wanted state is described by the changes it was made from."""
     if data["do"] == "reallocate":
         mine = [c for c in changes if c.get("change") in _WANTED_STATE]
         mine = [c for c in mine if c["job"] == data["allocation"]["job"]]

@@ -1,4 +1,4 @@
-"""Owns what the controller knows as JSON: for the journal, for recordings and for whoever asks."""
+"""Turns the controller's values into JSON and back, for the journal, recordings and the API."""
 
 import json
 import math
@@ -17,12 +17,12 @@ from trilithon.policies.scene import Cluster, JobStatus, Mode, Span
 
 
 def text(data: Any) -> str:
-    """JSON in one form only: the same data gives the same bytes."""
+    """Canonical JSON: the same data gives the same bytes."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def in_order(data: Any) -> str:
-    """JSON that keeps the order of names: in a job's file the order of columns and options counts."""
+    """JSON that keeps the order of keys: in a job file the order of columns and options counts."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -60,7 +60,7 @@ def decision_from_json(data: Mapping[str, Any]) -> Decision:
 
 def expectation_from_json(data: Mapping[str, Any]) -> Expectation:
     sense = data.get("sense")
-    if sense is None:  # version 0.1 knew no other metric that is better when it is lower
+    if sense is None:  # in version 0.1 only latencies are better when lower
         sense = Sense.AT_MOST if data["metric"].startswith("latency") else Sense.AT_LEAST
     return Expectation(data["metric"], data["value"], data["by_s"], Sense(sense))
 
@@ -86,7 +86,7 @@ def feedback_from_json(data: Mapping[str, Any]) -> Feedback:
 
 
 def _number(value: float | None) -> float | None:
-    """JSON knows neither NaN nor infinity: both are missing."""
+    """JSON has neither NaN nor infinity: both become null."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -110,7 +110,7 @@ def status_from_json(data: Mapping[str, Any]) -> JobStatus:
     return JobStatus(
         **{
             **{key: value for key, value in data.items() if key != "held"},
-            # Version 0.1 called it so.
+            # Version 0.1 called it `held`.
             "hold_reason": data.get("hold_reason", data.get("held", "")),
             "allocation": wire.allocation_from_json(data["allocation"]),
             "mode": Mode(data["mode"]),

@@ -8,7 +8,7 @@ from trilithon.model.action import Outcome, Status
 
 
 def call_engine(name: str, call: Callable[[], Outcome]) -> Outcome:
-    """The outcome of a call; UNKNOWN if the engine does not answer. `name` is that of the failpoints."""
+    """The outcome of a call; UNKNOWN if the engine does not answer. `name` names the failpoints."""
     hit(f"engine.{name}.before")
     try:
         outcome = call()

@@ -1,4 +1,4 @@
-"""Looks back: what a decision expected of a metric, and what that was when its time had come."""
+"""Checks expectations: whether the metric that a decision expected was met in time."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from trilithon.policies.decision import Expectation
 
 @dataclass(frozen=True, slots=True)
 class ExpectationResult:
-    """The value of the expected metric; None where it could not be measured, and then nothing is met."""
+    """The value of the expected metric, and whether it was met; None where it was not measured."""
 
     decision: str
     value: float | None
@@ -26,7 +26,7 @@ class ExpectationResult:
 
 
 class Expectations:
-    """The expectations whose time has not come yet. Those of earlier lives are read from the journal."""
+    """The expectations that are not due yet. Those of before a restart are in the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -35,7 +35,7 @@ class Expectations:
             self._push(decision, job, expectation_from_json(expects))
 
     def add(self, ruling: Ruling) -> None:
-        """A decision of which something was granted that acts."""
+        """Adds the expectation of a decision of which a change was granted."""
         decision, expects = ruling.decision, ruling.decision.expects
         if expects is not None and decision.job is not None and ruling.acts:
             self._push(decision.id, decision.job, expects)
@@ -46,7 +46,7 @@ class Expectations:
     def check(
         self, window: Callable[[], Window | None], now_s: float
     ) -> tuple[ExpectationResult, ...]:
-        """Writes down what became of those whose time has come."""
+        """Checks the expectations that are due, and writes the results to the journal."""
         if not self._due or self._due[0][0] > now_s:
             return ()
         seen = window()
@@ -59,15 +59,15 @@ class Expectations:
             results.append(ExpectationResult(decision, value, met))
         self._journal.came(
             [
-                (one.decision, {"time_s": now_s, "value": one.value, "kept": one.met})
-                for one in results
+                (result.decision, {"time_s": now_s, "value": result.value, "kept": result.met})
+                for result in results
             ]
         )
         return tuple(results)
 
 
 def _values(window: Window) -> dict[str, Floats]:
-    """What may be expected of each job; `satisfaction` is that of the whole cluster."""
+    """The metrics that can be expected of a job; `satisfaction` is that of the whole cluster."""
     intents = assess_intents(window)
     whole = np.full(len(window.layout.jobs), intents.cluster_satisfaction)
     return {**intents.values, "satisfaction": whole}

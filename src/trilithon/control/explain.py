@@ -1,4 +1,4 @@
-"""Explains, from the journal, in sentences: what was decided, why, and what came of it."""
+"""Explains decisions in sentences, from the journal: what was decided, why, and the outcome."""
 
 import time
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def explain_one(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> dict[s
 
 
 def clock(time_s: float) -> str:
-    """A time as people write it, in UTC."""
+    """A time in UTC, for people."""
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(time_s))
 
 
@@ -89,7 +89,7 @@ def _granted(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> list[str]
     )
     if not decision.asked:
         return [f"It asked for no change.{again}"]
-    raised = [one for one in decision.granted if one.get("change") == "alert"]
+    raised = [change for change in decision.granted if change.get("change") == "alert"]
     alerts = [f"It raised a {describe_change(alert)}" for alert in raised]
     if len(alerts) == len(decision.asked):
         return [*alerts, *([again.strip()] if again else [])]

@@ -1,7 +1,7 @@
-"""Owns the places where the daemon can be made to die, so that a test can see what comes after.
+"""Defines failpoints: where a test can kill the daemon, to see how it recovers.
 
-Every write to the journal has three (nothing is written yet; written and not committed; committed) and
-every call that changes an engine has two. Unarmed, they cost a comparison.
+Every write to the journal has three (before, written but not committed, committed), and every call
+that changes an engine has two. Unarmed, a failpoint costs a comparison.
 """
 
 import os
@@ -9,9 +9,22 @@ import signal
 from typing import Final
 
 WRITES: Final = (
-    "accept", "wish", "mode", "adopt", "round", "start", "end", "settle", "spec", "gone",
-    "cost", "came", "series", "trim", "recover",
-)  # fmt: skip
+    "accept",
+    "wish",
+    "mode",
+    "adopt",
+    "round",
+    "start",
+    "end",
+    "settle",
+    "spec",
+    "gone",
+    "cost",
+    "came",
+    "series",
+    "trim",
+    "recover",
+)
 CALLS: Final = ("submit", "cancel", "reallocate", "replace", "one_shot")
 POINTS: Final = (
     *(f"journal.{name}.{when}" for name in WRITES for when in ("before", "inside", "after")),
@@ -24,7 +37,7 @@ _hits: dict[str, int] = {}
 
 
 def arm(name: str, nth: int = 1) -> None:
-    """This process ends itself, as by `kill -9`, when it comes to the place for the nth time."""
+    """Kills this process, as by `kill -9`, when it reaches the failpoint for the nth time."""
     if name not in POINTS:
         raise ValueError(f"there is no failpoint {name!r}")
     global _armed  # noqa: PLW0603 - it is the process that is armed

@@ -16,7 +16,7 @@ class FeedbackLog:
         self._known = {feedback.decision: feedback for feedback in known}
 
     def decided(self, ruling: Ruling, number: int, time_s: float) -> None:
-        """A decision was ruled on in the round of this number."""
+        """The guard ruled on a decision, in the round of this number."""
         decision = ruling.decision
         if self._rounds:
             self._known[decision.id] = Feedback(
@@ -24,29 +24,29 @@ class FeedbackLog:
             )
 
     def acted(self, decision: str, outcome: Outcome) -> None:
-        """The engine was asked to do something for a decision."""
-        self._update(decision, lambda one: replace(one, outcomes=(*one.outcomes, outcome)))
+        """The engine answered an action of a decision."""
+        self._update(decision, lambda known: replace(known, outcomes=(*known.outcomes, outcome)))
 
     def settled(self, job: str, outcome: Outcome) -> None:
-        """What the engine has of a job became known after all."""
+        """An outcome that was unknown became known."""
         for id_, feedback in self._known.items():
             if feedback.job == job and feedback.pending:
                 self._known[id_] = replace(
                     feedback,
                     outcomes=tuple(
-                        outcome if one.status is Status.UNKNOWN else one
-                        for one in feedback.outcomes
+                        outcome if known.status is Status.UNKNOWN else known
+                        for known in feedback.outcomes
                     ),
                 )
 
     def measured(self, decision: str, value: float | None, met: bool | None) -> None:
-        """The time of a decision's expectation has come."""
-        self._update(decision, lambda one: replace(one, measured=value, met=met))
+        """The expectation of a decision was checked."""
+        self._update(decision, lambda known: replace(known, measured=value, met=met))
 
     def for_round(self, number: int) -> Mapping[str, Feedback]:
-        """What the policy is shown in this round. Older feedback is forgotten."""
+        """The feedback for the policy in this round. Drops what is older than it asked for."""
         oldest = number - self._rounds
-        self._known = {id_: one for id_, one in self._known.items() if one.round >= oldest}
+        self._known = {id_: known for id_, known in self._known.items() if known.round >= oldest}
         return dict(self._known)
 
     def _update(self, decision: str, change: Callable[[Feedback], Feedback]) -> None:

@@ -1,4 +1,4 @@
-"""Judges which measurements may be acted on: since when those of each job are complete, and how busy it is."""
+"""Judges which measurements may be acted on: since when those of each job are complete."""
 
 from collections.abc import Iterable
 
@@ -15,18 +15,18 @@ from trilithon.model.snapshot import Snapshot, present
 
 
 class Freshness:
-    """Observes an engine for a controller, and knows since when the metrics of each job are complete."""
+    """Observes an engine, and knows since when the metrics of each job are complete."""
 
     def __init__(self, limits: Limits, lookback_s: float) -> None:
         self.limits = limits
         self.observer = Observer(max(lookback_s, limits.fresh_s))
         self.fresh_since_s: dict[str, float] = {}
-        # From one look to the next: a policy may ask for longer rounds than the rules.
+        # The time until the next look: a policy may ask for longer rounds than the rules.
         self.wait_s = limits.round_s
 
     def look(self, jobs: Expected, reports: Iterable[Report], now_s: float) -> bool:
-        """Takes what was reported of these jobs. False if the clock jumped, or the last look was too long
-        ago: then what was known before says nothing of now, and the series begins anew.
+        """Takes the reports on these jobs. Returns False if the clock jumped, or the last look was
+        too long ago: the series then begins again.
         """
         for name in self.observer.expect(jobs):
             self.fresh_since_s.pop(name, None)
@@ -42,11 +42,11 @@ class Freshness:
         return steady
 
     def distrust(self, job: str) -> None:
-        """Something happened to a job: what is measured counts from now on only."""
+        """Only what is measured of a job from now on counts."""
         self.fresh_since_s.pop(job, None)
 
     def _judge(self, snapshot: Snapshot) -> None:
-        """A job's metrics are complete when every instance of it has reported."""
+        """The metrics of a job are complete when every instance of it has reported."""
         layout = snapshot.layout
         missing = np.isnan(snapshot.instances.taken)
         job = layout.node_job[layout.instance_node]
@@ -58,7 +58,7 @@ class Freshness:
                 self.fresh_since_s.setdefault(name, snapshot.time_s)
 
     def distrusted(self, job: str, now_s: float) -> str:
-        """Why the metrics of a job are not to be acted on, in a code of the guard."""
+        """The code of why the metrics of a job must not be acted on; empty if they may."""
         since_s = self.fresh_since_s.get(job)
         if since_s is None:
             return "METRICS_MISSING"
@@ -68,13 +68,13 @@ class Freshness:
         return self.observer.series.window(self.limits.fresh_s)
 
     def signs(self, jobs: Iterable[str]) -> dict[str, LoadSigns]:
-        """What the guard looks at, of some jobs."""
+        """The load of some jobs, for the guard."""
         window = self.window()
         wanted = list(jobs)
         if window is None or not wanted:
             return {}
-        # A load that came a moment ago counts whole: what is saturated now must not be lowered because
-        # it was idle before.
+        # The last snapshot counts in full: what is saturated now must not be lowered because it was
+        # idle before.
         last = self.observer.series.window(0.0)
         busy = capacity(window) if last is None else np.fmax(capacity(window), capacity(last))
         return {name: _signs(window, busy, name) for name in wanted if name in window.jobs}
@@ -83,13 +83,13 @@ class Freshness:
 def _signs(window: Window, busy: Floats, job: str) -> LoadSigns:
     layout = window.layout
     nodes = layout.job_nodes(job)
-    found = {
+    busy_by_operator = {
         layout.node_names[node]: present(busy[node]) for node in nodes if layout.parallelism[node]
     }
     rows = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
     lag, arrived = float(window.lag[rows].sum()), float(window.sources.arrived[rows].sum())
     if np.isnan(lag) or np.isnan(arrived):
-        return LoadSigns(found)
+        return LoadSigns(busy_by_operator)
     if not lag:
-        return LoadSigns(found, 0.0)
-    return LoadSigns(found, lag * window.span_s / arrived if arrived else np.inf)
+        return LoadSigns(busy_by_operator, 0.0)
+    return LoadSigns(busy_by_operator, lag * window.span_s / arrived if arrived else np.inf)

@@ -1,11 +1,11 @@
-"""Stands between a policy and an engine: clips what is asked, facet by facet, and says what was granted.
+"""Guards the engine: reviews decisions facet by facet, and clips what is not allowed.
 
-No policy can get around it, and none has to do its work. What it grants holds at once, without waiting for
-something else to be given back first: slots that one job gives back in this round are free in the next.
+No policy can bypass it. What it grants can be done at once: slots that a job gives back in this
+round are free in the next.
 
-Each change passes two stations: the capability check (can the engine do this at all?) and the guard's own
-rules (may it be done now, and how much of it?). What one facet of a decision is refused for leaves the
-others as they are. Alerts change nothing and pass, but for jobs in mode off.
+Each change passes two checks: the capability check (can the engine do this at all?) and the rules
+(may it be done now, and how much of it?). A facet that is refused leaves the other facets of the
+decision as they are. Alerts change nothing and pass, but for jobs in mode off.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,13 +46,15 @@ class Ruling:
 
     @property
     def acts(self) -> bool:
-        """Whether the engine has anything to do for it."""
-        return any(not isinstance(one, Alert) for one in self.granted)
+        """Whether it needs an action of the engine."""
+        return any(not isinstance(change, Alert) for change in self.granted)
 
 
 @dataclass
 class _Review:
-    """One round's review: what it is about, the slots that can still be given out, and what was granted."""
+    """The review of a round: its inputs, the slots that are still free, and what was granted so
+    far.
+    """
 
     scene: Scene
     jobs: Mapping[str, Job]
@@ -65,14 +67,14 @@ class _Review:
 
 
 class Guard:
-    """Reviews the decisions of a round. It remembers wishes for fewer instances."""
+    """Reviews the decisions of a round, and remembers wishes for fewer instances."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._wishes = LoweringWishes()
 
     def hold(self, status: JobStatus, now_s: float) -> str:
-        """The code of why no change of a job would be granted now; empty if one might be."""
+        """The code of why no change of a job would be granted now; empty if it might be."""
         if self.rules.quiet_at(now_s):
             return "QUIET_HOURS"
         changed_s = status.changed_s
@@ -88,7 +90,7 @@ class Guard:
         signs: Mapping[str, LoadSigns],
         claims: Claims | None = None,
     ) -> tuple[Ruling, ...]:
-        """What is granted of each decision, in their order. `claims` says which policy has claimed a job."""
+        """Rules on each decision, in their order. `claims` has the policy that claimed a job."""
         review = _Review(scene, jobs, signs, claims or {}, *self._room(scene))
         self._wishes.begin_round()
         rulings = tuple(self._rule(review, decision) for decision in decisions)
@@ -131,7 +133,7 @@ class Guard:
     def _allocation(
         self, review: _Review, decision: Decision, job: str, changes: Sequence[AllocationChange]
     ) -> tuple[list[AllocationChange], list[Clip]]:
-        """What is granted of all that a decision wants of a job's allocation."""
+        """What is granted of a decision's changes of a job's allocation."""
         status = review.scene.statuses.get(job)
         if code := _unavailable(review, decision, job):
             return [], [Clip(code, facet=facet_name(change)) for change in changes]
@@ -182,7 +184,7 @@ class Guard:
             wanted[name], codes = limits.grant(name, wish)
             clips += [Clip(code, name, wish, wanted[name]) for code in codes]
         if refusal:
-            # A wish for fewer is remembered all the same; nothing is done.
+            # A wish for fewer was remembered above; nothing else is done.
             return None, [Clip(refusal), *clips]
         clips += _clip_total(review, status, wanted)
         used = max(0, sum(wanted.values()) - status.allocation.instances)
@@ -215,7 +217,7 @@ class Guard:
     # Machines.
 
     def _machines(self, review: _Review, change: MachinesChange) -> list[Clip]:
-        """Machines belong to nobody's job: the cluster's own mode, cool-down and bounds hold for them."""
+        """Machines belong to no job: the mode, cool-down and bounds of the cluster apply."""
         facet = facet_name(change)
         if why := self._cluster_hold(review):
             return [Clip(why, facet=facet)]
@@ -255,7 +257,7 @@ class Guard:
 def check_capabilities(
     capabilities: Capabilities, proposals: Iterable[Proposal]
 ) -> tuple[list[Change], list[Clip]]:
-    """The changes that the engine can bring about at all, and a clip for each that it cannot."""
+    """The changes that the engine can do at all, and a clip for each that it cannot."""
     possible: list[Change] = []
     clips: list[Clip] = []
     for proposal in proposals:
@@ -269,15 +271,15 @@ def check_capabilities(
 
 
 def _by_job(changes: Iterable[Change]) -> dict[str, list[AllocationChange]]:
-    found: dict[str, list[AllocationChange]] = {}
+    by_job: dict[str, list[AllocationChange]] = {}
     for change in changes:
         if isinstance(change, AllocationChange):
-            found.setdefault(change.job, []).append(change)
-    return found
+            by_job.setdefault(change.job, []).append(change)
+    return by_job
 
 
 def _unavailable(review: _Review, decision: Decision, job: str) -> str:
-    """The code of why this decision cannot touch a job in this round, whatever it wants."""
+    """The code of why this decision cannot change a job in this round; empty if it can."""
     if job not in review.scene.statuses or job not in review.jobs:
         return "NOT_RUNNING"
     if job in review.changed_jobs:
@@ -310,12 +312,12 @@ def _alerts(review: _Review, decision: Decision) -> tuple[list[Alert], list[Clip
 
 
 def _that_change(status: JobStatus, granted: list[AllocationChange]) -> list[AllocationChange]:
-    """Nothing, if the allocation is as it would be already."""
+    """The granted changes; none if the allocation would stay the same."""
     return [] if status.allocation.changed(granted) == status.allocation else granted
 
 
 def _clip_total(review: _Review, status: JobStatus, wanted: dict[str, int]) -> list[Clip]:
-    """Takes back raises that are too many for the job, its tenant or the cluster; the last first."""
+    """Clips raises that exceed the limit of the job, its tenant or the cluster; the last first."""
     clips = []
     now, before = status.allocation, status.allocation.instances
     most = {"JOB_MAXIMUM": review.jobs[status.job].bounds.max_instances}
@@ -324,7 +326,7 @@ def _clip_total(review: _Review, status: JobStatus, wanted: dict[str, int]) -> l
     if status.tenant in review.quotas:
         most["QUOTA"] = before + max(0, review.quotas[status.tenant])
     for code, limit in most.items():
-        # A job that is above a limit already may stay, and shrink.
+        # A job that exceeds a limit already may stay there, and shrink.
         over = 0 if limit is None else sum(wanted.values()) - max(limit, before)
         for name in reversed(list(wanted)):
             back = min(over, wanted[name] - now.parallelism[name])
@@ -336,8 +338,8 @@ def _clip_total(review: _Review, status: JobStatus, wanted: dict[str, int]) -> l
 
 
 def _fits_without(review: _Review, machines: Sequence[str]) -> bool:
-    """Whether the instances of now fit into the slots that are left. Where slots are not counted, or the
-    engine does not know what a machine brings, the engine itself must refuse.
+    """Whether the instances fit into the remaining slots. Where slots are not counted, or the slots
+    of a machine are unknown, the engine itself must refuse.
     """
     cluster = review.scene.cluster
     brings = cluster.capabilities.machine_slots

@@ -1,7 +1,9 @@
-"""Limits how many instances an operator gets: bounds, steps, saturation, backlog, and the delay of lowering.
+"""Limits how many instances an operator gets: bounds, steps, saturation, backlog, and the delay of
+lowering.
 
-A wish for fewer instances must be repeated for a while without a break, and the highest wish of that time
-counts: a load that swings does not make an operator swing.
+A policy must ask for fewer instances in every round of a delay before the guard grants it, and the
+highest number that it asked for in that time counts: a load that oscillates does not make an
+operator oscillate.
 """
 
 import math
@@ -14,8 +16,8 @@ from trilithon.policies.scene import JobStatus
 
 @dataclass(frozen=True, slots=True)
 class LoadSigns:
-    """What the guard itself looks at, of one job: how busy its operators are (None where that is unknown)
-    and for how many seconds of arrivals its backlog would last.
+    """What the guard itself measures of a job: the capacity of its operators (None where unknown),
+    and its backlog in seconds of arrivals.
     """
 
     capacity: Mapping[str, float | None] = field(default_factory=dict)
@@ -23,8 +25,8 @@ class LoadSigns:
 
 
 class LoweringWishes:
-    """Remembers since when fewer instances are wished for, per job and operator. After a restart of the
-    daemon the delay begins anew.
+    """Remembers, per job and operator, since when a policy asks for fewer instances. After a
+    restart of the daemon the delay begins again.
     """
 
     def __init__(self) -> None:
@@ -35,24 +37,24 @@ class LoweringWishes:
         self._repeated = set()
 
     def end_round(self) -> None:
-        """Withdraws the wishes that were not repeated in this round."""
+        """Forgets the wishes that were not repeated in this round."""
         self._wishes = {key: past for key, past in self._wishes.items() if key in self._repeated}
 
     def highest(self, key: tuple[str, str], now_s: float, wish: int, delay_s: float) -> int | None:
-        """The highest wish within the delay; None while fewer are not wished for as long as that."""
+        """The highest wish within the delay; None while the wishes do not cover the delay."""
         self._repeated.add(key)
-        past = [(at_s, one) for at_s, one in self._wishes.get(key, []) if at_s <= now_s]
-        # One at or before the beginning of the delay is kept: it shows that the delay is covered.
+        past = [(at_s, count) for at_s, count in self._wishes.get(key, []) if at_s <= now_s]
+        # The newest wish from before the delay is kept: it shows that the delay is covered.
         old = sum(at_s <= now_s - delay_s for at_s, _ in past)
         wishes = [*past[max(0, old - 1) :], (now_s, wish)]
         self._wishes[key] = wishes
         covered = wishes[0][0] <= now_s - delay_s
-        return max(one for _, one in wishes) if covered else None
+        return max(count for _, count in wishes) if covered else None
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceLimits:
-    """What one job's operators may get in this round."""
+    """The limits of one job's operators in this round."""
 
     limits: Limits
     wishes: LoweringWishes
@@ -61,7 +63,7 @@ class InstanceLimits:
     now_s: float
 
     def grant(self, operator: str, wish: int) -> tuple[int, list[str]]:
-        """How many instances of one operator are granted, and the codes of what stood in the way."""
+        """How many instances of an operator are granted, and the codes of limits that applied."""
         current = self.status.allocation.parallelism[operator]
         if wish == current:
             return current, []
@@ -72,7 +74,8 @@ class InstanceLimits:
         if count != wish:
             codes.append("MINIMUM" if count > wish else "MAXIMUM")
         if (count - current) * (wish - current) < 0:
-            # Bounds that changed under a job must not turn a wish into its opposite.
+            # The owner changed the bounds meanwhile: a wish for more must not lower, nor the
+            # reverse.
             return current, codes
         if count > current:
             most = max(current + 1, math.floor(current * self.limits.up_factor))

@@ -1,7 +1,8 @@
-"""Runs the round: reconcile, observe, decide, guard, record, act, learn. Level-triggered, safe to be killed.
+"""Runs the rounds of the controller: reconcile, observe, decide, guard, record, act, learn.
 
-Nothing here is remembered that the journal does not have, but for what is measured and for how long it was
-fine: after a crash that begins anew, and until there is enough of it nothing is changed.
+A round is level-triggered and may be killed at any point: all state but the measurements is in the
+journal. After a crash the measurements begin again, and nothing is changed until there are enough
+of them.
 """
 
 import threading
@@ -39,7 +40,8 @@ from trilithon.policies.layered import claims_of
 from trilithon.policies.policy import Policy, State, Verdict
 from trilithon.policies.scene import Cluster, JobStatus, Scene
 
-# Even if nothing happens the round is written now and then, so that one sees when the loop last ran.
+# A round without news is written at this interval, so that the journal shows when the loop last
+# ran.
 WRITTEN_EVERY_S: Final = 60.0
 TRIMMED_EVERY_S: Final = 600.0
 _COSTS_MORE: Final = (How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
@@ -48,19 +50,19 @@ _log = logs.logger()
 
 class RoundRecorder(Protocol):
     def write(self, scene: Scene, policy: Policy, state: State, verdict: Verdict) -> None:
-        """Keeps a round, so that it can be decided again."""
+        """Records a round for replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round did, for whoever waits for the next one. Results name the decision they are for."""
+    """What a round did, and how long to wait for the next. Results name their decision."""
 
     number: int
     time_s: float
     next_s: float
     rulings: tuple[Ruling, ...] = ()
     results: tuple[ActionResult, ...] = ()
-    # Why nothing could be seen: the engine does not answer.
+    # Why the round saw nothing: the engine does not answer.
     blind: str = ""
 
     @property
@@ -68,13 +70,13 @@ class Round:
         return tuple(result.outcome for result in self.results)
 
     def results_of(self, decision: str) -> tuple[ActionResult, ...]:
-        """What came of the actions of one decision; none if none was done."""
+        """The results of the actions of a decision; empty if none was done."""
         return tuple(result for result in self.results if result.planned.decision == decision)
 
 
 @dataclass
 class Controller:
-    """One engine, one journal, one policy. `round` is called again and again, by one thread."""
+    """Controls the jobs of one engine by one policy. One thread calls `round` again and again."""
 
     engine: Engine
     journal: Journal
@@ -91,7 +93,7 @@ class Controller:
         self.state.mode = self.rules.mode
         rounds, known = self.policy.feedback_rounds, self.state.policy == self.policy.name
         if not known:
-            # What another policy remembers means nothing to this one.
+            # The state is that of another policy.
             self.state.policy = self.policy.name
             self.state.policy_state = {"seed": self.rules.seed}
         past = self.journal.feedback(self.state.round - rounds) if known and rounds else ()
@@ -114,7 +116,7 @@ class Controller:
         )
         self.cluster = Cluster(Capabilities({}))
         self.last: Round | None = None
-        # What the last round saw, for whoever asks in between.
+        # What the last round saw, for requests between rounds.
         self.scene: Scene | None = None
         self._assessed: tuple[float, Assessment | None] = (0.0, None)
         self._repeats = Repeats()
@@ -123,21 +125,21 @@ class Controller:
         self._failure = ""
 
     def round(self) -> Round:
-        """One turn. An engine that does not answer is asked again in the next one."""
+        """One round. If the engine does not answer, the next round asks it again."""
         now_s = self.clock.now_s()
         usual_s = self.rules.limits.round_s
         self.state.round += 1
         try:
             there = self.engine.jobs()
             capabilities = self.engine.capabilities()
-            self._keep_up_with(now_s)
+            self._pull_back_times(now_s)
             self.reconciler.run(there, now_s)
             reports = self.engine.reports()
         except TrilithonError as error:
             blind = f"{error.code}: {error.message}"
             self.last = Round(self.state.round, now_s, usual_s, blind=blind)
             return self.last
-        # Starting a job may have taken long: what was reported is of now.
+        # Reconciling may have taken long: the reports are of now.
         now_s = self.clock.now_s()
         self._observe(reports, now_s)
         self.scene = scene = self._scene(capabilities, now_s)
@@ -154,9 +156,9 @@ class Controller:
 
     # Observe.
 
-    def _keep_up_with(self, now_s: float) -> None:
-        """A clock that was set back must not leave times in the future behind, which would hold for
-        as long as it jumped.
+    def _pull_back_times(self, now_s: float) -> None:
+        """Pulls times that lie in the future back to now. If the clock was set back, a cool-down
+        would otherwise last for as long as the clock jumped.
         """
         with self.lock:
             jobs = list(self.state.jobs.values())
@@ -235,7 +237,7 @@ class Controller:
         state = self.state.policy_state
         try:
             verdict = self.policy.decide(scene, state)
-        except Exception as error:  # noqa: BLE001 - whatever a policy throws, the jobs are looked after
+        except Exception as error:  # noqa: BLE001 - a failing policy must not stop the loop
             failure = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
             if failure != self._failure:
                 self.journal.event("policy_failed", None, failure, scene.now_s)
@@ -246,7 +248,7 @@ class Controller:
         if self.recorder is not None:
             try:
                 self.recorder.write(scene, self.policy, state, verdict)
-            except Exception as error:  # noqa: BLE001 - a full disk must not keep jobs from being helped
+            except Exception as error:  # noqa: BLE001 - a full disk must not stop the loop
                 failure = f"The recording stopped: {type(error).__name__}: {error}"
                 self.journal.event("recording_stopped", None, failure, scene.now_s)
                 _log.exception("recording_stopped", round=scene.round)
@@ -272,7 +274,7 @@ class Controller:
     def _record(
         self, scene: Scene, verdict: Verdict, rulings: tuple[Ruling, ...], now_s: float
     ) -> list[PlannedAction]:
-        """Everything that will be done, in the journal before any of it is done."""
+        """Writes decisions and planned actions to the journal, before any action is done."""
         number = self.state.round
         fresh: list[Ruling] = []
         repeated: list[str] = []
@@ -297,8 +299,8 @@ class Controller:
                 self._written = (state, now_s)
             for ruling in fresh:
                 self.expectations.add(ruling)
-            for one in planned:
-                self._want(one)
+            for action in planned:
+                self._want(action)
         return planned
 
     def _want(self, planned: PlannedAction) -> None:
@@ -306,33 +308,32 @@ class Controller:
             self.state.jobs[planned.action.job].wanted = planned.action.allocation
 
     def _act(self, planned: Sequence[PlannedAction], now_s: float) -> tuple[ActionResult, ...]:
-        """Asks the engine. What came of wanted state is written once for all of it: after a crash the
-        next round would find it out. One-shot actions are marked before and after, one by one.
+        """Does the planned actions. Outcomes of wanted state are written once for all: after a
+        crash the next round compares it with the engine. One-shot actions are marked before and
+        after, one by one.
         """
         results: list[ActionResult] = []
-        for one in planned:
-            if isinstance(one.action, Reallocate):
-                results += self._reallocate(one, one.action, now_s)
+        for action in planned:
+            if isinstance(action.action, Reallocate):
+                results += self._reallocate(action, action.action, now_s)
                 continue
-            self.journal.start(one.id, now_s)
-            outcome = call_engine("one_shot", partial(self.engine.apply, one.action))
-            result = ActionResult(one, outcome, None, self.clock.now_s())
+            self.journal.start(action.id, now_s)
+            outcome = call_engine("one_shot", partial(self.engine.apply, action.action))
+            result = ActionResult(action, outcome, None, self.clock.now_s())
             self.journal.end([result])
             results.append(result)
-        # Where the outcome is unknown the next round finds out, and brings about what was not done.
-        known = [
-            one for one in results if isinstance(one.planned.action, Reallocate) and one.status
-        ]
+        # An action of unknown outcome stays open: the next round compares and repeats it if needed.
+        known = [r for r in results if isinstance(r.planned.action, Reallocate) and r.status]
         if known:
             self.journal.end(known)
-        for one_result in results:
-            self._take_over(one_result)
+        for result in results:
+            self._take_over(result)
         return tuple(results)
 
     def _reallocate(
         self, planned: PlannedAction, action: Reallocate, now_s: float
     ) -> list[ActionResult]:
-        """Asks for wanted state. If the engine refuses it because of one facet, the rest is asked for."""
+        """Asks for wanted state. If the engine refuses one facet of it, asks for the rest."""
         outcome = call_engine("reallocate", partial(self.engine.apply, action))
         result = ActionResult(planned, outcome, _status_after(outcome), self.clock.now_s())
         with self.lock:
@@ -350,7 +351,7 @@ class Controller:
         return [result, ActionResult(rest, again, _status_after(again), self.clock.now_s())]
 
     def _take_over(self, result: ActionResult) -> None:
-        """What came of an action, in memory."""
+        """Takes the result of an action over into memory."""
         action, outcome = result.planned.action, result.outcome
         self.feedback.acted(result.planned.decision, outcome)
         job = getattr(action, "job", None)
@@ -380,15 +381,15 @@ class Controller:
             record.changed_s = result.ended_s
             return True
         if result.status is SpecStatus.REFUSED:
-            # Perhaps the rest of it is wanted instead.
+            # Unless the rest of it is wanted by now.
             if record.wanted is action.allocation and record.accepted is not None:
                 record.wanted = record.accepted
             record.refused(result.ended_s, self.rules.limits.cool_down_s)
         return False
 
     def _costliest(self, facets: Sequence[Ability]) -> Ability:
-        """A gap is learned for one facet: of several that changed at once, the one that costs the most
-        on this engine, and the first of those.
+        """The facet that a gap is learned for: of several that changed at once, the first of those
+        that cost the most on this engine.
         """
         how = self.cluster.capabilities.of
         return max(facets, key=lambda facet: _COSTS_MORE.index(how(facet)))
@@ -408,14 +409,14 @@ class Controller:
         limits = self.rules.limits
         if not 0 <= now_s - self._series_s < limits.series_every_s:
             self._series_s = now_s
-            if (found := self.assessment()) is not None:
-                self.compact.write(found, now_s)
+            if (assessment := self.assessment()) is not None:
+                self.compact.write(assessment, now_s)
         if not 0 <= now_s - self._trimmed_s < TRIMMED_EVERY_S:
             self._trimmed_s = now_s
             self.journal.trim(now_s - limits.keep_series_s, now_s - limits.keep_history_s)
 
     def assessment(self) -> Assessment | None:
-        """Every measure of the last window: made when it is asked for, once per round."""
+        """All measures of the last window, computed on demand, once per round."""
         series = self.freshness.observer.series
         if not series.snapshots:
             return None
@@ -426,13 +427,13 @@ class Controller:
 
 
 def _lowers(change: ParallelismChange, status: JobStatus | None) -> bool:
-    """Whether an operator would have fewer instances: only then the guard looks at how busy it is."""
+    """Whether an operator would have fewer instances: only then the guard needs its load."""
     now = {} if status is None else status.allocation.parallelism
     return any(count < now.get(name, 0) for name, count in change.parallelism.items())
 
 
 def _counts(record: JobRecord) -> bool:
-    """Whether a job's slots are taken: it runs, or is about to."""
+    """Whether a job occupies its slots: it runs, or is about to start."""
     return record.desired is DesiredState.RUN and (record.running or not record.tries)
 
 

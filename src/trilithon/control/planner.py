@@ -1,8 +1,8 @@
-"""Plans the actions of a round: what the guard granted becomes what an engine is asked to do.
+"""Plans the actions of a round: granted changes become actions for the engine.
 
-All changes of a job's wanted state that one decision got become one allocation, under the next generation
-of that job: here, and nowhere else, decisions are numbered. One-shot changes get the id of their decision
-and a number.
+All granted changes of a job's wanted state in a decision become one allocation, under the next
+generation of that job; nothing else numbers the allocations of decisions. One-shot changes get the
+id of their decision and a number.
 """
 
 from collections.abc import Mapping
@@ -38,14 +38,14 @@ from trilithon.policies.scene import Mode, Scene
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plans for one round. `scene` is what was decided on; `jobs` are as they are now."""
+    """Plans one round. `scene` is what the policy decided on; `jobs` are the jobs as of now."""
 
     scene: Scene
     jobs: Mapping[str, JobRecord]
 
     def plan(self, ruling: Ruling) -> list[PlannedAction]:
-        """The actions for a ruling, in the order in which they are done. What its owner changed since the
-        round began is left out: the decision was about something else.
+        """The actions for a ruling, in the order in which they are done. Jobs that their owner
+        changed since the round began are left out: the decision is superseded.
         """
         decision = ruling.decision.id
         by_job: dict[str, list[AllocationChange]] = {}
@@ -58,8 +58,8 @@ class Planner:
         planned: list[PlannedAction] = []
         for job, changes in by_job.items():
             id_ = f"{decision}#{len(planned)}"
-            if (found := self._allocation(id_, decision, job, changes)) is not None:
-                planned.append(found)
+            if (action := self._allocation(id_, decision, job, changes)) is not None:
+                planned.append(action)
         for shot in one_shots:
             if shot.job is None or self._open(shot.job):
                 id_ = f"{decision}#{len(planned)}"
@@ -102,8 +102,8 @@ def one_shot(id_: str, change: OneShotChange) -> Action:
 def without_refused_facet(
     planned: PlannedAction, outcome: Outcome, before: Allocation, generation: int
 ) -> PlannedAction | None:
-    """What is left of wanted state when the engine refuses it because of one facet; None if nothing is.
-    The facet stays as it was.
+    """The rest of wanted state without the facet that the engine refused, which stays as it was;
+    None if nothing is left, or the engine refused for another reason.
     """
     facet = REFUSED_FACETS.get(outcome.code)
     action = planned.action
@@ -114,7 +114,7 @@ def without_refused_facet(
     name = FACET_FIELDS[facet]
     kept = {name: getattr(before, name)}
     if facet is Ability.PARALLELISM:
-        # Weights, places and key groups were meant for the instances that were refused.
+        # Weights, placement and key groups were meant for the instances that were refused.
         kept |= {"weights": before.weights, "placement": before.placement, "groups": before.groups}
     wanted = replace(action.allocation, generation=generation, **kept)
     facets = facets_between(before, wanted)

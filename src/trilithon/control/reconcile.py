@@ -1,7 +1,7 @@
-"""Owns bringing an engine to what is wanted: each round looks at what there is and does what is missing.
+"""Reconciles an engine with the desired state: each round compares both and does what is missing.
 
-It does not matter why something is missing: a daemon that died, a host that was started again, an action
-whose outcome nobody knows. The next round mends it.
+The cause does not matter (a daemon that died, a host that was restarted, an action whose outcome is
+unknown): the next round repairs it.
 """
 
 import threading
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trilithon.contract.engine import Accepted, Engine
-from trilithon.control.changes import running_form
 from trilithon.control.clock import Clock
 from trilithon.control.cost import Costs
 from trilithon.control.engine_calls import call_engine
@@ -19,6 +18,7 @@ from trilithon.control.freshness import Freshness
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DesiredState, SpecStatus
 from trilithon.control.rules import Rules
+from trilithon.control.spec_changes import running_form
 from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.model.action import Outcome, Reallocate, RestartJob, Status
 from trilithon.model.allocation import Allocation, initial
@@ -41,7 +41,7 @@ class Reconciler:
     clock: Clock
 
     def run(self, there: Mapping[str, Accepted], now_s: float) -> None:
-        """One pass over all jobs. `there` is what the engine has."""
+        """One pass over all jobs. `there` is what the engine runs."""
         for name, accepted in there.items():
             if name not in self.state.jobs:
                 self._adopt(name, accepted, now_s)
@@ -51,27 +51,27 @@ class Reconciler:
             self._one(name, record, there.get(name), now_s)
 
     def _adopt(self, name: str, accepted: Accepted, now_s: float) -> None:
-        """A job that somebody else started is looked after from now on."""
-        job, found, mode = accepted.job, accepted.allocation, self.rules.mode
+        """Takes over a job that was started without this controller."""
+        job, allocation, mode = accepted.job, accepted.allocation, self.rules.mode
         with self.lock:
             if name in self.state.jobs:
-                return  # its owner was faster
+                return  # its owner submitted it meanwhile
             spec, generation = self.journal.last_generations(name)
-            self.journal.adopt(job, spec + 1, found, mode, now_s, accepted.checkpoint)
+            self.journal.adopt(job, spec + 1, allocation, mode, now_s, accepted.checkpoint)
             self.state.jobs[name] = JobRecord(
                 version=Version(spec + 1, job, accepted.checkpoint, now_s, SpecStatus.GOOD),
                 last_spec=spec + 1,
                 desired=DesiredState.RUN,
                 mode=mode,
                 accepted_s=now_s,
-                wanted=found,
-                last_generation=max(generation, found.generation),
-                accepted=found,
+                wanted=allocation,
+                last_generation=max(generation, allocation.generation),
+                accepted=allocation,
                 running=True,
             )
 
     def _one(self, name: str, record: JobRecord, there: Accepted | None, now_s: float) -> None:
-        # Owners may change their minds at any moment: each is looked at once.
+        # An owner may change both at any moment: each is read once.
         desired, version = record.desired, record.version
         if desired is not DesiredState.RUN:
             self._end(name, record, there, now_s, keep=desired is DesiredState.PAUSE)
@@ -86,7 +86,7 @@ class Reconciler:
     def _end(
         self, name: str, record: JobRecord, there: Accepted | None, now_s: float, *, keep: bool
     ) -> None:
-        """A job that is to pause keeps its checkpoint; one that is to be deleted does not."""
+        """Stops a job. A paused job keeps its checkpoint, a deleted one does not."""
         if there is not None or not keep:
             outcome = call_engine("cancel", lambda: self.engine.cancel(name, keep=keep))
             if outcome.status not in {Status.DONE, Status.UNCHANGED}:
@@ -95,20 +95,21 @@ class Reconciler:
         record.running, record.accepted, record.health, record.problem = False, None, "", ""
         self.freshness.distrust(name)
         with self.lock:
-            # Its owner may have changed their mind while it was being ended.
+            # Its owner may have changed the desired state while the engine stopped it.
             if record.desired is DesiredState.DELETE and not keep:
                 self.journal.gone(name, now_s)
                 self.state.jobs.pop(name, None)
 
     def _replace(self, name: str, record: JobRecord, now_s: float) -> None:
-        """Another version of a job that runs. The engine looks at it before it stops anything: one that is
-        refused does not disturb the one that is good. One that cannot do so is message to stop and to start.
+        """Replaces the version of a running job. The engine validates the new one before it stops
+        the old: a refused version does not disturb the running one. An engine that cannot replace
+        is asked to stop the job and to start it.
         """
         if _not_yet(record, now_s):
             return
         with self.lock:
             version, wanted = record.version, record.wanted
-        # A round has its own time: what is tried again is another action.
+        # The time makes the id unique: a retry is another action.
         action = RestartJob(
             f"{name}@{version.generation}.{wanted.generation}.{now_s!r}",
             name,
@@ -148,26 +149,26 @@ class Reconciler:
         outcome: Outcome,
         now_s: float,
     ) -> bool:
-        """What came of starting a version; whether it runs."""
+        """Records the outcome of starting a version; returns whether the job runs."""
         with self.lock:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 record.running, record.tries, record.try_at_s, record.problem = True, 0, 0.0, ""
                 record.started_s, record.healthy_since_s = self.clock.now_s(), None
                 self.freshness.distrust(name)
-                # Another version may be wanted by now; the next round brings that about.
+                # Another version may be wanted by now; the next round starts that.
                 if record.version is version:
-                    self._has(record, wanted, now_s, "It was started.")
+                    self._has(record, wanted, now_s, "The engine started the job.")
                 return True
             record.tries += 1
             record.try_at_s = now_s + min(
                 LONGEST_WAIT_S, self.rules.limits.round_s * 2**record.tries
             )
-            message = f"It was not started: {outcome.code} {outcome.message}"
+            message = f"The engine did not start the job: {outcome.code} {outcome.message}"
             if message != record.problem:
                 record.problem = message
                 self.journal.event("not_started", name, message, now_s)
             if outcome.status is Status.UNKNOWN:
-                return False  # perhaps it runs: the next round finds out
+                return False  # it may run: the next round sees it
             if version.status is SpecStatus.WANTED and record.version is version:
                 self._roll_back(name, record, message, now_s)
         return False
@@ -175,7 +176,7 @@ class Reconciler:
     def _runs(
         self, name: str, record: JobRecord, version: Version, there: Accepted, now_s: float
     ) -> None:
-        """It runs under the right spec: its allocation, and how it fares."""
+        """The job runs under the wanted spec: compares its allocation, and judges its health."""
         if record.started_s is None:
             record.started_s = now_s
         record.running, record.health = True, there.health
@@ -184,28 +185,33 @@ class Reconciler:
             self.freshness.distrust(name)
         with self.lock:
             if record.version is not version:
-                return  # another is wanted since a moment ago
-            found, wanted = there.allocation, record.wanted
-            if found.generation > wanted.generation or (
-                found.generation == wanted.generation and found != wanted
+                return  # its owner submitted another version meanwhile
+            current, wanted = there.allocation, record.wanted
+            if current.generation > wanted.generation or (
+                current.generation == wanted.generation and current != wanted
             ):
-                # Somebody else changed it; that is what is wanted now.
-                record.last_generation = max(record.last_generation, found.generation)
-                record.wanted = found
-                self._has(record, found, now_s, "Somebody else changed its allocation.")
+                # Changed outside this controller: that is what is wanted now.
+                record.last_generation = max(record.last_generation, current.generation)
+                record.wanted = current
+                self._has(
+                    record,
+                    current,
+                    now_s,
+                    "The allocation was changed outside this controller, which takes it over.",
+                )
                 return
-            if found.generation >= wanted.generation:
+            if current.generation >= wanted.generation:
                 if record.in_flight:
-                    self._has(record, wanted, now_s, "It has the allocation that was wanted.")
+                    self._has(record, wanted, now_s, "The engine has the wanted allocation.")
                 self._judge(name, record, now_s)
                 return
-        self._reassert(record, wanted, found, now_s)
+        self._reassert(record, wanted, current, now_s)
 
     def _reassert(
-        self, record: JobRecord, wanted: Allocation, found: Allocation, now_s: float
+        self, record: JobRecord, wanted: Allocation, current: Allocation, now_s: float
     ) -> None:
         outcome = None
-        if wanted.instances > found.instances:
+        if wanted.instances > current.instances:
             outcome = self._over_quota(wanted.job, record)
         outcome = outcome or call_engine(
             "reallocate", lambda: self.engine.apply(Reallocate(wanted))
@@ -214,27 +220,25 @@ class Reconciler:
             if record.wanted is not wanted:
                 return
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
-                self._has(
-                    record, wanted, now_s, "It was brought to the allocation that was wanted."
-                )
+                self._has(record, wanted, now_s, "The engine was brought to the wanted allocation.")
             elif outcome.status in {Status.REFUSED, Status.FAILED}:
-                message = f"The engine did not take an allocation: {outcome.code} {outcome.message}"
-                self._refused(record, wanted, found, now_s, message, outcome)
+                message = f"The engine refused an allocation: {outcome.code} {outcome.message}"
+                self._refused(record, wanted, current, now_s, message, outcome)
 
     def _refused(
         self,
         record: JobRecord,
         wanted: Allocation,
-        found: Allocation,
+        current: Allocation,
         now_s: float,
         message: str,
         outcome: Outcome,
     ) -> None:
-        """What the engine has is wanted again."""
+        """The engine refused wanted state: what it has is wanted again."""
         spec = record.version.generation
         self.journal.settle(wanted, spec, SpecStatus.REFUSED, now_s, message, outcome)
         self.feedback.settled(wanted.job, outcome)
-        record.wanted = record.accepted = found
+        record.wanted = record.accepted = current
         record.refused(now_s, self.rules.limits.cool_down_s)
 
     def _has(self, record: JobRecord, allocation: Allocation, now_s: float, message: str) -> None:
@@ -244,7 +248,9 @@ class Reconciler:
         record.accepted, record.changed_s = allocation, now_s
 
     def _judge(self, name: str, record: JobRecord, now_s: float) -> None:
-        """Whether a new spec has become good, or did not in its time."""
+        """Marks a new spec good once the job is healthy under it, or rolls it back when its time is
+        over.
+        """
         version, limits = record.version, self.rules.limits
         if version.status is not SpecStatus.WANTED:
             return
@@ -255,7 +261,11 @@ class Reconciler:
             and now_s - record.healthy_since_s >= limits.good_after_s
         ):
             self.journal.spec_stands(
-                name, version.generation, SpecStatus.GOOD, "It is healthy.", now_s
+                name,
+                version.generation,
+                SpecStatus.GOOD,
+                "The job is healthy under this spec.",
+                now_s,
             )
             record.version = replace(version, status=SpecStatus.GOOD)
         elif (
@@ -263,12 +273,12 @@ class Reconciler:
             and record.started_s is not None
             and now_s - record.started_s > limits.healthy_within_s
         ):
-            why = record.problem or "its metrics were not complete"
-            message = f"It was not healthy within {limits.healthy_within_s:g} s: {why}."
+            why = record.problem or "its metrics were incomplete"
+            message = f"The job was not healthy within {limits.healthy_within_s:g} s: {why}."
             self._roll_back(name, record, message, now_s)
 
     def _roll_back(self, name: str, record: JobRecord, message: str, now_s: float) -> None:
-        """The last good spec is wanted again. Without one there is nothing to go back to."""
+        """Rolls back to the last good spec, if there is one."""
         failed = record.version.generation
         row = self.journal.last_good_spec(name, failed)
         if row is None:
@@ -282,7 +292,7 @@ class Reconciler:
         record.problem = message
 
     def _over_quota(self, name: str, record: JobRecord) -> Outcome | None:
-        """Why a job cannot have what it wants: its tenant's other jobs have taken too much."""
+        """A refusal if the wanted allocation exceeds the quota of the tenant."""
         tenant = record.job.tenant
         quota = self.rules.quotas.get(tenant)
         with self.lock:
@@ -294,12 +304,12 @@ class Reconciler:
         if quota is None or others + record.wanted.instances <= quota:
             return None
         message = (
-            f"{name} needs {record.wanted.instances} slots; the tenant {tenant} may use {quota} and "
-            f"uses {others}."
+            f"{name} needs {record.wanted.instances} slots; the quota of {tenant} is {quota}, "
+            f"and its other jobs use {others}."
         )
         return Outcome(Status.REFUSED, "QUOTA", message)
 
 
 def _not_yet(record: JobRecord, now_s: float) -> bool:
-    """Whether it is too early to try again; not if the clock was set back since."""
+    """Whether the back-off of a retry lasts. It is over if the clock was set back since."""
     return now_s < record.try_at_s and record.try_at_s - now_s <= LONGEST_WAIT_S

@@ -1,6 +1,6 @@
-"""Owns recording a run: every round with what was seen, known and decided, in files that can be replayed.
+"""Records the rounds of a run (snapshots, statuses, decisions) in files that can be replayed.
 
-A file holds an hour of rounds and can be read once it is closed; one is begun after the other.
+A file holds an hour of rounds, and can be read once it is closed.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ FORMAT: Final = 2
 
 
 def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) -> dict[str, Any]:
-    """Everything but the series, of which only the length is kept: its snapshots are in the file."""
+    """Everything but the series: only its length is kept, its snapshots are in the file."""
     return {
         "round": scene.round,
         "policy": policy.name,
@@ -55,11 +55,12 @@ class RecordingFolder:
             self.close()
         body = text(round_to_json(scene, policy, state, verdict))
         if self._open is None:
-            # Two daemons' lives may have a round of the same number; none may write over the other.
+            # After a restart a round may get the number of an earlier one; neither file may be
+            # overwritten.
             name = f"rounds-{scene.round:010d}-{scene.now_s:.3f}.parquet"
             self._open = parquet.ParquetRecorder(self._folder / name)
             self._rounds = 0
-            # What the first round looks back on is in the file, too.
+            # The look-back of the first round is in the file, too.
             for snapshot in scene.series.snapshots[:-1]:
                 self._open.write(snapshot)
         self._open.write(scene.series.last, body)

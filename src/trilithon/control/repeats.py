@@ -1,7 +1,7 @@
-"""Recognises decisions that only repeat the last one about the same job, with the same answer.
+"""Recognises decisions that repeat the last decision about the same job, with the same ruling.
 
-A policy asks again in every round for what the guard refuses. That is counted in the journal, and not
-written again.
+A policy asks again in every round for what the guard refuses. The journal counts such repeats
+instead of writing them again.
 """
 
 from dataclasses import replace
@@ -15,23 +15,24 @@ class Repeats:
     """The last decision about each job, and about the cluster, that the journal has."""
 
     def __init__(self) -> None:
-        # By subject, what was asked and answered, and under which id the journal has it.
+        # By subject: what was asked and granted, and the id of the decision in the journal.
         self._last: dict[str, tuple[str, str]] = {}
-        # Of subjects whose last decision was a repeat, the id of the first.
+        # By subject whose last decision was a repeat: the id of the decision that it repeats.
         self._first: dict[str, str] = {}
 
     def first_of(self, ruling: Ruling) -> str | None:
-        """The id of the decision that this one only repeats; None if it is news, which is remembered.
+        """The id of the decision that this one repeats; None if it is new, and then it is
+        remembered.
 
-        Every facet counts: a decision that asks for other weights or another machine is another one. What
-        was granted is never a repeat, for it acts.
+        Every facet counts: a decision for other weights or another machine is new. A decision of
+        which a change was granted is never a repeat.
         """
         decision, subject = ruling.decision, _subject(ruling)
         asked = [proposal_to_json(change) for change in decision.changes]
-        # About the whole cluster, the same reason with other words is other news.
-        news = "" if decision.job else decision.sentence
+        # About the whole cluster, the same reason with another sentence is new.
+        sentence = "" if decision.job else decision.sentence
         codes = sorted({clip.code for clip in ruling.clips})
-        key = text([decision.reason, asked, codes, news])
+        key = text([decision.reason, asked, codes, sentence])
         before = self._last.get(subject)
         if not ruling.acts and before is not None and before[0] == key:
             self._first[subject] = before[1]
@@ -41,14 +42,16 @@ class Repeats:
         return None
 
     def with_known_cause(self, ruling: Ruling) -> Ruling:
-        """Causes by the ids that the journal has: of decisions that were repeated, the first."""
+        """The ruling with causes that the journal has: a repeated decision is replaced by the
+        first.
+        """
         first = self._first.get(_subject(ruling))
         if first is None or not ruling.decision.causes:
             return ruling
         return replace(ruling, decision=replace(ruling.decision, causes=(first,)))
 
     def end_round(self, subjects: set[str], jobs: set[str]) -> None:
-        """Forgets what was not said again in this round, and jobs that are gone."""
+        """Forgets subjects without a decision in this round, and jobs that are gone."""
         self._last = {s: last for s, last in self._last.items() if s in subjects or _is_cluster(s)}
         self._first = {
             s: id_ for s, id_ in self._first.items() if _is_cluster(s) or _job(s) in jobs

@@ -1,4 +1,4 @@
-"""Owns deciding again: a recording and a policy in, decisions out, the same bytes every time."""
+"""Replays a recording: a policy decides on its rounds again, with the same bytes every time."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ from trilithon.recording import files, parquet
 
 @dataclass(frozen=True)
 class Replayed:
-    """A round, decided again. `recorded` are the decisions of then, if the recording has them and they
-    are by the same policy with the same parameters.
+    """A round that was replayed. `recorded` are the decisions in the recording, if they are of the
+    same policy with the same parameters.
     """
 
     round: int
@@ -50,14 +50,14 @@ class Replayed:
 
 
 def replay(path: Path, policy: Policy, seed: int | None = None) -> Iterator[Replayed]:
-    """Every round of a recording. What the policy remembers goes on from round to round; it begins with
-    what it remembered then if it is the policy of the recording, with the seed otherwise.
+    """Replays every round. The policy's state is handed from round to round; the first is that of
+    the recording if it is of this policy, and the seed otherwise.
     """
     yield from replayed(rounds_of(path), policy, seed)
 
 
 def rounds_of(path: Path) -> list[tuple[Snapshot, Mapping[str, Any] | None]]:
-    """The snapshots of a recording, or of all recordings in a folder, with what was known then."""
+    """The snapshots of a recording, or of all recordings in a folder, with what the round knew."""
     if not path.is_dir():
         try:
             with path.open("rb") as stream:
@@ -72,11 +72,11 @@ def rounds_of(path: Path) -> list[tuple[Snapshot, Mapping[str, Any] | None]]:
             (snapshot, None if body is None else json.loads(body))
             for snapshot, body in parquet.read_rounds(path)
         ]
-    found = sorted(path.glob("*.parquet"))
-    if not found:
+    paths = sorted(path.glob("*.parquet"))
+    if not paths:
         raise FileUnreadable(f"There is no recording in {path}.", "Check the name.")
-    # The snapshots that a file looks back on are the last ones of the file before.
-    return [pair for file in found for pair in rounds_of(file)]
+    # The first snapshots of a file are the last of the file before it.
+    return [pair for file in paths for pair in rounds_of(file)]
 
 
 def replayed(
@@ -90,8 +90,8 @@ def replayed(
     guess = _Guess(policy)
     for number, (snapshot, known) in enumerate(rounds, 1):
         if past and snapshot.time_s <= past[-1].time_s:
-            # A file begins with what its first round looks back on, or the clock was set back.
-            past = [one for one in past if one.time_s < snapshot.time_s] if known is None else []
+            # A new file begins with its look-back, or the clock was set back.
+            past = [s for s in past if s.time_s < snapshot.time_s] if known is None else []
         past.append(snapshot)
         if known is not None:
             scene, same = _recorded_scene(past, known, policy)
@@ -105,7 +105,7 @@ def replayed(
         verdict = policy.decide(scene, {"seed": seed or 0} if state is None else state)
         state = verdict.state
         guess.decided(verdict.decisions)
-        # What version 0.1 decided has another form and cannot be compared.
+        # Decisions of version 0.1 have another format and cannot be compared.
         comparable = known is not None and same and known.get("format", 1) == FORMAT
         recorded = tuple(known["decisions"]) if known is not None and comparable else None
         yield Replayed(scene.round, scene.now_s, verdict.decisions, recorded)
@@ -124,21 +124,21 @@ def _recorded_scene(
         )
     seen = tuple(past[-known["snapshots"] :])
     old = known.get("format", 1) < FORMAT
-    statuses = [status_from_json(one) for one in known["standings" if old else "statuses"]]
-    feedback = [feedback_from_json(one) for one in known.get("feedback", ())]
+    statuses = [status_from_json(item) for item in known["standings" if old else "statuses"]]
+    feedback = [feedback_from_json(item) for item in known.get("feedback", ())]
     scene = Scene(
         known["round"],
         Series(seen, known["limit_s"] if same else policy.lookback_s),
         {status.job: status for status in statuses},
         cluster_from_json(known["cluster"]),
-        {one.decision: one for one in feedback},
+        {item.decision: item for item in feedback},
     )
     return scene, same
 
 
 class _Guess:
-    """The scenes of a series that has no rounds: jobs have the instances that each snapshot shows, and
-    what was decided counts as done where the next snapshot shows it.
+    """Scenes for a recording without rounds: jobs have the instances that each snapshot shows, and
+    a decision counts as done where the next snapshot shows its result.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -159,7 +159,7 @@ class _Guess:
         self._decided = decisions
 
     def _look_back(self, number: int, last: Snapshot) -> None:
-        """What became of the decisions of the round before, by what there is now."""
+        """Feedback on the decisions of the round before, from what the snapshot shows now."""
         for decision in self._decided:
             shown = [
                 change
@@ -180,7 +180,7 @@ class _Guess:
                 outcomes=(Outcome(Status.DONE),) if shown else (),
             )
         oldest = number - self._policy.feedback_rounds
-        self._feedback = {k: one for k, one in self._feedback.items() if one.round >= oldest}
+        self._feedback = {id_: f for id_, f in self._feedback.items() if f.round >= oldest}
 
     def _status(self, snapshot: Snapshot, name: str) -> JobStatus:
         job = snapshot.jobs[name]

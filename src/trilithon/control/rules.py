@@ -1,4 +1,4 @@
-"""Owns what the guard and the loop go by: limits with defaults, quotas, quiet hours; and reading them."""
+"""Defines and reads the rules of the guard and the loop: limits, quotas, quiet hours."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)
 
 @dataclass(frozen=True)
 class Limits(Parameters):
-    """The numbers that the guard and the loop go by."""
+    """The limits of the guard and the loop."""
 
     round_s: float = parameter(10.0, "s", "from one round to the next", least=0.1)
     cool_down_s: float = parameter(30.0, "s", "after a change, before the next one of that job")
@@ -54,11 +54,11 @@ class QuietHours:
 
     @classmethod
     def of(cls, text: str) -> "QuietHours":
-        if (found := _HOURS.fullmatch(text)) is None:
+        if (match := _HOURS.fullmatch(text)) is None:
             raise InvalidPolicy(
                 f"{text!r} is not a time range.", "Write 22:00-06:00; times are in UTC."
             )
-        a, b, c, d = map(int, found.groups())
+        a, b, c, d = map(int, match.groups())
         return cls(60.0 * (60 * a + b), 60.0 * (60 * c + d))
 
     def __contains__(self, now_s: float) -> bool:
@@ -70,7 +70,7 @@ class QuietHours:
 
 @dataclass(frozen=True)
 class Rules:
-    """Everything that whoever runs a cluster can set. `quiet` are hours in which nothing is changed."""
+    """What the operator of a cluster can set. In `quiet` hours nothing is changed."""
 
     limits: Limits = field(default_factory=Limits)
     quotas: Mapping[str, int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Rules:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Rules":
-        """Rules from a file's data. What is not known is refused."""
+        """Rules from the data of a file. An unknown rule is refused."""
         known = ("limits", "quotas", "quiet_hours", "mode", "policy", "parameters", "seed")
         if unknown := sorted(set(data) - set(known)):
             raise InvalidPolicy(
@@ -96,26 +96,26 @@ class Rules:
         for tenant, quota in quotas.items():
             if not isinstance(quota, int) or isinstance(quota, bool) or quota < 0:
                 raise InvalidPolicy(
-                    f"The quota of {tenant!r} is {quota!r}.", "It is a number of slots."
+                    f"The quota of {tenant!r} is {quota!r}.", "Write a number of slots, 0 or more."
                 )
         hours = data.get("quiet_hours", [])
-        if not isinstance(hours, list) or not all(isinstance(one, str) for one in hours):
+        if not isinstance(hours, list) or not all(isinstance(text, str) for text in hours):
             raise InvalidPolicy(
                 "`quiet_hours` is not a list of time ranges.",
                 "Write 22:00-06:00; times are in UTC.",
             )
         seed = data.get("seed", 0)
         if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InvalidPolicy(f"The seed is {seed!r}.", "It is a whole number.")
+            raise InvalidPolicy(f"The seed is {seed!r}.", "Write a whole number.")
         return cls(
             limits=Limits.of(_mapping(data, "limits")),
             quotas=quotas,
-            quiet=tuple(QuietHours.of(one) for one in hours),
+            quiet=tuple(QuietHours.of(text) for text in hours),
             mode=Mode(mode),
             policy=_policy(data.get("policy", "threshold")),
             parameters=_mapping(data, "parameters"),
             seed=seed,
-        )  # fmt: skip
+        )
 
     def quiet_at(self, now_s: float) -> bool:
         return any(now_s in hours for hours in self.quiet)
@@ -123,7 +123,7 @@ class Rules:
 
 def _policy(given: Any) -> str | tuple[str, ...]:
     names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InvalidPolicy(
             f"`policy` is {given!r}.", "Write a name, or a list of names: [dhalion, henge]."
         )
@@ -131,7 +131,7 @@ def _policy(given: Any) -> str | tuple[str, ...]:
 
 
 def _mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = data.get(name, {})
-    if not isinstance(found, Mapping):
-        raise InvalidPolicy(f"`{name}` is no mapping.", "Write `name: value` under it.")
-    return dict(found)
+    value = data.get(name, {})
+    if not isinstance(value, Mapping):
+        raise InvalidPolicy(f"`{name}` is not a mapping.", "Write `name: value` under it.")
+    return dict(value)

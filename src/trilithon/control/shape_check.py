@@ -1,4 +1,4 @@
-"""Checks weights, placement, key groups and batching against the shape that a job has, or is about to have."""
+"""Checks weights, placement, key groups and batching against a job's numbers of instances."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -23,8 +23,8 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class ShapeCheck:
-    """Of one job: `counts` are the instances that it will have, `fixed` the operators that nobody may
-    change, `machines` those that there are.
+    """The shape of a job: `counts` are the instances that its operators will have, `fixed` the
+    operators excluded from changes, `machines` those of the cluster.
     """
 
     job: Job
@@ -91,4 +91,4 @@ class ShapeCheck:
             return "NOT_KEYED"
         if len(owners) != KEY_GROUPS:
             return "INVALID"
-        return "" if all(0 <= one < self.counts[operator] for one in owners) else "SHAPE"
+        return "" if all(0 <= instance < self.counts[operator] for instance in owners) else "SHAPE"

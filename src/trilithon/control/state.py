@@ -1,11 +1,11 @@
-"""Holds what the controller knows of each job, in memory: the journal's present, read once at the start."""
+"""Holds the state of each job in memory, as read from the journal at the start."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trilithon.control.changes import running_form
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
+from trilithon.control.spec_changes import running_form
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability
 from trilithon.model.job import Job
@@ -34,7 +34,7 @@ class Version:
 
     @cached_property
     def fixed(self) -> frozenset[str]:
-        """Operators that must not be changed, by the owner's wish; an engine may tell of others."""
+        """Operators that the owner excluded from changes; an engine may report others."""
         return frozenset(self.job.bounds.fixed)
 
     @classmethod
@@ -47,8 +47,8 @@ class Version:
 class JobRecord:
     """A job that was accepted.
 
-    `wanted` is what the engine is to have, `accepted` what it is known to have. They differ while an
-    action is under way, or after one whose outcome is unknown.
+    `wanted` is the desired allocation, `accepted` the one that the engine is known to have. They
+    differ while an action is under way, or after an action whose outcome is unknown.
     """
 
     version: Version
@@ -61,7 +61,7 @@ class JobRecord:
     accepted: Allocation | None = None
     changed_s: float | None = None
     gap_s: dict[Ability, tuple[float, int]] = field(default_factory=dict)
-    # Of this daemon's life only.
+    # Not in the journal: lost when the daemon ends.
     running: bool = False
     started_s: float | None = None
     healthy_since_s: float | None = None
@@ -82,7 +82,9 @@ class JobRecord:
         return self.accepted is None or self.accepted.generation != self.wanted.generation
 
     def refused(self, now_s: float, wait_s: float) -> None:
-        """The engine did not take a change: the next is tried later, and later each time."""
+        """The engine refused a change: no other is granted before a back-off that doubles each
+        time.
+        """
         self.refusals += 1
         self.refused_until_s = now_s + min(300.0, wait_s * 2 ** (self.refusals - 1))
 
@@ -93,7 +95,7 @@ class JobRecord:
 
 @dataclass
 class ControllerState:
-    """All jobs by name, the last round, what the policy remembers, and the machines' own status."""
+    """All jobs by name, the last round, the state of the policy, and the status of the machines."""
 
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     round: int = 0
@@ -105,7 +107,7 @@ class ControllerState:
 
 
 def load(journal: Journal) -> ControllerState:
-    """The present, from the journal."""
+    """Reads the state from the journal."""
     state = ControllerState()
     if (last := journal.last_round()) is not None:
         state.round, state.policy, state.policy_state = last.number, last.policy, last.state
@@ -132,15 +134,13 @@ def _record_of(journal: Journal, job: str) -> JobRecord:
         accepted_s=version.accepted_s,
         wanted=wanted,
         last_generation=last_generation,
-        # What the engine had when the daemon ended it has still, unless it shows otherwise.
+        # Assumes that the engine still has it; the next round compares.
         accepted=wanted if journal.was_accepted(wanted) else None,
     )
 
 
 def _before(journal: Journal, job: Job) -> Allocation:
-    """What a job goes on with whose version came with an allocation that the engine did not take: the
-    last one that it did, if that fits.
-    """
+    """The allocation of a version whose own was refused: the last one that was not, if it fits."""
     before = journal.last_allocation(job.id)
     if before is not None and set(before.parallelism) == {o.name for o in job.operators}:
         return before

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from trilithon.scenarios.rounds import Acted
+from trilithon.scenarios.rounds import DecisionResult
 from trilithon.scenarios.run_figures import RunFigures
 from trilithon.scenarios.scenario import Scenario
 
@@ -29,7 +29,7 @@ class RunAction:
     outage_s: float
 
     @classmethod
-    def of(cls, acted: Acted) -> "RunAction":
+    def of(cls, acted: DecisionResult) -> "RunAction":
         return cls(
             acted.time_s,
             acted.decision.job,

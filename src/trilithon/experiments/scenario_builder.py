@@ -54,7 +54,7 @@ class ScenarioBuilder:
             machines=machines,
             character=storm_character(self.chosen),
             assumed=assumed_costs(self.chosen),
-            mode=SimulationMode.FLUID,
+            way=SimulationMode.FLUID,
             even=False,
             length_s=experiment.duration_s,
             step_s=1.0,

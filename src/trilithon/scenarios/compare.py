@@ -1,4 +1,6 @@
-"""Compares a recorded run with a simulation of it: the same input, rescaled at the same times."""
+"""Owns the comparison of a recorded run with the same run simulated: what came in comes in again,
+what was rescaled is rescaled at the same time.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,18 +26,18 @@ from trilithon.model.snapshot import Snapshot
 from trilithon.scenarios.calibration import Calibration, calibrate, with_profiles
 from trilithon.scenarios.rounds import ObservedRounds
 
-# Bounds on the relative error of the simulation.
+# How far the two may be apart, as a share of the real one.
 THROUGHPUT, LATENCY, RECOVERY = 0.10, 0.25, 0.25
-# A job has a backlog if its lag is more than this many seconds of input.
+# A backlog of more than this many seconds of load is one; below it, it is worked off.
 BACKLOG_S: Final = 1.0
 MEMORY_BYTES: Final = 8e9
-# Number of snapshots over which the current input rate is measured.
+# Snapshots by which the load at a moment is told.
 RECENT: Final = 5
 
 
 @dataclass(frozen=True)
-class ComparisonRow:
-    """One figure of a job in both runs."""
+class Row:
+    """One number of a job, in both runs."""
 
     job: str
     metric: str
@@ -44,26 +46,25 @@ class ComparisonRow:
     bound: float | None
 
     @property
-    def relative_error(self) -> float | None:
-        """The difference between the runs, relative to the real one."""
+    def apart(self) -> float | None:
+        """The difference as a share of the real one."""
         if isinstance(self.real, float) and isinstance(self.simulated, float) and self.real:
             return self.simulated / self.real - 1
         return None
 
     @property
-    def within_bound(self) -> bool | None:
-        """Whether the runs agree; None if that is unknown."""
+    def holds(self) -> bool | None:
+        """None where it cannot be told."""
         if self.real is None or self.simulated is None:
             return None
         if self.bound is None:
             return self.real == self.simulated
-        error = self.relative_error
-        return None if error is None else abs(error) <= self.bound
+        return None if self.apart is None else abs(self.apart) <= self.bound
 
 
 @dataclass(frozen=True)
 class RecordedLoad:
-    """The input of a source in a recording, as a load for the simulation."""
+    """What came to a source in a recording, as a load."""
 
     times_s: Floats
     records: Floats
@@ -74,7 +75,7 @@ class RecordedLoad:
 
 @dataclass(frozen=True)
 class RunPhase:
-    """A part of a run that is compared separately, in seconds since the start of the run."""
+    """A part of a run that is compared by itself, in seconds since its beginning."""
 
     name: str
     from_s: float
@@ -84,33 +85,29 @@ class RunPhase:
 def compare(
     real: Series,
     assumed: Assumed,
-    calibration: Calibration | None = None,
+    found: Calibration | None = None,
     *,
     seed: int = 0,
-    phases: Sequence[RunPhase] = (),
-) -> list[ComparisonRow]:
-    """Compare a recorded run with its simulation, as a whole and by phases.
-
-    Without a calibration, the simulation is calibrated from the recording itself.
+    parts: Sequence[RunPhase] = (),
+) -> list[Row]:
+    """Both runs side by side, whole and in parts. Without a calibration the
+    recording itself is learned from.
     """
-    real = _with_all_jobs(real)
+    real = _from_all_there(real)
     if len(real) < 3:
-        raise InvalidRecording(
-            f"The recording has {len(real)} snapshots of all its jobs, a comparison needs 3.",
-            "Record a longer run.",
-        )
-    calibration = calibration or calibrate(real, "the recording itself")
-    simulated = resimulate(real, calibration, assumed, seed)
-    rows: list[ComparisonRow] = []
+        raise InvalidRecording("A run of fewer than three snapshots cannot be compared.", "")
+    learned = found or calibrate(real, "the recording itself")
+    simulated = resimulate(real, learned, assumed, seed)
+    rows: list[Row] = []
     for name in real.last.layout.jobs:
         rows += _rows(name, real, simulated)
-        for phase in phases:
-            rows += _phase_rows(name, phase, real, simulated)
+        for part in parts:
+            rows += _rows_of_part(name, part, real, simulated)
     return rows
 
 
-def _with_all_jobs(real: Series) -> Series:
-    """The snapshots from the time on when all jobs that are there at the end had started."""
+def _from_all_there(real: Series) -> Series:
+    """From the moment on at which every job was there that is there at the end."""
     jobs = set(real.last.layout.jobs)
     for i, snapshot in enumerate(real.snapshots):
         if jobs <= set(snapshot.layout.jobs) and np.isfinite(snapshot.sources.arrived).all():
@@ -118,45 +115,45 @@ def _with_all_jobs(real: Series) -> Series:
     return Series(())
 
 
-def resimulate(real: Series, calibration: Calibration, assumed: Assumed, seed: int = 0) -> Series:
-    """Simulate the run of a recording record by record, with snapshots at the same times."""
+def resimulate(real: Series, found: Calibration, assumed: Assumed, seed: int = 0) -> Series:
+    """The run of a recording, simulated record by record; its snapshots are at the same times."""
     first = real.snapshots[0]
     cores = np.nan_to_num(first.machines.cores, nan=1.0)
     # Executors on one host share its cores.
-    executors = Counter(map(host_of, first.layout.machines))
+    beside = Counter(map(host_of, first.layout.machines))
     machines = [
-        MachineSpec(name, float(cores[row]) / executors[host_of(name)], MEMORY_BYTES)
+        MachineSpec(name, float(cores[row]) / beside[host_of(name)], MEMORY_BYTES)
         for row, name in enumerate(first.layout.machines)
     ] or [MachineSpec("m0", 1.0, MEMORY_BYTES)]
-    # The load generator sends at even intervals, not at random ones.
+    # The load generator sends evenly, not by chance.
     engine = SimulatedEngine(
-        machines, calibration.character, assumed, mode=SimulationMode.EVENTS, seed=seed, even=True
+        machines, found.character, assumed, mode=SimulationMode.EVENTS, seed=seed, even=True
     )
     for name in first.layout.jobs:
-        job = with_profiles(first.jobs[name], calibration)
+        job = with_profiles(first.jobs[name], found)
         engine.submit(job, Allocation(job.id, 1, first.job(job.id).parallelism))
         for source in job.sources:
-            engine.feed(job.id, source.name, _recorded_load(real, job, source.name))
-    rounds = ObservedRounds(engine, 1.0)
-    rounds.observer.series = Series(())
-    rounds.round()
-    snapshots = [replace(rounds.series.last, time_s=first.time_s)]
+            engine.feed(job.id, source.name, _arrived(real, job, source.name))
+    looking = ObservedRounds(engine, 1.0)
+    looking.observer.series = Series(())
+    looking.round()
+    taken = [replace(looking.series.last, time_s=first.time_s)]
     generation = 1
     for before, after in pairwise(real.snapshots):
         engine.advance(after.time_s - before.time_s)
         if not before.layout.same_shape(after.layout):
-            # A recorded layout changes when a rescale is requested, before it takes effect.
+            # Whoever looks sees another shape as soon as it is wanted, before it has its effect.
             generation += 1
             for name in after.layout.jobs:
                 if name in engine.jobs():
                     wanted = Allocation(name, generation, after.job(name).parallelism)
                     engine.apply(Reallocate(wanted))
-        rounds.round()
-        snapshots.append(replace(rounds.series.last, time_s=after.time_s))
-    return Series(tuple(snapshots))
+        looking.round()
+        taken.append(replace(looking.series.last, time_s=after.time_s))
+    return Series(tuple(taken))
 
 
-def _recorded_load(real: Series, job: Job, source: str) -> RecordedLoad:
+def _arrived(real: Series, job: Job, source: str) -> RecordedLoad:
     start_s = real.snapshots[0].time_s
     times, records = [], []
     for snapshot in real.snapshots:
@@ -165,43 +162,37 @@ def _recorded_load(real: Series, job: Job, source: str) -> RecordedLoad:
             times.append(snapshot.time_s - start_s)
             records.append(float(snapshot.sources.arrived[row]))
     if not records:
-        raise InvalidRecording(
-            f"The recording has no `arrived` counts for the source {source!r} of {job.id}.",
-            "Record a run whose sources report them.",
-        )
-    # The counter restarts with the source; a total never falls.
-    total = np.concatenate([[0.0], np.cumsum(np.maximum(0.0, np.diff(records)))])
-    return RecordedLoad(np.array(times), total)
+        raise InvalidRecording(f"Of {source!r} of {job.id} it is not recorded what arrived.", "")
+    # The count of a later life begins anew; what comes is never less than before.
+    grown = np.concatenate([[0.0], np.cumsum(np.maximum(0.0, np.diff(records)))])
+    return RecordedLoad(np.array(times), grown)
 
 
-def _rows(job: str, real: Series, simulated: Series) -> Iterator[ComparisonRow]:
+def _rows(job: str, real: Series, simulated: Series) -> Iterator[Row]:
     windows = [series.window() for series in (real, simulated)]
     a, b = (_values(window, job) for window in windows)
-    yield ComparisonRow(job, "throughput (records/s)", a[0], b[0], THROUGHPUT)
-    yield ComparisonRow(job, "mean latency (ms)", a[1], b[1], LATENCY)
-    yield ComparisonRow(job, "busiest operator", a[2], b[2], None)
+    yield Row(job, "throughput (records/s)", a[0], b[0], THROUGHPUT)
+    yield Row(job, "mean latency (ms)", a[1], b[1], LATENCY)
+    yield Row(job, "busiest operator", a[2], b[2], None)
     recoveries = [list(_recoveries(series, job)) for series in (real, simulated)]
-    for i, recovery_s in enumerate(recoveries[0]):
-        simulated_s = recoveries[1][i] if i < len(recoveries[1]) else None
-        yield ComparisonRow(job, f"recovery {i + 1} (s)", recovery_s, simulated_s, RECOVERY)
+    for i, at in enumerate(recoveries[0]):
+        other = recoveries[1][i] if i < len(recoveries[1]) else None
+        yield Row(job, f"recovery {i + 1} (s)", at, other, RECOVERY)
 
 
-def _phase_rows(
-    job: str, phase: RunPhase, real: Series, simulated: Series
-) -> Iterator[ComparisonRow]:
-    a, b = (_values(_phase_window(series, phase), job) for series in (real, simulated))
-    yield ComparisonRow(job, f"throughput (records/s), {phase.name}", a[0], b[0], THROUGHPUT)
-    yield ComparisonRow(job, f"mean latency (ms), {phase.name}", a[1], b[1], LATENCY)
+def _rows_of_part(job: str, part: RunPhase, real: Series, simulated: Series) -> Iterator[Row]:
+    a, b = (_values(_between(series, part), job) for series in (real, simulated))
+    yield Row(job, f"throughput (records/s), {part.name}", a[0], b[0], THROUGHPUT)
+    yield Row(job, f"mean latency (ms), {part.name}", a[1], b[1], LATENCY)
 
 
-def _phase_window(series: Series, phase: RunPhase) -> Window | None:
+def _between(series: Series, part: RunPhase) -> Window | None:
     start_s = series.snapshots[0].time_s
-    within = [s for s in series.snapshots if phase.from_s <= s.time_s - start_s <= phase.to_s]
+    within = [s for s in series.snapshots if part.from_s <= s.time_s - start_s <= part.to_s]
     return Series(tuple(within)).window() if len(within) > 1 else None
 
 
 def _values(window: Window | None, job: str) -> tuple[float | None, float | None, str | None]:
-    """The throughput, the mean latency and the busiest operator of a job."""
     if window is None or job not in window.layout.jobs:
         return None, None, None
     layout = window.layout
@@ -217,7 +208,7 @@ def _known(value: float) -> float | None:
 
 
 def _recoveries(series: Series, job: str) -> Iterator[float | None]:
-    """For each rescale during a backlog: how long it took until the backlog was drained."""
+    """After each rescale that found a backlog: how long until it was worked off."""
     snapshots = series.snapshots
     for i in range(1, len(snapshots)):
         before, after = snapshots[i - 1], snapshots[i]
@@ -225,7 +216,8 @@ def _recoveries(series: Series, job: str) -> Iterator[float | None]:
             continue
         if before.job(job).parallelism == after.job(job).parallelism:
             continue
-        # Relative to the input rate: arrived and read counts may be half a second apart.
+        # By what came in just then: the counts of logs and readers are
+        # of moments half a second apart.
         limit = BACKLOG_S * _rate(Series(snapshots[max(0, i - RECENT) : i + 1]), job)
         if _lag(before, job) <= limit:
             continue
@@ -234,11 +226,11 @@ def _recoveries(series: Series, job: str) -> Iterator[float | None]:
 
 
 def _falls_below(snapshots: Sequence[Snapshot], job: str, limit: float) -> float | None:
-    """The time at which the lag falls below a limit, interpolated between two snapshots."""
-    lags = [(s.time_s, _lag(s, job)) for s in snapshots if job in s.layout.jobs]
-    for (before_s, higher), (after_s, lower) in pairwise(lags):
-        if higher > limit >= lower:
-            return before_s + (after_s - before_s) * (higher - limit) / (higher - lower)
+    """When a backlog is below a limit, between the two snapshots that it was above and below in."""
+    there = [(s.time_s, _lag(s, job)) for s in snapshots if job in s.layout.jobs]
+    for (before_s, more), (after_s, less) in pairwise(there):
+        if more > limit >= less:
+            return before_s + (after_s - before_s) * (more - limit) / (more - less)
     return None
 
 

@@ -64,7 +64,7 @@ def _facts(scenario: Scenario, figures: RunFigures) -> list[list[Any]]:
     policy = "none" if scenario.policy is None else scenario.policy.name
     return [
         ["engine", scenario.character.name],
-        ["way", scenario.mode.value],
+        ["way", scenario.way.value],
         ["machines", f"{len(scenario.machines)} × {scenario.machines[0].cores:g} cores"],
         ["jobs", len(scenario.jobs)],
         ["length", f"{scenario.length_s:g} s"],

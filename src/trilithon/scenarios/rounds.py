@@ -22,17 +22,15 @@ from trilithon.policies.scene import Mode
 KEPT_S = 600.0
 
 
-class Timed(Engine, Protocol):
-    """An engine whose time goes on when it is told to."""
+class TimedEngine(Engine, Protocol):
+    """An engine with a simulated time."""
 
     now_s: float
 
 
 @dataclass(frozen=True)
-class Acted:
-    """A decision, why not all of it was granted, and what came of
-    each action that was done for it.
-    """
+class DecisionResult:
+    """A decision, why not all of it was granted, and the outcome of each of its actions."""
 
     time_s: float
     decision: Decision
@@ -48,16 +46,16 @@ class Rounds(Protocol):
 
     @property
     def next_s(self) -> float:
-        """From the last round to the next."""
+        """Seconds from the last round to the next."""
 
-    def round(self) -> Sequence[Acted]: ...
+    def round(self) -> Sequence[DecisionResult]: ...
 
 
 @dataclass
 class ObservedRounds:
-    """Only observes."""
+    """Rounds that only observe."""
 
-    engine: Timed
+    engine: TimedEngine
     next_s: float
     observer: Observer = field(default_factory=lambda: Observer(KEPT_S))
 
@@ -65,7 +63,7 @@ class ObservedRounds:
     def series(self) -> Series:
         return self.observer.series
 
-    def round(self) -> Sequence[Acted]:
+    def round(self) -> Sequence[DecisionResult]:
         self.observer.expect_all_of(self.engine)
         self.observer.take(self.engine.reports())
         self.observer.look(self.engine.now_s)
@@ -75,7 +73,7 @@ class ObservedRounds:
 class _EngineClock:
     """The time of a simulated engine, for the controller."""
 
-    def __init__(self, engine: Timed) -> None:
+    def __init__(self, engine: TimedEngine) -> None:
         self._engine = engine
 
     def now_s(self) -> float:
@@ -83,11 +81,11 @@ class _EngineClock:
 
 
 class ControlledRounds:
-    """The controller that also runs Spark, on an engine whose jobs it finds there."""
+    """Rounds of the controller that also runs Spark; it takes over the jobs of the engine."""
 
     def __init__(
         self,
-        engine: Timed,
+        engine: TimedEngine,
         policy: Policy,
         limits: Limits,
         seed: int,
@@ -95,7 +93,7 @@ class ControlledRounds:
         acts_from_s: float = 0.0,
         record: Path | None = None,
     ) -> None:
-        """Until `acts_from_s` it observes and may not act: its jobs are in mode off. Rounds are
+        """Until `acts_from_s` the jobs are in mode off: the controller only observes. Rounds are
         recorded into the folder `record`, for `replay`.
         """
         with ExitStack() as ending:
@@ -121,10 +119,10 @@ class ControlledRounds:
         last = self._controller.last
         return self._controller.rules.limits.round_s if last is None else last.next_s
 
-    def round(self) -> Sequence[Acted]:
+    def round(self) -> Sequence[DecisionResult]:
         state = self._controller.state
         if self._controller.rules.mode is Mode.OFF and self._engine.now_s >= self._acts_from_s:
-            # Those that come later begin so, too.
+            # In every round: jobs that start later begin in mode off, too.
             state.mode = Mode.AUTO
             commands = JobCommands(self._controller)
             for name, record in state.jobs.items():
@@ -132,15 +130,15 @@ class ControlledRounds:
                     commands.mode(name, Mode.AUTO)
         return list(self._acted(self._controller.round()))
 
-    def _acted(self, done: Round) -> Iterator[Acted]:
-        """What was done; and what was not, once for as long as it is the same."""
+    def _acted(self, done: Round) -> Iterator[DecisionResult]:
+        """What was done, and what was not: the latter once, as long as it stays the same."""
         for ruling in done.rulings:
             decision, clips = ruling.decision, tuple(str(clip) for clip in ruling.clips)
             outcomes = tuple(result.outcome for result in done.results_of(decision.id))
             same = self._shown.get(decision.job) == (decision.reason, clips)
             self._shown[decision.job] = (decision.reason, clips)
             if outcomes or not same:
-                yield Acted(self._engine.now_s, decision, outcomes, clips)
+                yield DecisionResult(self._engine.now_s, decision, outcomes, clips)
 
     def close(self) -> None:
         self._ending.close()

@@ -1,9 +1,10 @@
-"""Owns running a scenario: engine, load, faults and rounds, and the folder that is left of it."""
+"""Runs a scenario (engine, load, faults and rounds) and writes its results into a folder."""
 
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
 from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import report_page
-from trilithon.scenarios.rounds import Acted, ControlledRounds, ObservedRounds, Rounds
+from trilithon.scenarios.rounds import ControlledRounds, DecisionResult, ObservedRounds, Rounds
 from trilithon.scenarios.run_figures import RunFigures
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
 from trilithon.workloads.shapes import Shape
@@ -28,7 +29,7 @@ PARTS = ("recording.parquet", "decisions.jsonl", "report.html", "summary.json", 
 
 @dataclass(frozen=True)
 class Later:
-    """A load whose own time begins when its job comes."""
+    """A load whose time begins when its job starts."""
 
     shape: Shape
     start_s: float
@@ -39,7 +40,7 @@ class Later:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     scenario: Scenario
     figures: RunFigures
@@ -47,41 +48,43 @@ class Result:
 
 
 def engine_for(scenario: Scenario) -> SimulatedEngine:
-    """A cluster for a scenario, with its faults and everything that is to be done at a time."""
+    """A simulated cluster for a scenario, with its jobs, faults and timed rescales."""
     engine = SimulatedEngine(
         scenario.machines,
         scenario.character,
         scenario.assumed,
-        mode=scenario.mode,
+        mode=scenario.way,
         seed=scenario.seed,
         even=scenario.even,
         step_s=scenario.step_s,
         slots=scenario.slots,
     )
-    for fed in scenario.jobs:
-        if fed.start_s > 0:
-            engine.at(fed.start_s, lambda fed=fed: _submit(engine, fed))  # type: ignore[misc]
+    for scheduled in scenario.jobs:
+        if scheduled.start_s > 0:
+            engine.at(scheduled.start_s, partial(_submit, engine, scheduled))
         else:
-            _submit(engine, fed)
+            _submit(engine, scheduled)
     for fault in scenario.faults:
         engine.inject(fault)
     for at_s, job, parallelism in scenario.rescales:
-        engine.at(at_s, lambda j=job, p=parallelism: _rescale(engine, j, p))  # type: ignore[misc]
+        engine.at(at_s, partial(_rescale, engine, job, parallelism))
     return engine
 
 
-def _submit(engine: SimulatedEngine, fed: ScheduledJob) -> None:
-    outcome = engine.submit(fed.job, initial(fed.job))
+def _submit(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:
+    outcome = engine.submit(scheduled.job, initial(scheduled.job))
     if outcome.status is not Status.DONE:
-        problem = Problem(outcome.code, "jobs", f"{fed.job.id}: {outcome.message}", "")
+        problem = Problem(outcome.code, "jobs", f"{scheduled.job.id}: {outcome.message}", "")
         raise InvalidScenario([problem], "the scenario")
-    for source, shape in fed.loads.items():
-        engine.feed(fed.job.id, source, Later(shape, fed.start_s))
+    for source, shape in scheduled.loads.items():
+        engine.feed(scheduled.job.id, source, Later(shape, scheduled.start_s))
 
 
 def _rescale(engine: SimulatedEngine, job: str, parallelism: dict[str, int]) -> None:
-    if (found := engine.jobs().get(job)) is not None:
-        outcome = engine.apply(Reallocate(found.allocation.rescaled(parallelism).next_generation()))
+    if (accepted := engine.jobs().get(job)) is not None:
+        outcome = engine.apply(
+            Reallocate(accepted.allocation.rescaled(parallelism).next_generation())
+        )
         if outcome.status is Status.REFUSED:
             problem = Problem(outcome.code, "rescales", outcome.message, "")
             raise InvalidScenario([problem], "the scenario")
@@ -95,9 +98,9 @@ def simulate(
     record: Path | None = None,
     tell: Tell = lambda _now_s, _length_s: None,
 ) -> Result:
-    """Runs a scenario to its end. With a folder, everything that happened is written there. Without
-    limits the guard has those of the scenario. With `record`, the rounds of its policy are recorded
-    into that folder, for `replay`.
+    """Runs a scenario to its end. With `folder`, its results are written there. Without `limits`
+    the guard has those of the scenario. With `record`, the rounds of its policy are recorded into
+    that folder, for `replay`.
     """
     engine = engine_for(scenario)
     figures = RunFigures()
@@ -111,12 +114,14 @@ def simulate(
             )
         rounds: Rounds = ObservedRounds(engine, scenario.round_s)
         if scenario.policy is not None:
-            found = limits or Limits(round_s=scenario.round_s, cool_down_s=scenario.cool_down_s)
+            guard_limits = limits or Limits(
+                round_s=scenario.round_s, cool_down_s=scenario.cool_down_s
+            )
             rounds = stack.enter_context(
                 ControlledRounds(
                     engine,
                     scenario.policy,
-                    found,
+                    guard_limits,
                     scenario.seed,
                     folder,
                     scenario.warm_up_s,
@@ -134,7 +139,7 @@ def simulate(
             if recorder is not None and decisions is not None:
                 recorder.write(rounds.series.last)
                 decisions.writelines(
-                    json.dumps(_decision(one), ensure_ascii=False) + "\n" for one in acted
+                    json.dumps(_decision(decided), ensure_ascii=False) + "\n" for decided in acted
                 )
             tell(engine.now_s, scenario.length_s)
     if folder is not None:
@@ -155,20 +160,22 @@ def _finish(folder: Path, scenario: Scenario, figures: RunFigures) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Removes the files of a run, and nothing else that lies beside them."""
+    """Removes the files of a run, and no others."""
     for part in PARTS:
         for path in folder.glob(f"{part}*"):
             path.unlink()
 
 
 def _make(folder: Path) -> None:
-    """A folder of this run's own: what is there already is not mixed with it."""
+    """Creates the folder of a run; refuses one that has the results of another run."""
     folders.make(folder)
     if any((folder / part).exists() for part in PARTS):
-        raise FileExists(f"{folder} holds a run already.", "Choose another folder, or --force.")
+        raise FileExists(
+            f"{folder} has the results of a run already.", "Choose another folder, or --force."
+        )
 
 
-def _decision(acted: Acted) -> dict[str, Any]:
+def _decision(acted: DecisionResult) -> dict[str, Any]:
     decision = acted.decision
     return {
         "time_s": acted.time_s,

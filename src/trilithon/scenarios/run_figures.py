@@ -13,7 +13,7 @@ from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
 from trilithon.model.series import Window
-from trilithon.scenarios.rounds import Acted
+from trilithon.scenarios.rounds import DecisionResult
 
 
 def _plain(value: Any) -> float | None:
@@ -53,10 +53,10 @@ class RunFigures:
     cluster: list[float | None] = field(default_factory=list)
     # The share of all machines' memory that is in use.
     memory: list[float | None] = field(default_factory=list)
-    acted: list[Acted] = field(default_factory=list)
+    acted: list[DecisionResult] = field(default_factory=list)
     _rows: tuple[Layout, dict[str, Any]] | None = None
 
-    def add(self, window: Window, acted: Sequence[Acted]) -> None:
+    def add(self, window: Window, acted: Sequence[DecisionResult]) -> None:
         """Add the window of a round, and the decisions made in it."""
         layout = window.layout
         outcome = slo.assess_intents(window)

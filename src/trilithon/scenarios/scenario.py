@@ -1,4 +1,4 @@
-"""Loads a scenario file: machines, jobs, loads and faults; reports problems with their line."""
+"""Reads a scenario file into machines, jobs, loads and faults; reports problems with their line."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
-from trilithon.scenarios.calibration import load_calibration, with_profiles
+from trilithon.scenarios import calibration
 from trilithon.scenarios.chosen import (
     JobLoadNumbers,
     assumed_costs,
@@ -43,12 +43,11 @@ from trilithon.spec.job_file import load_job
 from trilithon.spec.yaml_reader import Document, read_yaml_file
 from trilithon.workloads import paper_jobs, shapes, trace
 
-# Defaults of a load: its peak relative to its rate, its period, the row of a trace, its steps.
 PEAK: Final = 3.0
 PERIOD_S: Final = 60.0
 ROW_S: Final = 600.0
 STEPS: Final = 8
-# Defaults of faults.
+# What a fault does that does not say how much.
 SLOW_FACTOR: Final = 2.0
 SLOW_SPEED: Final = 0.5
 FOREIGN_THREADS: Final = 1.0
@@ -56,7 +55,7 @@ FOREIGN_THREADS: Final = 1.0
 
 @dataclass(frozen=True)
 class ScheduledJob:
-    """A job, the time of its submission, and the load of each of its sources."""
+    """A job, when it comes, and what comes to it."""
 
     job: Job
     start_s: float
@@ -65,15 +64,14 @@ class ScheduledJob:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A simulated run: everything that `simulate` needs."""
+    """A run, ready to begin."""
 
     name: str
     about: str
     machines: tuple[MachineSpec, ...]
     character: Character
     assumed: Assumed
-    mode: SimulationMode
-    # Whether records arrive at even intervals, rather than as a Poisson process.
+    way: SimulationMode
     even: bool
     length_s: float
     step_s: float
@@ -89,7 +87,7 @@ class Scenario:
 
 
 def load_scenario(path: Path, seed: int | None = None) -> Scenario:
-    """Load a scenario, with another seed if given. Files that it names are relative to it."""
+    """The scenario of a file, with another seed if given. Files that it names lie beside it."""
     document = read_yaml_file(path)
     form = validated(ScenarioForm, document)
     if seed is not None:
@@ -99,17 +97,17 @@ def load_scenario(path: Path, seed: int | None = None) -> Scenario:
 
 
 class _ScenarioReader:
-    """Builds a scenario from its file and the files that it names."""
+    """Puts a scenario together; problems are told with the line of what they are about."""
 
     def __init__(self, path: Path, document: Document, form: ScenarioForm) -> None:
         self.folder, self.document, self.form = path.parent, document, form
         self.chosen = load_chosen(self.folder / form.chosen if form.chosen else None)
-        file = form.calibration
-        self.calibration = load_calibration(self.folder / file) if file else None
+        learned = form.calibration
+        self.learned = calibration.load_calibration(self.folder / learned) if learned else None
 
     def refuse(self, code: str, path: str, message: str, hint: str = "") -> InvalidScenario:
-        problem = self.document.locate(Problem(code, path, message, hint))
-        return InvalidScenario([problem], self.document.file or "the scenario")
+        found = self.document.locate(Problem(code, path, message, hint))
+        return InvalidScenario([found], self.document.file or "the scenario")
 
     def scenario(self) -> Scenario:
         form = self.form
@@ -117,27 +115,26 @@ class _ScenarioReader:
             known = ", ".join(self.chosen.papers) or "none"
             message = f"The file of chosen numbers has no part {form.paper!r}."
             raise self.refuse("NOT_FOUND", "paper", message, f"It has: {known}.")
-        scheduled: list[ScheduledJob] = []
-        for i, job_form in enumerate(form.jobs):
-            scheduled += self._jobs(job_form, f"jobs[{i}]")
-        jobs = [entry.job for entry in scheduled]
-        names = [job.id for job in jobs]
-        if duplicates := {name for name in names if names.count(name) > 1}:
-            message = f"Two jobs have the name {min(duplicates)}."
-            raise self.refuse("DUPLICATE_JOB", "jobs", message, "Set `name` for one of them.")
+        fed: list[ScheduledJob] = []
+        for i, one in enumerate(form.jobs):
+            fed += self._jobs(one, f"jobs[{i}]")
+        names = [each.job.id for each in fed]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise self.refuse(
+                "DUPLICATE_JOB", "jobs", f"{min(twice)} is there twice.", "Name one of them anew."
+            )
         machines = self._machines()
         for i, rescale in enumerate(form.rescales):
             if rescale.job not in names:
                 path = f"rescales[{i}].job"
-                hint = f"The jobs are: {', '.join(names)}."
-                raise self.refuse("NOT_FOUND", path, f"There is no job {rescale.job!r}.", hint)
+                raise self.refuse("NOT_FOUND", path, f"There is no job {rescale.job!r}.")
         return Scenario(
             name=form.name,
             about=form.about,
             machines=machines,
             character=self._character(),
             assumed=assumed_costs(self.chosen),
-            mode=SimulationMode(form.way),
+            way=SimulationMode(form.way),
             even=form.arrivals == "even",
             length_s=parse_seconds(form.length),
             step_s=parse_seconds(form.step),
@@ -147,14 +144,13 @@ class _ScenarioReader:
             seed=form.seed,
             slots=form.slots,
             policy=self._policy(),
-            jobs=tuple(scheduled),
+            jobs=tuple(fed),
             faults=tuple(
-                self._fault(fault, f"faults[{i}]", jobs, machines)
-                for i, fault in enumerate(form.faults)
+                self._fault(one, f"faults[{i}]", [each.job for each in fed], machines)
+                for i, one in enumerate(form.faults)
             ),
             rescales=tuple(
-                (parse_seconds(rescale.at), rescale.job, dict(rescale.parallelism))
-                for rescale in form.rescales
+                (parse_seconds(one.at), one.job, dict(one.parallelism)) for one in form.rescales
             ),
         )
 
@@ -169,41 +165,43 @@ class _ScenarioReader:
     def _character(self) -> Character:
         if self.form.engine == "storm":
             return storm_character(self.chosen)
-        return SPARK_RTM if self.calibration is None else self.calibration.character
+        return SPARK_RTM if self.learned is None else self.learned.character
 
     def _machines(self) -> tuple[MachineSpec, ...]:
-        form = self.form.machines
-        kinds = self.chosen.common.machines
-        machine = self.chosen.common.machine
-        if form.kind is not None:
-            if form.kind not in kinds:
-                message = f"There is no kind of machine {form.kind!r}."
-                hint = f"The kinds are: {', '.join(kinds) or 'none'}."
-                raise self.refuse("NOT_FOUND", "machines.kind", message, hint)
-            machine = kinds[form.kind]
-        cores, memory_gb = form.cores or machine.cores, form.memory_gb or machine.memory_gb
-        return tuple(MachineSpec(f"m{i}", cores, memory_gb * 1e9) for i in range(form.count))
+        told = self.form.machines
+        kind = self.chosen.common.machine
+        if told.kind is not None:
+            if told.kind not in self.chosen.common.machines:
+                known = ", ".join(self.chosen.common.machines) or "none"
+                raise self.refuse(
+                    "NOT_FOUND",
+                    "machines.kind",
+                    f"There is no kind {told.kind!r}.",
+                    f"There are: {known}.",
+                )
+            kind = self.chosen.common.machines[told.kind]
+        cores, memory = told.cores or kind.cores, told.memory_gb or kind.memory_gb
+        return tuple(MachineSpec(f"m{i}", cores, memory * 1e9) for i in range(told.count))
 
     def _jobs(self, form: ScenarioJobForm, path: str) -> list[ScheduledJob]:
-        file = self.folder / form.file
-        shipped = form.file in paper_jobs.topology_names() and not file.is_file()
-        job = paper_jobs.load_topology(form.file) if shipped else load_job(file)
-        if self.calibration is not None:
-            job = with_profiles(job, self.calibration)
+        beside = self.folder / form.file
+        known = form.file in paper_jobs.topology_names() and not beside.is_file()
+        job = paper_jobs.load_topology(form.file) if known else load_job(beside)
+        if self.learned is not None:
+            job = calibration.with_profiles(job, self.learned)
         profiles = self.chosen.common.profiles.get(job.name, {})
-        names = [operator.name for operator in job.operators]
-        if unknown := [name for name in form.parallelism if name not in {"all", *names}]:
-            message = f"{job.name} has no operator {unknown[0]!r}."
-            hint = f"It has: {', '.join(names)}."
-            raise self.refuse("NOT_FOUND", f"{path}.parallelism", message, hint)
+        if strange := [n for n in form.parallelism if n != "all" and n not in _operators(job)]:
+            raise self.refuse(
+                "NOT_FOUND", f"{path}.parallelism", f"{job.name} has no operator {strange[0]!r}."
+            )
         operators = tuple(
             _operator(operator, profiles, form.parallelism) for operator in job.operators
         )
         intent = job.intent if form.intent is None else intent_of(form.intent)
         numbers = self.chosen.of_paper(self.form.paper)
         rate = self.chosen.rate(job.name, self.form.paper)
-        load_numbers = numbers.loads.get(job.name, JobLoadNumbers())
-        scheduled: list[ScheduledJob] = []
+        varies = numbers.loads.get(job.name, JobLoadNumbers())
+        found: list[ScheduledJob] = []
         for i in range(form.count):
             name = (form.name or job.name) + (f"-{i}" if form.count > 1 else "")
             copy = replace(
@@ -211,42 +209,39 @@ class _ScenarioReader:
             )
             loads = {
                 source.name: self._load(
-                    _with_chosen(form.loads.get(source.name, form.load), load_numbers),
+                    _with_chosen(form.loads.get(source.name, form.load), varies),
                     f"{path}.load",
                     rate,
                     f"{copy.id}/{source.name}",
                 )
                 for source in job.sources
             }
-            scheduled.append(ScheduledJob(copy, parse_seconds(form.start), loads))
-        return scheduled
+            found.append(ScheduledJob(copy, parse_seconds(form.start), loads))
+        return found
 
-    def _load(
-        self, form: LoadForm, path: str, chosen_rate: float | None, source: str
-    ) -> shapes.Shape:
-        rate = form.rate if form.rate is not None else chosen_rate
+    def _load(self, form: LoadForm, path: str, usual: float | None, whose: str) -> shapes.Shape:
+        rate = form.rate if form.rate is not None else usual
         if rate is None:
             raise self.refuse(
                 "RATE_MISSING",
                 path,
-                f"The input rate of {source} is not given.",
-                "Set `rate`, or a rate for this job in the file of chosen numbers.",
+                "It is not said how many records come.",
+                "Give `rate`, or a rate for this job in the file of chosen numbers.",
             )
         low = rate * form.times
         high = PEAK * low if form.peak is None else form.peak * form.times
         period_s = parse_seconds(form.period) if form.period else PERIOD_S
         if (form.trace is not None) != (form.shape == "trace"):
-            message = "`shape: trace` and `trace` must be given together."
-            raise self.refuse("BAD_LOAD", path, message, "Add the other one, or remove this one.")
+            raise self.refuse("BAD_LOAD", path, "`shape: trace` and `trace` belong together.")
         if form.trace is not None:
-            file = self.folder / form.trace
-            values = trace.load(str(file) if file.is_file() else form.trace)
+            beside = self.folder / form.trace
+            values = trace.load(str(beside) if beside.is_file() else form.trace)
             return shapes.Trace(low, values, parse_seconds(form.period) if form.period else ROW_S)
         if form.shape == "mmpp":
             calm_s = parse_seconds(form.calm) if form.calm else PERIOD_S
             burst_s = parse_seconds(form.burst) if form.burst else PERIOD_S / 6
-            # The bursts of different sources are independent.
-            seed = zlib.crc32(f"{self.form.seed}/{source}".encode())
+            # Each source has bursts of its own.
+            seed = zlib.crc32(f"{self.form.seed}/{whose}".encode())
             return shapes.Mmpp(low, high, calm_s, burst_s, seed)
         if form.shape == "phases":
             return shapes.Phases.prime_tester(low, high, form.steps or STEPS, period_s)
@@ -265,60 +260,62 @@ class _ScenarioReader:
     ) -> AnyFault:
         at_s = parse_seconds(form.at)
         for_s = parse_seconds(form.for_) if form.for_ else None
-        names = [*form.machines, *([form.machine] if form.machine else [])]
-        existing = {machine.name for machine in machines}
-        if unknown := [name for name in names if name not in existing]:
-            hint = f"The machines are m0 to m{len(machines) - 1}."
-            raise self.refuse("NOT_FOUND", path, f"There is no machine {unknown[0]!r}.", hint)
+        named = [*form.machines, *([form.machine] if form.machine else [])]
+        there = {machine.name for machine in machines}
+        if strange := [name for name in named if name not in there]:
+            raise self.refuse("NOT_FOUND", path, f"There is no machine {strange[0]!r}.")
         if form.kind == "metrics_stop":
-            return MetricsStop(at_s, for_s, tuple(names))
+            return MetricsStop(at_s, for_s, tuple(named))
         if form.kind == "slow_instance":
-            operator = self._slow_operator(form, path, jobs)
+            operator = self._afflicted(form, path, jobs)
             return SlowInstance(
                 at_s, for_s, str(form.job), operator, form.index, form.factor or SLOW_FACTOR
             )
         if form.machine is None:
-            message = f"The fault {form.kind} needs a machine."
-            raise self.refuse("MACHINE_MISSING", path, message, "Set `machine`.")
+            raise self.refuse("MACHINE_MISSING", path, "It names no machine.", "Give `machine`.")
         if form.kind == "machine_crash":
             return MachineCrash(at_s, for_s, form.machine)
         if form.kind == "slow_machine":
             return SlowMachine(at_s, for_s, form.machine, form.speed or SLOW_SPEED)
         return ForeignLoad(at_s, for_s, form.machine, form.threads or FOREIGN_THREADS)
 
-    def _slow_operator(self, form: FaultForm, path: str, jobs: Sequence[Job]) -> str:
-        """The operator of a slow instance, after checking that the instance can exist."""
-        job = next((job for job in jobs if job.id == form.job), None)
+    def _afflicted(self, form: FaultForm, path: str, jobs: Sequence[Job]) -> str:
+        """The operator of the slow instance; job, operator and instance must exist."""
+        job = next((one for one in jobs if one.id == form.job), None)
         if job is None:
-            message = f"There is no job {form.job!r} in this scenario."
-            hint = f"The jobs are: {', '.join(job.id for job in jobs)}."
-            raise self.refuse("NOT_FOUND", path, message, hint)
-        operators = {operator.name: operator for operator in job.operators}
-        operator = operators.get(form.operator or "")
+            raise self.refuse("NOT_FOUND", path, f"There is no job {form.job!r} in this scenario.")
+        operator = next((one for one in job.operators if one.name == form.operator), None)
         if operator is None:
-            message = f"{job.id} has no operator {form.operator!r}."
-            raise self.refuse("NOT_FOUND", path, message, f"It has: {', '.join(operators)}.")
+            hint = f"It has: {', '.join(one.name for one in job.operators)}."
+            raise self.refuse(
+                "NOT_FOUND", path, f"{job.id} has no operator {form.operator!r}.", hint
+            )
         if form.index >= operator.parallelism.max:
-            message = f"{operator.name} has no instance {form.index}."
-            hint = f"Its instances are 0 to {operator.parallelism.max - 1} at most."
-            raise self.refuse("NOT_FOUND", path, message, hint)
+            most = f"It never has more than {operator.parallelism.max}; they are counted from 0."
+            raise self.refuse(
+                "NOT_FOUND", path, f"{operator.name} has no instance {form.index}.", most
+            )
         return operator.name
 
 
 def _with_chosen(form: LoadForm, numbers: JobLoadNumbers) -> LoadForm:
-    """The load, with the chosen numbers of the job where the scenario gives none."""
-    defaults = {name: value for name, value in numbers if getattr(form, name) is None}
-    return form.model_copy(update=defaults)
+    """A load with the chosen numbers of the job where the scenario gives none."""
+    open_ = {name: value for name, value in numbers if getattr(form, name) is None}
+    return form.model_copy(update=open_)
+
+
+def _operators(job: Job) -> set[str]:
+    return {operator.name for operator in job.operators}
 
 
 def _operator(
-    operator: Operator, profiles: dict[str, ProfileSpec], initial: dict[str, int]
+    operator: Operator, profiles: dict[str, ProfileSpec], given: dict[str, int]
 ) -> Operator:
-    """The operator with the initial parallelism, and the chosen profile if it has none."""
+    """An operator with the chosen profile, where its file has none, and the instances asked for."""
     profile = operator.profile
     if profile is None and operator.name in profiles:
         profile = profile_of(profiles[operator.name])
     bounds = operator.parallelism
-    count = initial.get(operator.name, initial.get("all", bounds.initial))
+    count = given.get(operator.name, given.get("all", bounds.initial))
     bounds = Parallelism(count, min(bounds.min, count), max(bounds.max, count))
     return replace(operator, profile=profile, parallelism=bounds)

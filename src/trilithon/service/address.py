@@ -1,4 +1,4 @@
-"""Owns the file in which a daemon says where it listens: clients read it, without importing a daemon."""
+"""Reads and writes the file with the address of a daemon, without importing the daemon."""
 
 import contextlib
 import json

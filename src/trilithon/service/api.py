@@ -1,4 +1,4 @@
-"""Owns the HTTP API: which address answers what, who may ask, and one shape for every error."""
+"""Serves the HTTP API: its addresses, the check of the token, and one shape for every error."""
 
 import asyncio
 import hmac
@@ -26,13 +26,13 @@ from trilithon.errors import (
     TrilithonError,
 )
 from trilithon.policies.scene import Mode
-from trilithon.service import views
+from trilithon.service import address, views
 from trilithon.service.daemon import Daemon
 from trilithon.spec.job_builder import build_job
 
-# Every address, for the reference; a test compares it with what there is.
+# Every address, for the reference; a test compares it with the routes.
 ADDRESSES: Final = (
-    ("GET", "/health", "whether the loop goes round and sees the engine; needs no token"),
+    ("GET", "/health", "whether the loop runs and reaches the engine; needs no token"),
     ("GET", "/cluster", "slots, machines, tenants with their quotas, what the engine can do"),
     ("GET", "/cluster/explanation", "the latest `limit` decisions about the whole cluster"),
     ("GET", "/cluster/policy", "the policy, its parameters, and what it publishes about itself"),
@@ -42,18 +42,18 @@ ADDRESSES: Final = (
         "a report of a policy; `crunch`: whether all intents fit, and who needs how much",
     ),
     ("GET", "/figures", "the live figures of all jobs"),
-    ("GET", "/jobs", "all jobs in a line each"),
-    ("POST", "/jobs", "accepts `spec`; `mode`, `anew`, and `dry_run` to be told only"),
+    ("GET", "/jobs", "all jobs, in short"),
+    ("POST", "/jobs", "accepts `spec`; options: `mode`, `anew`, `dry_run` (changes nothing)"),
     ("GET", "/jobs/{tenant}/{name}", "everything about a job"),
-    ("DELETE", "/jobs/{tenant}/{name}", "ends a job and deletes its checkpoints"),
-    ("POST", "/jobs/{tenant}/{name}/pause", "ends a job for a while"),
-    ("POST", "/jobs/{tenant}/{name}/resume", "lets it go on"),
+    ("DELETE", "/jobs/{tenant}/{name}", "stops a job and deletes its checkpoints"),
+    ("POST", "/jobs/{tenant}/{name}/pause", "stops a job and keeps its checkpoint"),
+    ("POST", "/jobs/{tenant}/{name}/resume", "starts a paused job from its checkpoint"),
     ("PUT", "/jobs/{tenant}/{name}/mode", "sets its `mode`"),
     ("GET", "/jobs/{tenant}/{name}/history", "its versions, and the latest `limit` events"),
     ("GET", "/jobs/{tenant}/{name}/explanation", "its latest `limit` decisions, in sentences"),
     ("GET", "/jobs/{tenant}/{name}/series", "its compact series from `since_s` on"),
     ("GET", "/decisions", "the latest `limit` decisions about all jobs"),
-    ("GET", "/events", "what happens, as server-sent events, `after` an id"),
+    ("GET", "/events", "events as they happen, as server-sent events, `after` an id"),
 )
 EVENTS_EVERY_S: Final = 0.5
 _log = logs.logger()
@@ -62,9 +62,7 @@ Next = Callable[[Request], Awaitable[Response]]
 
 
 def api(daemon: Daemon) -> FastAPI:
-    """The API of a daemon. It can be opened with the daemon's
-    token only, from this machine only.
-    """
+    """The API of a daemon. It needs the daemon's token, and answers this machine only."""
     app = FastAPI(title="Trilithon", version=trilithon.__version__, docs_url=None, redoc_url=None)
     _protect(app, daemon)
     _answer_errors(app)
@@ -81,14 +79,19 @@ def _protect(app: FastAPI, daemon: Daemon) -> None:
         if request.url.path != "/health" and not hmac.compare_digest(
             given.encode(), daemon.token.encode()
         ):
-            return _refusal(NotAllowed("This needs the daemon's token.", "It is in its folder."))
+            return _refusal(
+                NotAllowed(
+                    "This needs the daemon's token.",
+                    f"It is in {address.FILE} in the daemon's folder.",
+                )
+            )
         try:
             return await follow(request)
-        except Exception:  # noqa: BLE001 - it is in the log, and whoever asked gets an answer
+        except Exception:  # noqa: BLE001 - logged, and the client gets an answer
             _log.exception("request_failed", method=request.method, path=request.url.path)
             return _refusal(TrilithonError("The daemon failed.", "Its log has the traceback."))
 
-    # A page in a browser must not reach the daemon by a name that it made to mean this machine.
+    # A page in a browser must not reach the daemon by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
 
 
@@ -151,7 +154,7 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
         anew: Annotated[bool, Body()] = False,
         dry_run: Annotated[bool, Body()] = False,
     ) -> dict[str, Any]:
-        """Accepts a job, or a new version; with `dry_run` only tells what that would do."""
+        """Accepts a job, or a new version; with `dry_run` only answers what that would do."""
         job = build_job(spec)
         if dry_run:
             plan = commands.plan(job)
@@ -162,7 +165,7 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
             "job": accepted.job,
             "generation": accepted.generation,
             "impact": accepted.plan.impact.value,
-            "told": accepted.told,
+            "told": accepted.message,
         }
 
     @app.delete("/jobs/{tenant}/{name}")
@@ -209,16 +212,14 @@ def _explanations(app: FastAPI, daemon: Daemon) -> None:
 
     @app.get("/decisions")
     def decisions(limit: Limit = 100, since_s: float = 0.0) -> list[dict[str, Any]]:
-        found = journal.decisions(None, limit, since_s)
-        return [explain_one(one, journal.actions(one.id)) for one in found]
+        rows = journal.decisions(None, limit, since_s)
+        return [explain_one(row, journal.actions(row.id)) for row in rows]
 
     @app.get("/events", response_class=EventSourceResponse)
     async def events(
         after: int | None = None, last_event_id: Annotated[str | None, Header()] = None
     ) -> AsyncIterator[ServerSentEvent]:
-        """What happens, as it happens; `after`, or the header of a reader that
-        comes back, says from where on.
-        """
+        """Events as they happen, from `after` on, or from the header of a reconnecting client."""
         upto = after
         if upto is None and last_event_id and last_event_id.isdigit():
             upto = int(last_event_id)

@@ -1,6 +1,4 @@
-"""Owns the life of a daemon: alone in its folder, a loop that goes
-round in a thread, and a clean end.
-"""
+"""Runs a daemon: alone in its folder, its loop in a thread, with a clean stop."""
 
 import gc
 import secrets
@@ -26,7 +24,7 @@ _log = logs.logger()
 
 @dataclass
 class Daemon:
-    """A controller whose rounds go on by themselves."""
+    """A controller whose rounds run in a thread."""
 
     controller: Controller
     journal: Journal
@@ -44,11 +42,11 @@ class Daemon:
         self._thread.start()
 
     def wake(self) -> None:
-        """The next round begins at once: an owner waits for it."""
+        """Starts the next round at once: an owner waits for it."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends the loop after the round that is under way."""
+        """Stops the loop after the current round."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -64,9 +62,9 @@ class Daemon:
                 done = self.controller.round()
                 self._log_round(done)
                 wait_s, self.failure = done.next_s, ""
-            except Exception as error:  # noqa: BLE001 - whatever fails, the next round may mend it
+            except Exception as error:  # noqa: BLE001 - the next round may succeed
                 failure = f"{type(error).__name__}: {error}"
-                # The same failure comes again each round: one traceback of it is enough.
+                # The same failure may repeat each round: one traceback is enough.
                 fresh = failure != self.failure
                 number = self.controller.state.round
                 _log.error("round_failed", round=number, failure=failure, exc_info=fresh)
@@ -85,8 +83,8 @@ class Daemon:
 
 
 def calm_collector() -> None:
-    """A round makes many small tuples and few cycles. Looking for cycles among everything that a
-    daemon holds, as often as Python does by itself, can cost as much as the round.
+    """Runs the garbage collector less often. A round makes many small tuples and few cycles;
+    searching everything that a daemon holds at Python's usual rate can cost as much as the round.
     """
     gc.collect()
     gc.freeze()
@@ -101,9 +99,9 @@ def daemon(
     record: Path | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Daemon]:
-    """A daemon of a state folder, its loop running. A second one in the same folder is refused."""
+    """Runs a daemon in a state folder. A second daemon in the same folder is refused."""
     refusal = DaemonRuns(
-        f"A daemon runs in {folder} already.", "Use it, end it, or set TRILITHON_STATE."
+        f"A daemon runs in {folder} already.", "Use it, stop it, or set TRILITHON_STATE."
     )
     with ExitStack() as ending:
         ending.enter_context(folders.locked(folder, "state", "TRILITHON_STATE", 0o700, refusal))
@@ -120,7 +118,7 @@ def daemon(
             clock or SystemClock(),
             recorder,
         )
-        found = Daemon(controller, journal, secrets.token_urlsafe(24))
-        ending.callback(found.stop)
-        found.start()
-        yield found
+        running = Daemon(controller, journal, secrets.token_urlsafe(24))
+        ending.callback(running.stop)
+        running.start()
+        yield running

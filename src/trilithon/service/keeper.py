@@ -1,8 +1,9 @@
-"""Owns the host as a process: the one that runs, one that is started, and another when it has died.
+"""Keeps the engine host running: attaches to the running host, starts one, and restarts it when it
+died.
 
-A host that ends because somebody wants it to takes its socket away. One that leaves it behind has
-died, and so has one that ended before it ever answered: these are started again, later each time.
-The jobs come back by the loop, from their checkpoints.
+A host that is stopped on purpose removes its socket. A host that leaves its socket behind has died,
+and so has one that ended before it ever answered: these are restarted, with back-off. The loop
+resubmits their jobs, which continue from their checkpoints.
 """
 
 import os
@@ -25,7 +26,7 @@ PATIENCE_S: Final = 300.0
 ENDS_S: Final = 60.0
 FIRST_WAIT_S: Final = 1.0
 LONGEST_WAIT_S: Final = 60.0
-# One that lived for so long was well, and what was before is forgotten.
+# A host that lived for so long resets the back-off.
 WELL_AFTER_S: Final = 120.0
 _POLL_S: Final = 0.2
 _log = logs.logger()
@@ -33,14 +34,14 @@ _log = logs.logger()
 
 @dataclass
 class HostKeeper:
-    """Reaches the host of a socket. `command` starts one, whose words go into `log`."""
+    """Reaches the host of a socket. `command` starts one, whose output goes to `log`."""
 
     path: Path
     command: Sequence[str]
     log: Path
     tell: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
-    # The loop and whoever waits for the host may both find that there is none.
+    # The loop and a caller of `ensure` may both find that there is no host.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
     _tries: int = field(default=0, init=False)
@@ -48,9 +49,9 @@ class HostKeeper:
     _started_s: float = field(default=0.0, init=False)
 
     def reach(self) -> RemoteEngine:
-        """The host. One that has died is started again meanwhile, and can be reached later."""
+        """Connects to the host. A host that died is restarted, and can be reached later."""
         try:
-            found = RemoteEngine(self.path, PATIENCE_S)
+            engine = RemoteEngine(self.path, PATIENCE_S)
         except HostUnreachable:
             with self._lock:
                 if self._starting():
@@ -62,11 +63,11 @@ class HostKeeper:
             raise
         with self._lock:
             if not self._starting():
-                self._process = None  # another one answers than the one that was started here
-        return found
+                self._process = None  # another host answers than the one started here
+        return engine
 
     def ensure(self) -> None:
-        """Waits for the host that runs; without one, starts it and waits until it answers."""
+        """Attaches to the running host; without one, starts a host and waits until it answers."""
         if self.answers():
             self.tell("attached to the host that runs")
             _log.info("host_attached", socket=str(self.path))
@@ -89,7 +90,9 @@ class HostKeeper:
         return True
 
     def end(self) -> None:
-        """Ends the host and its jobs, whoever started it, and waits until it is gone."""
+        """Stops the host and its jobs, even if another process started it, and waits until it is
+        gone.
+        """
         remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
         try:
             remote.end()
@@ -120,7 +123,7 @@ class HostKeeper:
         self._start()
 
     def _start(self) -> None:
-        """A process that goes on when this one ends."""
+        """Starts a process that survives this one."""
         self._started_s = self.clock()
         self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.log.open("ab") as stream:

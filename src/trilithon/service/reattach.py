@@ -1,4 +1,4 @@
-"""Owns an engine that is somewhere else and may come and go: each call tries to reach it anew."""
+"""Reconnects to an engine in another process: each call tries again to reach it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -16,9 +16,7 @@ _log = logs.logger()
 
 
 class ReattachingEngine:
-    """Reaches an engine by a function, and again after it was lost.
-    Closing it leaves that one alone.
-    """
+    """Reaches an engine by a function, again after each loss. `close` leaves it running."""
 
     def __init__(self, reach: Callable[[], Engine]) -> None:
         self._reach = reach
@@ -61,6 +59,6 @@ class ReattachingEngine:
             return call(self._engine)
         except HostUnreachable as error:
             _log.warning("host_lost", reason=error.message)
-            # What was asked may have been done: whoever asked decides whether to ask again.
+            # The call may have been carried out: the caller decides whether to retry.
             self.close()
             raise

@@ -1,7 +1,7 @@
-"""Owns a whole system in one process, for demos, experiments and tests:
-Spark, host, controller, jobs.
+"""Runs a whole system in one process, for demos, experiments and tests: Spark, host, controller,
+jobs.
 
-Everything talks as it does when it is apart: over the host's socket. It ends with the process.
+The parts talk over the host's socket, as separate processes do. The system ends with the process.
 """
 
 import time
@@ -28,7 +28,7 @@ ALL = 1_000_000
 
 @dataclass
 class RunningSystem:
-    """A system that runs. `figures` are those of the last look."""
+    """A running system."""
 
     daemon: Daemon
     engine: Engine
@@ -39,23 +39,23 @@ class RunningSystem:
         return self._watcher.look(time.time())
 
     def decided(self, since_s: float) -> list[DecisionRow]:
-        """What was decided after a time, the oldest first."""
-        found = self.daemon.journal.decisions(None, ALL, since_s)
-        return sorted((one for one in found if one.time_s > since_s), key=lambda one: one.time_s)
+        """The decisions after a time, the oldest first."""
+        rows = self.daemon.journal.decisions(None, ALL, since_s)
+        return sorted((row for row in rows if row.time_s > since_s), key=lambda row: row.time_s)
 
 
 @contextmanager
 def running_system(
     setup: Setup, jobs: Sequence[Job], rules: Rules, folder: Path, tell: Callable[[str], None]
 ) -> Iterator[RunningSystem]:
-    """The jobs under a controller with these rules, all of them running."""
+    """Runs the jobs under a controller with these rules; yields when all of them run."""
     with ExitStack() as ending:
         spark = ending.enter_context(application(setup, jobs, tell))
         host = Host(spark, folder / "host.sock")
         ending.enter_context(host.in_background())
         engine, other = (RemoteEngine(host.path, PATIENCE_S) for _ in range(2))
-        for one in (engine, other):
-            ending.callback(one.close)
+        for client in (engine, other):
+            ending.callback(client.close)
         running = ending.enter_context(daemon(engine, rules, folder / "daemon"))
         for job in jobs:
             running.commands.apply(job)
@@ -72,5 +72,5 @@ def _await(running: Daemon, engine: Engine, jobs: Sequence[Job]) -> None:
             record.problem for record in running.controller.state.jobs.values() if record.problem
         ]
         if problems or time.monotonic() > deadline:
-            raise SparkNotStarted(f"The jobs do not all start. {' '.join(problems)}".strip())
+            raise SparkNotStarted(f"Not all jobs start. {' '.join(problems)}".strip())
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Owns what the API shows of a controller: jobs, the cluster, live figures, as data."""
+"""Builds the answers of the API from a controller: jobs, the cluster, live figures."""
 
 from dataclasses import asdict
 from typing import Any
@@ -21,9 +21,9 @@ from trilithon.service.daemon import Daemon
 def health(daemon: Daemon) -> dict[str, Any]:
     controller, last = daemon.controller, daemon.controller.last
     problem = daemon.failure or (last.blind if last else "")
-    healthy = "starting" if last is None else "ok"
+    status = "blind" if problem else "starting" if last is None else "ok"
     return {
-        "status": "blind" if problem else healthy,
+        "status": status,
         "problem": problem,
         "version": trilithon.__version__,
         "policy": controller.policy.name,
@@ -66,10 +66,10 @@ def jobs(daemon: Daemon) -> list[dict[str, Any]]:
 def job(daemon: Daemon, name: str) -> dict[str, Any]:
     with daemon.controller.lock:
         record = daemon.commands.record(name)
-        found = job_line(name, record)
+        line = job_line(name, record)
         gaps = {ability.value: gap_s for ability, (gap_s, _) in record.gap_s.items()}
         return {
-            **found,
+            **line,
             "accepted_s": record.accepted_s,
             "changed_s": record.changed_s,
             "allocation_generation": record.wanted.generation,
@@ -92,7 +92,7 @@ def figures(daemon: Daemon, names: list[str] | None = None) -> list[dict[str, An
 
 
 def policy_report(daemon: Daemon, name: str) -> dict[str, Any]:
-    """A report that one of the policies offers, by what the last round saw."""
+    """A report of a policy, from what the last round saw."""
     controller = daemon.controller
     scene, state = controller.scene, controller.state.policy_state
     data = None if scene is None else report(name, scene, controller.policy, state)
@@ -115,31 +115,31 @@ def policy_status(daemon: Daemon) -> dict[str, Any]:
 def cluster(daemon: Daemon) -> dict[str, Any]:
     controller = daemon.controller
     with controller.lock:
-        records, found = list(controller.state.jobs.values()), controller.cluster
+        records, shared = list(controller.state.jobs.values()), controller.cluster
         machines = () if controller.scene is None else controller.scene.machines
-        tenants = sorted({one.job.tenant for one in records} | set(controller.rules.quotas))
+        tenants = sorted({record.job.tenant for record in records} | set(controller.rules.quotas))
         return {
             **health(daemon),
             "jobs": len(records),
-            "running": sum(one.running for one in records),
-            "slots": found.slots,
-            "slots_used": sum(one.wanted.instances for one in records if one.running),
-            "tasks": found.capabilities.tasks,
+            "running": sum(record.running for record in records),
+            "slots": shared.slots,
+            "slots_used": sum(record.wanted.instances for record in records if record.running),
+            "tasks": shared.capabilities.tasks,
             "mode": controller.state.mode.value,
             "machines": [machine.name for machine in machines],
             "machine_details": [_machine(machine) for machine in machines],
             "policy_status": policy_status(daemon)["status"],
             "abilities": {
-                str(ability): str(how) for ability, how in found.capabilities.how.items()
+                str(ability): str(how) for ability, how in shared.capabilities.how.items()
             },
             "tenants": [
                 {
                     "tenant": tenant,
-                    "jobs": sum(one.job.tenant == tenant for one in records),
+                    "jobs": sum(record.job.tenant == tenant for record in records),
                     "slots_used": sum(
-                        one.wanted.instances
-                        for one in records
-                        if one.job.tenant == tenant and one.running
+                        record.wanted.instances
+                        for record in records
+                        if record.job.tenant == tenant and record.running
                     ),
                     "quota": controller.rules.quotas.get(tenant),
                 }

@@ -1,6 +1,6 @@
-"""Owns the file of the journal: SQLite with a write-ahead log and full sync, migrated by number.
+"""Opens the file of the journal: SQLite with a write-ahead log and full sync, migrated by number.
 
-A transaction that was committed is on the disk, whatever becomes of the process or of the machine.
+A committed transaction survives a crash of the process and of the machine.
 """
 
 import re
@@ -20,9 +20,9 @@ def migrations() -> dict[int, str]:
     """The numbered migrations of the package."""
     folder = resources.files("trilithon.control.journal") / "migrations"
     return {
-        int(found[1]): file.read_text(encoding="utf-8")
+        int(match[1]): file.read_text(encoding="utf-8")
         for file in folder.iterdir()
-        if (found := re.fullmatch(r"(\d{4})_\w+\.sql", file.name))
+        if (match := re.fullmatch(r"(\d{4})_\w+\.sql", file.name))
     }
 
 
@@ -44,19 +44,19 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise JournalUnusable(
                 f"The journal {path} cannot be used: {error}.",
-                "Move it away to begin anew, or put a copy in its place.",
+                "Move the file away to start an empty journal, or restore a copy.",
             ) from error
 
     def _migrate(self, steps: Mapping[int, str]) -> None:
-        """Brings the file to the newest version: each step whole or not at all."""
+        """Migrates the file to the newest version, each step in a transaction of its own."""
         newest = max(steps)
-        found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-        if found > newest:
+        version = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        if version > newest:
             raise JournalUnusable(
-                f"The journal {self.path} has version {found}; this program knows {newest}.",
+                f"The journal {self.path} has version {version}; this program knows {newest}.",
                 "Use the program that wrote it, or a newer one.",
             )
-        for number in range(found + 1, newest + 1):
+        for number in range(version + 1, newest + 1):
             script = f"BEGIN IMMEDIATE;\n{steps[number]}\nPRAGMA user_version = {number};\nCOMMIT;"
             try:
                 self._connection.executescript(script)
@@ -67,7 +67,7 @@ class Database:
 
     @contextmanager
     def transaction(self, name: str) -> Iterator["Database"]:
-        """Everything inside is written, or nothing."""
+        """A transaction: commits at the end, rolls back on any exception."""
         with self.lock:
             hit(f"journal.{name}.before")
             self._connection.execute("BEGIN IMMEDIATE")
@@ -81,7 +81,7 @@ class Database:
             hit(f"journal.{name}.after")
 
     def write(self, sql: str, *values: Any) -> int:
-        """One statement inside a transaction; how many rows it changed."""
+        """Executes a statement inside a transaction; returns the number of changed rows."""
         return self._connection.execute(sql, values).rowcount
 
     def insert(self, table: str, replace: bool = False, **row: Any) -> None:
@@ -97,8 +97,8 @@ class Database:
             return self._connection.execute(sql, values).fetchall()
 
     def one(self, sql: str, *values: Any) -> sqlite3.Row | None:
-        found = self.all(sql, *values)
-        return found[0] if found else None
+        rows = self.all(sql, *values)
+        return rows[0] if rows else None
 
     def close(self) -> None:
         with self.lock:

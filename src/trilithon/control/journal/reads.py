@@ -26,7 +26,7 @@ from trilithon.policies.feedback import Clip, Feedback
 
 
 class JournalReads:
-    """Everything that can be asked of a journal."""
+    """All queries on a journal."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -42,7 +42,7 @@ class JournalReads:
         )
 
     def present_jobs(self) -> tuple[JobRow, ...]:
-        """The jobs that are not gone, in the order in which they were accepted."""
+        """The jobs that are not deleted, in the order in which they were accepted."""
         rows = self.database.all(
             "SELECT id, wish, mode, accepted_s, changed_s FROM job "
             "WHERE gone_s IS NULL ORDER BY accepted_s, id"
@@ -57,7 +57,7 @@ class JournalReads:
         return costs
 
     def current_spec(self, job: str) -> SpecRow:
-        """The version that a job is to run."""
+        """The newest version of a job that has not failed."""
         row = self.database.one(
             "SELECT * FROM spec WHERE job = ? AND standing IN ('wanted', 'good') "
             "ORDER BY generation DESC LIMIT 1",
@@ -67,7 +67,7 @@ class JournalReads:
         return spec_of(row)
 
     def last_good_spec(self, job: str, before: int) -> SpecRow | None:
-        """The latest version before this one under which the job was healthy."""
+        """The newest version before this generation under which the job was healthy."""
         row = self.database.one(
             "SELECT * FROM spec WHERE job = ? AND standing = 'good' AND generation < ? "
             "ORDER BY generation DESC LIMIT 1",
@@ -77,7 +77,7 @@ class JournalReads:
         return None if row is None else spec_of(row)
 
     def last_allocation(self, job: str, spec: int | None = None) -> Allocation | None:
-        """The latest allocation of a job that was not refused; under one version if one is named."""
+        """The newest allocation of a job that was not refused; of version `spec` if given."""
         row = self.database.one(
             "SELECT body FROM allocation WHERE job = ? AND (? IS NULL OR spec = ?) "
             "AND standing != 'refused' ORDER BY generation DESC LIMIT 1",
@@ -96,7 +96,7 @@ class JournalReads:
         return row is not None and row["standing"] == SpecStatus.ACCEPTED
 
     def last_generations(self, job: str) -> tuple[int, int]:
-        """The highest generations that a job ever had, of specs and of allocations: none comes twice."""
+        """The highest generations that a job ever had, of specs and allocations; never reused."""
         spec = self.database.one("SELECT max(generation) AS n FROM spec WHERE job = ?", job)
         allocation = self.database.one(
             "SELECT max(generation) AS n FROM allocation WHERE job = ?", job
@@ -104,7 +104,7 @@ class JournalReads:
         return int((spec and spec["n"]) or 0), int((allocation and allocation["n"]) or 0)
 
     def machines_changed_s(self) -> float | None:
-        """When machines were last added or removed, as far as anybody knows."""
+        """When machines were last added or removed, or may have been."""
         row = self.database.one(
             "SELECT max(ended_s) AS at_s FROM action "
             "WHERE kind IN ('add_machines', 'remove_machines') AND status IN ('done', 'unknown')"
@@ -112,7 +112,7 @@ class JournalReads:
         return None if row is None else row["at_s"]
 
     def open_expectations(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """Expectations of decisions that something was granted of and whose time has not come."""
+        """Expectations that were not checked yet, of decisions of which something was granted."""
         rows = self.database.all(
             "SELECT id, job, expects, granted FROM decision "
             "WHERE expects IS NOT NULL AND came IS NULL AND job IS NOT NULL"
@@ -122,7 +122,7 @@ class JournalReads:
                 yield row["id"], row["job"], json.loads(row["expects"])
 
     def feedback(self, after_round: int) -> tuple[Feedback, ...]:
-        """What became of the decisions of the latest rounds."""
+        """Feedback on the decisions after a round."""
         rows = self.database.all(
             "SELECT * FROM decision WHERE round > ? ORDER BY round", after_round
         )
@@ -137,7 +137,7 @@ class JournalReads:
             time_s=row.time_s,
             job=row.job,
             # Rows that version 0.1 wrote have actions where later ones have changes.
-            granted=tuple(proposal_from_json(one) for one in row.granted if "change" in one),
+            granted=tuple(proposal_from_json(c) for c in row.granted if "change" in c),
             clips=tuple(Clip(**clip) for clip in row.clips),
             outcomes=tuple(outcome for outcome in outcomes if outcome is not None),
             measured=came.get("value"),
@@ -147,18 +147,18 @@ class JournalReads:
     # The past.
 
     def jobs(self) -> tuple[str, ...]:
-        """All jobs that it knows of, also those that are gone."""
+        """All jobs of the journal, deleted ones included."""
         return tuple(row["id"] for row in self.database.all("SELECT id FROM job ORDER BY id"))
 
     def specs(self, job: str) -> tuple[SpecRow, ...]:
-        found = self.database.all("SELECT * FROM spec WHERE job = ? ORDER BY generation", job)
-        return tuple(map(spec_of, found))
+        rows = self.database.all("SELECT * FROM spec WHERE job = ? ORDER BY generation", job)
+        return tuple(map(spec_of, rows))
 
     def decisions(
         self, job: str | None = None, limit: int = 100, since_s: float = 0.0
     ) -> tuple[DecisionRow, ...]:
-        """The latest decisions, the oldest of them first; of one job if one is named."""
-        found = self.database.all(
+        """The latest decisions, the oldest first; of one job if `job` names it."""
+        rows = self.database.all(
             "SELECT * FROM decision WHERE (? IS NULL OR job = ?) AND last_s >= ? "
             "ORDER BY time_s DESC, round DESC, id DESC LIMIT ?",
             job,
@@ -166,10 +166,10 @@ class JournalReads:
             since_s,
             limit,
         )
-        return tuple(decision_of(row) for row in reversed(found))
+        return tuple(decision_of(row) for row in reversed(rows))
 
     def cluster_decisions(self, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """The latest decisions about the whole cluster, the oldest of them first."""
+        """The latest decisions about the whole cluster, the oldest first."""
         rows = self.database.all(
             "SELECT * FROM decision WHERE job IS NULL ORDER BY time_s DESC, round DESC, id DESC "
             "LIMIT ?",
@@ -178,8 +178,8 @@ class JournalReads:
         return tuple(decision_of(row) for row in reversed(rows))
 
     def actions(self, decision: str) -> tuple[ActionRow, ...]:
-        found = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
-        return tuple(map(action_of, found))
+        rows = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
+        return tuple(map(action_of, rows))
 
     def open_actions(self) -> tuple[ActionRow, ...]:
         return tuple(
@@ -189,30 +189,31 @@ class JournalReads:
     def events(
         self, after: int = 0, limit: int = 500, job: str | None = None
     ) -> tuple[EventRow, ...]:
-        found = self.database.all(
+        rows = self.database.all(
             "SELECT * FROM event WHERE id > ? AND (? IS NULL OR job = ?) ORDER BY id LIMIT ?",
             after,
             job,
             job,
             limit,
         )
-        return tuple(map(event_of, found))
+        return tuple(map(event_of, rows))
 
     def last_event(self) -> int:
-        found = self.database.one("SELECT max(id) AS id FROM event")
-        return int(found["id"] or 0) if found else 0
+        row = self.database.one("SELECT max(id) AS id FROM event")
+        return int(row["id"] or 0) if row else 0
 
     def job_events(self, job: str, limit: int) -> tuple[EventRow, ...]:
-        """The latest events of a job, the oldest of them first."""
+        """The latest events of a job, the oldest first."""
         rows = self.database.all(
-            "SELECT * FROM (SELECT * FROM event WHERE job = ? ORDER BY id DESC LIMIT ?) ORDER BY id",
+            "SELECT * FROM (SELECT * FROM event WHERE job = ? ORDER BY id DESC LIMIT ?) "
+            "ORDER BY id",
             job,
             limit,
         )
         return tuple(map(event_of, rows))
 
     def series(self, since_s: float) -> Iterator[tuple[float, Mapping[str, Any], bytes]]:
-        """The compact series from a time on: when, which rows there are, and their numbers."""
+        """The compact series from a time on: the time, the names of the rows, and their numbers."""
         rows = self.database.all(
             "SELECT series.time_s, series.body, layout.body AS names FROM series "
             "JOIN layout ON layout.id = series.layout WHERE time_s >= ? ORDER BY time_s",

@@ -1,4 +1,4 @@
-"""Owns what the journal gives back: jobs, specs, decisions and actions as values."""
+"""Defines the rows of the journal as values: jobs, specs, decisions, actions and events."""
 
 import json
 import sqlite3
@@ -19,14 +19,14 @@ class DesiredState(StrEnum):
 
 
 class SpecStatus(StrEnum):
-    """How far a spec, or an allocation, has come."""
+    """The status of a spec, or of an allocation."""
 
-    WANTED = "wanted"  # recorded, and not yet known to be in force
+    WANTED = "wanted"  # recorded, not yet confirmed by the engine
     GOOD = "good"  # a spec under which the job became healthy
     ACCEPTED = "accepted"  # an allocation that the engine has
-    FAILED = "failed"  # a spec under which it did not
-    REFUSED = "refused"  # an allocation that the engine did not take
-    PAST = "past"  # of an earlier life of the job
+    FAILED = "failed"  # a spec under which the job did not become healthy
+    REFUSED = "refused"  # an allocation that the engine refused
+    PAST = "past"  # of a job that was deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ActionRow:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What came of it; None while it has not ended. One that was begun and has no end is unknown."""
+        """None while the action is pending; unknown if it was started and has no end."""
         if self.status is None:
             return Outcome(Status.UNKNOWN) if self.started_s is not None else None
         return Outcome(Status(self.status), self.code or "", self.message or "", self.took_s)

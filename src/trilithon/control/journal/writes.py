@@ -1,7 +1,7 @@
-"""Writes the journal: what was accepted, wanted, decided and done, so that nothing is forgotten.
+"""Writes the journal: what was accepted, wanted, decided and done.
 
-Wanted before done: whatever an engine is asked to do stands here first. Each method that writes is one
-transaction.
+Wanted before done: every action is written before the engine is asked for it. Each method that
+writes is one transaction.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ FILE: Final = "journal.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class PlannedAction:
-    """An action that is to be done, under its id, for a decision; of wanted state also the version of the
-    job that it is meant for and the facets in which it differs from what there is.
+    """An action to be done for a decision. For wanted state, `spec` is the version of the job that
+    it is for, and `facets` are those in which it differs from the current state.
     """
 
     id: str
@@ -43,7 +43,9 @@ class PlannedAction:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What came of an action; of wanted state also its new status, unless the outcome is unknown."""
+    """The outcome of an action; for wanted state also its new status, unless the outcome is
+    unknown.
+    """
 
     planned: PlannedAction
     outcome: Outcome
@@ -58,8 +60,8 @@ class ActionResult:
     @property
     def sentence(self) -> str:
         outcome = self.outcome
-        said = f": {outcome.code} {outcome.message}" if outcome.code or outcome.message else ""
-        return f"{type(self.planned.action).__name__} {outcome.status.value}{said}"
+        why = f": {outcome.code} {outcome.message}" if outcome.code or outcome.message else ""
+        return f"{type(self.planned.action).__name__} {outcome.status.value}{why}"
 
 
 class Journal(JournalReads):
@@ -71,7 +73,7 @@ class Journal(JournalReads):
     def close(self) -> None:
         self.database.close()
 
-    # What owners want.
+    # Commands of owners.
 
     def accept(
         self,
@@ -82,7 +84,7 @@ class Journal(JournalReads):
         now_s: float,
         message: str,
     ) -> None:
-        """A spec was accepted, with the allocation that the job begins with under it."""
+        """A spec was accepted, with the first allocation under it."""
         with self.database.transaction("accept"):
             self._insert_job(job, mode, now_s)
             self._insert_spec(spec)
@@ -98,7 +100,7 @@ class Journal(JournalReads):
         now_s: float,
         checkpoint: str = "",
     ) -> None:
-        """A job runs that somebody else started."""
+        """A job is taken over that was started without this controller."""
         with self.database.transaction("adopt"):
             self._insert_job(job, mode, now_s)
             self._insert_spec(
@@ -109,26 +111,29 @@ class Journal(JournalReads):
                     checkpoint=checkpoint,
                     accepted_s=now_s,
                     status=SpecStatus.GOOD,
-                    message="It ran already.",
+                    message="The job was running already.",
                 )
             )
             self._insert_allocation(allocation, generation, now_s, SpecStatus.ACCEPTED, None)
             self._event(
-                now_s, "adopted", job.id, "It ran already, and is looked after from now on."
+                now_s,
+                "adopted",
+                job.id,
+                "The job was running already; the controller takes it over.",
             )
 
     def wish(self, job: str, wish: DesiredState, now_s: float) -> None:
         with self.database.transaction("wish") as db:
             db.write("UPDATE job SET wish = ? WHERE id = ?", wish.value, job)
-            self._event(now_s, "wish", job, f"Its owner wants: {wish.value}.")
+            self._event(now_s, "wish", job, f"Its owner set the desired state to {wish.value}.")
 
     def mode(self, job: str, mode: Mode, now_s: float) -> None:
         with self.database.transaction("mode") as db:
             db.write("UPDATE job SET mode = ? WHERE id = ?", mode.value, job)
-            self._event(now_s, "mode", job, f"Its mode is {mode.value} now.")
+            self._event(now_s, "mode", job, f"Its owner set the mode to {mode.value}.")
 
     def gone(self, job: str, now_s: float) -> None:
-        """A job that was to be deleted does not run any more."""
+        """A job was deleted."""
         with self.database.transaction("gone") as db:
             db.write("UPDATE job SET gone_s = ?, changed_s = NULL WHERE id = ?", now_s, job)
             for table in ("spec", "allocation"):
@@ -140,7 +145,7 @@ class Journal(JournalReads):
                 job,
             )
             db.write("DELETE FROM cost WHERE job = ?", job)
-            self._event(now_s, "gone", job, "It does not run any more.")
+            self._event(now_s, "gone", job, "The job was deleted.")
 
     # What became of specs and allocations.
 
@@ -169,8 +174,8 @@ class Journal(JournalReads):
                 failed,
             )
             self._insert_allocation(allocation, good, now_s, SpecStatus.WANTED, None)
-            said = f"Generation {failed} of its spec failed: {message} Generation {good} is wanted again."
-            self._event(now_s, "rolled_back", job, said)
+            event_text = f"Spec generation {failed} failed and was rolled back to {good}: {message}"
+            self._event(now_s, "rolled_back", job, event_text)
 
     def settle(
         self,
@@ -181,16 +186,16 @@ class Journal(JournalReads):
         message: str = "",
         outcome: Outcome | None = None,
     ) -> None:
-        """What the engine has, or would not take, of wanted state; an open action for it has ended."""
+        """The engine has, or refused, wanted state; an open action for it has ended."""
         with self.database.transaction("settle") as db:
-            found = db.write(
+            updated = db.write(
                 "UPDATE allocation SET standing = ?, body = ? WHERE job = ? AND generation = ?",
                 standing.value,
                 text(wire.allocation_to_json(allocation)),
                 allocation.job,
                 allocation.generation,
             )
-            if not found:
+            if not updated:
                 self._insert_allocation(allocation, spec, now_s, standing, None)
             if standing is SpecStatus.ACCEPTED:
                 db.write("UPDATE job SET changed_s = ? WHERE id = ?", now_s, allocation.job)
@@ -223,9 +228,10 @@ class Journal(JournalReads):
         now_s: float,
         repeated: Sequence[str] = (),
     ) -> None:
-        """What a round decided, what was granted, and what will be done: before any of it is done.
+        """Writes what a round decided, what was granted, and the planned actions, before any is
+        done.
 
-        `repeated` are earlier decisions that were made again and got the same answer.
+        `repeated` are the ids of earlier decisions that were made again with the same answer.
         """
         with self.database.transaction("round") as db:
             db.insert(
@@ -236,24 +242,26 @@ class Journal(JournalReads):
             again = "UPDATE decision SET times = times + 1, last_s = ? WHERE id = ?"
             for id_ in repeated:
                 db.write(again, now_s, id_)
-            for one in planned:
-                self._insert_action(one, now_s)
+            for action in planned:
+                self._insert_action(action, now_s)
 
     def add_action(self, planned: PlannedAction, now_s: float) -> None:
-        """One more action for a decision: what is left of another one that the engine refused."""
+        """One more action for a decision: the rest of an action of which the engine refused a
+        facet.
+        """
         with self.database.transaction("round"):
             self._insert_action(planned, now_s)
 
     def start(self, action: str, now_s: float) -> None:
-        """A one-shot action is about to be done. If it has no end after a crash it may have been done."""
+        """A one-shot action begins. If it has no end after a crash, its outcome is unknown."""
         with self.database.transaction("start") as db:
             db.write("UPDATE action SET started_s = ? WHERE id = ?", now_s, action)
 
     def end(self, done: Sequence[ActionResult]) -> None:
-        """What came of actions; of wanted state also whether it stands."""
+        """Writes the outcomes of actions; for wanted state also its new status."""
         with self.database.transaction("end") as db:
-            for one in done:
-                action, outcome, at_s = one.planned.action, one.outcome, one.ended_s
+            for result in done:
+                action, outcome, at_s = result.planned.action, result.outcome, result.ended_s
                 job = getattr(action, "job", None)
                 db.write(
                     "UPDATE action SET started_s = coalesce(started_s, ?), ended_s = ?, "
@@ -264,33 +272,33 @@ class Journal(JournalReads):
                     outcome.code,
                     outcome.message,
                     outcome.took_s,
-                    one.planned.id,
+                    result.planned.id,
                 )
-                if one.status is not None and isinstance(action, Reallocate):
+                if result.status is not None and isinstance(action, Reallocate):
                     db.write(
                         "UPDATE allocation SET standing = ? WHERE job = ? AND generation = ?",
-                        one.status.value,
+                        result.status.value,
                         job,
                         action.allocation.generation,
                     )
-                if job is not None and one.changed:
+                if job is not None and result.changed:
                     db.write("UPDATE job SET changed_s = ? WHERE id = ?", at_s, job)
-                self._event(at_s, f"action_{outcome.status.value}", job, one.sentence)
+                self._event(at_s, f"action_{outcome.status.value}", job, result.sentence)
 
     def recover(self, now_s: float) -> int:
-        """After a crash: one-shot actions that were begun have an unknown outcome, those that were not
-        have lapsed. Neither is done again. How many of both there were.
+        """After a crash: the outcome of one-shot actions that were started is unknown, and those
+        that were not started have lapsed. Neither is done again. Returns the number of both.
         """
         with self.database.transaction("recover") as db:
             unknown = db.write(
                 "UPDATE action SET ended_s = ?, status = 'unknown', code = 'CRASHED', message = "
-                "'The daemon ended while it was being done.' "
+                "'The daemon died during this action.' "
                 "WHERE ended_s IS NULL AND started_s IS NOT NULL AND kind != 'reallocate'",
                 now_s,
             )
             lapsed = db.write(
                 "UPDATE action SET ended_s = ?, status = 'refused', code = 'LAPSED', message = "
-                "'The daemon ended before it was begun.' "
+                "'The daemon died before it started this action.' "
                 "WHERE ended_s IS NULL AND started_s IS NULL AND kind != 'reallocate'",
                 now_s,
             )
@@ -301,14 +309,14 @@ class Journal(JournalReads):
             db.insert("cost", True, job=job, ability=ability.value, gap_s=gap_s, times=times)
 
     def came(self, results: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """What the expected metrics of decisions were when their time had come."""
+        """Writes the measured values of expected metrics."""
         with self.database.transaction("came") as db:
             for id_, result in results:
                 db.write("UPDATE decision SET came = ? WHERE id = ?", text(result), id_)
 
     def add_series(self, time_s: float, body: bytes, layout: int | str) -> int:
-        """One entry of the compact series. `layout` says which rows there are: the number of one that is
-        known, or a new one. The number is returned.
+        """Adds an entry of the compact series. `layout` names its rows: the number of a known
+        layout, or the body of a new one. Returns the number.
         """
         with self.database.transaction("series") as db:
             if isinstance(layout, str):
@@ -319,10 +327,10 @@ class Journal(JournalReads):
         return layout
 
     def trim(self, series_before_s: float, history_before_s: float) -> None:
-        """Forgets what is older than its age limit."""
+        """Deletes what is older than its age limit."""
         with self.database.transaction("trim") as db:
             db.write("DELETE FROM series WHERE time_s < ?", series_before_s)
-            # Whoever writes the series knows the newest layout, and does not write it again.
+            # The writer of the series knows the newest layout, and does not write it again.
             db.write(
                 "DELETE FROM layout WHERE id NOT IN (SELECT layout FROM series) "
                 "AND id < (SELECT max(id) FROM layout)"
@@ -333,9 +341,10 @@ class Journal(JournalReads):
                 ("event", "time_s"),
             ):
                 db.write(f"DELETE FROM {table} WHERE {column} < ?", history_before_s)  # noqa: S608
-            # What is in force, or was numbered after it, stays: no generation may come twice.
+            # What is in force, or has a higher generation, stays: no generation is reused.
             db.write(
-                "DELETE FROM allocation WHERE wanted_s < ? AND standing NOT IN ('wanted', 'accepted') "
+                "DELETE FROM allocation WHERE wanted_s < ? "
+                "AND standing NOT IN ('wanted', 'accepted') "
                 "AND generation < (SELECT max(generation) "
                 "FROM allocation AS other WHERE other.job = allocation.job "
                 "AND other.standing != 'refused')",
@@ -345,7 +354,7 @@ class Journal(JournalReads):
     # Parts of transactions.
 
     def _insert_job(self, job: Job, mode: Mode, now_s: float) -> None:
-        """A job that was there before is there again."""
+        """Inserts a job, or revives one that was deleted."""
         self.database.write(
             "INSERT INTO job (id, tenant, mode, wish, accepted_s) VALUES (?, ?, ?, 'run', ?) "
             "ON CONFLICT (id) DO UPDATE SET mode = excluded.mode, wish = 'run', gone_s = NULL",
@@ -395,7 +404,7 @@ class Journal(JournalReads):
         standing: SpecStatus,
         decision: str | None,
     ) -> None:
-        # An engine that was started anew may count from 1 again: only what is past is replaced.
+        # An engine that was restarted may count from 1 again: only past rows are replaced.
         self.database.insert(
             "allocation",
             True,
@@ -430,5 +439,5 @@ class Journal(JournalReads):
         self._event(now_s, "decision", data["job"], data["sentence"])
         for alert in ruling.granted:
             if isinstance(alert, Alert):
-                said = f"{alert.severity.value} {alert.code}: {alert.sentence} {alert.advice}"
-                self._event(now_s, "alert", alert.job, said.rstrip())
+                message = f"{alert.severity.value} {alert.code}: {alert.sentence} {alert.advice}"
+                self._event(now_s, "alert", alert.job, message.rstrip())

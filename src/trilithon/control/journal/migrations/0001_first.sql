@@ -4,7 +4,7 @@ CREATE TABLE job (
     id TEXT PRIMARY KEY,
     tenant TEXT NOT NULL,
     mode TEXT NOT NULL CHECK (mode IN ('auto', 'advise', 'off')),
-    -- What its owner wants of it. A row stays after its deletion, for its history and its generations.
+    -- What its owner wants. A row stays after a deletion, for its history and its generations.
     wish TEXT NOT NULL CHECK (wish IN ('run', 'pause', 'delete')),
     accepted_s REAL NOT NULL,
     changed_s REAL,

@@ -52,7 +52,7 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
     from trilithon.experiments import tenants  # noqa: PLC0415
     from trilithon.experiments.henge.measures import HENGE  # noqa: PLC0415
     from trilithon.experiments.henge.paper import QUICK  # noqa: PLC0415
-    from trilithon.policies.scene import Mode  # noqa: PLC0415
+    from trilithon.model.mode import Mode  # noqa: PLC0415
     from trilithon.service.system import running_system  # noqa: PLC0415
 
     setup = Setup("local[128]", folder / "spark", slots=tenants.slots())
@@ -86,7 +86,7 @@ def watch(
     """The live view with what was decided; the figures of each phase."""
     from trilithon.cli import live  # noqa: PLC0415
     from trilithon.experiments.tenants import UtilitySample, max_utility  # noqa: PLC0415
-    from trilithon.policies.scene import Mode  # noqa: PLC0415
+    from trilithon.model.mode import Mode  # noqa: PLC0415
 
     before, worst, end = PHASES
     began, since_s, shares = time.monotonic(), time.time(), dict[str, float]()

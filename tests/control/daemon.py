@@ -18,10 +18,11 @@ from trilithon.engines.remote import RemoteEngine
 from trilithon.model.allocation import initial
 from trilithon.model.change import InstanceRestart
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.registry import policy
-from trilithon.policies.scene import Mode, Scene
+from trilithon.policies.scene import Scene
 
 LIMITS = Limits(
     cool_down_s=10.0, down_delay_s=20.0, fresh_s=10.0, watch_s=30.0, series_every_s=20.0

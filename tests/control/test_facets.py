@@ -49,12 +49,13 @@ from trilithon.model.change import (
 from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.job import Edge, Grouping
 from trilithon.model.layout import Layout
+from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.decision import Decision
 from trilithon.policies.feedback import CLIP_CODES, Clip
 from trilithon.policies.policy import State, Verdict, decision_id
-from trilithon.policies.scene import Cluster, Mode, Scene
+from trilithon.policies.scene import Cluster, Scene
 
 PLAIN = chain()
 # The second operator gets its records by key.

@@ -25,11 +25,12 @@ from trilithon.model.change import (
 )
 from trilithon.model.job import Bounds, Job
 from trilithon.model.layout import Layout
+from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.decision import Decision
 from trilithon.policies.feedback import CLIP_CODES
-from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
+from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
 JOB = chain()
 CALM = LoadSigns({"o0": 0.1, "o1": 0.1}, 0.0)

@@ -21,7 +21,7 @@ from trilithon.control.state import load
 from trilithon.errors import JournalUnusable
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.recording.snapshots import job_from_json, job_to_json
 
 JOB = chain()

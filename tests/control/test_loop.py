@@ -17,9 +17,10 @@ from trilithon.model.allocation import initial
 from trilithon.model.capability import Ability
 from trilithon.model.change import JobRestart
 from trilithon.model.job import Bounds
+from trilithon.model.mode import Mode
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import State, Verdict, decision_id
-from trilithon.policies.scene import Mode, Scene
+from trilithon.policies.scene import Scene
 
 JOB = chain()
 

@@ -18,8 +18,8 @@ from trilithon.control.rules import Limits, Rules
 from trilithon.errors import JobEnding
 from trilithon.model.action import Action, Outcome, Reallocate, Status
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.policies.registry import policy
-from trilithon.policies.scene import Mode
 
 SLOTS, QUOTA = 14, 8
 NAMES = ("a", "b", "c")

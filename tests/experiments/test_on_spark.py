@@ -22,7 +22,7 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.experiments.tenants import UtilitySample, rules
 from trilithon.model.job import Job
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.service.daemon import daemon
 from trilithon.spec.job_file import parse_job
 

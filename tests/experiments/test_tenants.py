@@ -13,7 +13,7 @@ from trilithon.errors import InvalidLoad
 from trilithon.experiments import sim_vs_spark, spark_diurnal, tenants
 from trilithon.experiments.henge.paper import PAPER
 from trilithon.experiments.tenants import TenantLoad, UtilitySample
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.workloads import trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -13,10 +13,11 @@ from trilithon.model.action import Reallocate, Status
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.change import ParallelismChange
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import State, Verdict
-from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
+from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 from trilithon.policies.threshold import AMPLE, AT_LIMIT, MISSED, ThresholdPolicy
 
 JOB = chain()

@@ -29,7 +29,7 @@ from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.job import Job, Parallelism
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.service.daemon import Daemon, daemon
 from trilithon.spec.dump import dump_job
 from trilithon.spec.job_file import parse_job

@@ -12,7 +12,7 @@ from rich.text import Text
 from trilithon.cli.client import Client, client
 from trilithon.cli.output import Format, Output, answer, message_console, table
 from trilithon.errors import NotFound
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 
 app = typer.Typer(help="Jobs of the daemon.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)]

@@ -14,7 +14,7 @@ from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.errors import JobEnding, NeedsNewCheckpoint, NotFound
 from trilithon.model.allocation import carried_over, initial
 from trilithon.model.job import Job
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.recording.snapshots import job_from_json, job_to_json
 
 

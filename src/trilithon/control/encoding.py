@@ -10,10 +10,11 @@ from trilithon.contract import wire
 from trilithon.contract.change_wire import proposal_from_json, proposal_to_json
 from trilithon.model.action import Action
 from trilithon.model.capability import Ability
+from trilithon.model.mode import Mode
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Decision, Expectation
 from trilithon.policies.feedback import Clip, Feedback
-from trilithon.policies.scene import Cluster, JobStatus, Mode, Span
+from trilithon.policies.scene import Cluster, JobStatus, Span
 
 
 def text(data: Any) -> str:

@@ -29,9 +29,10 @@ from trilithon.model.change import (
     facet_name,
 )
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.policies.decision import Decision
 from trilithon.policies.feedback import Clip
-from trilithon.policies.scene import JobStatus, Mode, Scene
+from trilithon.policies.scene import JobStatus, Scene
 
 Claims = Mapping[str, str]
 

@@ -33,7 +33,8 @@ from trilithon.model.change import (
     MachinesRemoval,
     OneShotChange,
 )
-from trilithon.policies.scene import Mode, Scene
+from trilithon.model.mode import Mode
+from trilithon.policies.scene import Scene
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilithon.errors import InvalidPolicy
+from trilithon.model.mode import Mode
 from trilithon.policies.parameters import Parameters, parameter
-from trilithon.policies.scene import Mode
 
 DAY_S: Final = 86_400.0
 _HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")

@@ -9,8 +9,9 @@ from trilithon.control.spec_changes import running_form
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.capability import Ability
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.policies.policy import State
-from trilithon.policies.scene import Mode, Span
+from trilithon.policies.scene import Span
 from trilithon.recording.snapshots import job_from_json
 
 

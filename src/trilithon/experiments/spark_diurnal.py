@@ -22,7 +22,7 @@ from trilithon.experiments.tenants import (
     rules,
     slots,
 )
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.service.system import RunningSystem, running_system
 from trilithon.workloads import trace
 

@@ -16,7 +16,7 @@ from trilithon.control.rules import Rules
 from trilithon.errors import InvalidLoad
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job, Operator
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.spec.job_file import parse_job
 from trilithon.workloads.paper_jobs import spark_job_text
 

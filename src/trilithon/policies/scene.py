@@ -4,7 +4,6 @@ became of earlier decisions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
@@ -12,18 +11,11 @@ import numpy as np
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities
 from trilithon.model.layout import InstanceKey
+from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.model.snapshot import present
 from trilithon.policies.decision import Decision
 from trilithon.policies.feedback import Feedback
-
-
-class Mode(StrEnum):
-    """How far a controller may go with a job."""
-
-    AUTO = "auto"  # decide and act
-    ADVISE = "advise"  # decide and say so, and leave acting to people
-    OFF = "off"  # do not decide
 
 
 @dataclass(frozen=True, slots=True)

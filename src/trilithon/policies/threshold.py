@@ -22,11 +22,12 @@ from trilithon.model.change import ParallelismChange
 from trilithon.model.columns import Floats
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.model.series import Window
 from trilithon.policies.decision import Decision, Expectation
 from trilithon.policies.parameters import Parameters, parameter
 from trilithon.policies.policy import State, Verdict, decision_id
-from trilithon.policies.scene import JobStatus, Mode, Scene
+from trilithon.policies.scene import JobStatus, Scene
 
 MISSED: Final = "LATENCY_MISSED"
 AT_LIMIT: Final = "LATENCY_MISSED_AT_LIMIT"

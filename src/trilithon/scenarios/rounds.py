@@ -14,10 +14,10 @@ from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
 from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Limits, Rules
+from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import Policy
-from trilithon.policies.scene import Mode
 
 KEPT_S = 600.0
 

@@ -25,7 +25,7 @@ from trilithon.errors import (
     NotUnderstood,
     TrilithonError,
 )
-from trilithon.policies.scene import Mode
+from trilithon.model.mode import Mode
 from trilithon.service import address, views
 from trilithon.service.daemon import Daemon
 from trilithon.spec.job_builder import build_job

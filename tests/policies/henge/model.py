@@ -22,13 +22,14 @@ from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.layout import Layout
+from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.model.sketches import Sketches, bucket_of
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.decision import Decision
 from trilithon.policies.feedback import Feedback
 from trilithon.policies.policy import Policy, State
-from trilithon.policies.scene import Cluster, JobStatus, Mode, Scene, Span
+from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
 Counts = Mapping[str, int]
 

@@ -10,12 +10,12 @@ from trilithon.control.rules import Limits, Rules
 from trilithon.model.change import ParallelismChange
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Edge, Sink
+from trilithon.model.mode import Mode
 from trilithon.model.utility import Utility
 from trilithon.policies.decision import Decision
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
-from trilithon.policies.scene import Mode
 
 STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
 # The first round with a window that is full, the rounds until an action is judged, and a few more.

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
+from trilithon.model.mode import Mode
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.policy import HengePolicy
-from trilithon.policies.scene import Mode
 
 
 def run(*laws: Law, given: HengeParameters | None = None, **settings: object) -> Run:

@@ -21,8 +21,8 @@ from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability
 from trilithon.model.change import Alert
 from trilithon.model.job import Job
+from trilithon.model.mode import Mode
 from trilithon.policies.policy import State
-from trilithon.policies.scene import Mode
 from trilithon.recording.snapshots import job_to_json
 
 FILE: Final = "journal.sqlite"

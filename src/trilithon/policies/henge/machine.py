@@ -16,6 +16,7 @@ Where the text leaves a choice, docs/concepts/henge.md tells which was made.
 import math
 from collections.abc import Sequence
 
+from trilithon.model.mode import Mode
 from trilithon.policies.decision import Decision
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.memory import Memory, Phase, SearchStep, StepKind
@@ -25,7 +26,7 @@ from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.shares import gift
 from trilithon.policies.henge.steps import Steps
 from trilithon.policies.henge.view import STEADY_PARTS, JobView, steady, view
-from trilithon.policies.scene import Mode, Scene
+from trilithon.policies.scene import Scene
 
 
 def run(scene: Scene, parameters: HengeParameters, memory: Memory) -> Sequence[Decision]:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trilithon.model.intent import Intent
+from trilithon.model.mode import Mode
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.memory import Counts, JobMemory, Memory, Phase
 from trilithon.policies.henge.messages import DecisionLog
 from trilithon.policies.henge.parameters import HengeParameters
 from trilithon.policies.henge.view import View, unseen
-from trilithon.policies.scene import Mode, Scene
+from trilithon.policies.scene import Scene
 
 
 @dataclass(slots=True)

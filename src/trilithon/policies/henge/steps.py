@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trilithon.model.mode import Mode
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Expectation
 from trilithon.policies.henge import messages
@@ -12,7 +13,7 @@ from trilithon.policies.henge.outside import Attention
 from trilithon.policies.henge.parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.shares import InstanceGrant, fewer
 from trilithon.policies.henge.view import JobView, View, expected
-from trilithon.policies.scene import Mode, Scene
+from trilithon.policies.scene import Scene
 
 # Of each job, the times of so many Reconfigurations are kept.
 MOST_TOUCHES = 32

@@ -18,10 +18,13 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 PR_SET_PDEATHSIG = 1
 GRACE_S = 10.0
 POLL_S = 0.5
+EXEC_S = 5.0
+EXEC_POLL_S = 0.001
 
 
 def main() -> None:
@@ -38,6 +41,7 @@ def main() -> None:
             # This process has one thread, so a function between fork and exec is safe.
             preexec_fn=_die_with_watcher if tethered else None,  # noqa: PLW1509
         )
+    _await_command_line(child)
     sys.stdout.write(f"{child.pid}\n")
     sys.stdout.flush()
     if not tethered:
@@ -46,6 +50,19 @@ def main() -> None:
         if select.select([sys.stdin], [], [], POLL_S)[0] and not os.read(0, 1024):
             break
     _terminate(child)
+
+
+def _await_command_line(child: "subprocess.Popen[bytes]") -> None:
+    """Waits until the process has its command line, by which the caller recognizes it: `exec` closes
+    the pipe that `Popen` waits for a moment before that, and until then the line is empty.
+    """
+    path = f"/proc/{child.pid}/cmdline"
+    deadline = time.monotonic() + EXEC_S
+    while os.path.exists(path) and child.poll() is None:  # noqa: PTH110 - pathlib is slow to import
+        with open(path, "rb") as file:  # noqa: PTH123
+            if file.read(1) or time.monotonic() > deadline:
+                return
+        time.sleep(EXEC_POLL_S)
 
 
 def _die_with_watcher() -> None:

@@ -61,7 +61,7 @@ class Plot(ABC):
     file: str
     section: str
     caption: str
-    height_in: float = 2.7
+    height_in: float = 2.9
 
     @abstractmethod
     def available(self, results: PaperResults) -> bool:
@@ -117,8 +117,8 @@ def _legend_above(canvas: "Canvas", axes: "Axes", columns: int) -> None:
         loc="outside upper left",
         ncols=columns,
         borderaxespad=0.2,
-        handlelength=2.6,
-        columnspacing=1.4,
+        handlelength=2.4,
+        columnspacing=1.2,
     )
 
 
@@ -213,7 +213,7 @@ class UtilityOverTime(Plot):
         axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= 1.05 * top])
         axes.set_xlabel(f"time ({'h' if self.hours else 'min'})")
         axes.set_ylabel("total utility")
-        _legend_above(canvas, axes, 5)
+        _legend_above(canvas, axes, 4)
 
     def _observed_only(self, axes: "Axes", results: PaperResults, scale: float) -> None:
         """Shades the time in which the policy may not act yet."""

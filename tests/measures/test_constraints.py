@@ -44,7 +44,9 @@ LIMITED = chain(
 
 
 def window(*jobs: Job, busy_s: float = 1.25) -> Window:
-    """Service takes 12.5 ms in a and 1 ms in b; channels 20 and 5 ms, and that to the sink is unknown."""
+    """Service takes 12.5 ms in a and 1 ms in b; channels 20 and 5 ms, and that to the sink is
+    unknown.
+    """
     layout = Layout.build(list(jobs))
     each = len(jobs)
     snapshot = replace(

@@ -12,14 +12,16 @@ from trilithon.model.layout import NODE_KINDS
 from trilithon.model.snapshot import plain
 
 
-def summary(found: Assessment | None, accepted: Mapping[str, Accepted]) -> list[dict[str, Any]]:
+def summary(
+    assessment: Assessment | None, accepted: Mapping[str, Accepted]
+) -> list[dict[str, Any]]:
     """The figures of each job, with those of its constraints and operators."""
-    return [_job(found, name, job) for name, job in accepted.items()]
+    return [_job(assessment, name, job) for name, job in accepted.items()]
 
 
-def constraint_figures(found: Assessment, job: int) -> list[dict[str, Any]]:
+def constraint_figures(assessment: Assessment, job: int) -> list[dict[str, Any]]:
     """The figures of a job's constraints, by its row: mean, limit, and whether it was met."""
-    measured = found.constraints
+    measured = assessment.constraints
     figures = []
     for row in measured.of_job(job):
         constraint, met = measured.constraints[row], plain(measured.met[row])
@@ -34,11 +36,11 @@ def constraint_figures(found: Assessment, job: int) -> list[dict[str, Any]]:
     return figures
 
 
-def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, Any]:
+def _job(assessment: Assessment | None, name: str, accepted: Accepted) -> dict[str, Any]:
     job: dict[str, Any] = {"job": name, "health": accepted.health, "reason": accepted.reason}
-    if found is None or name not in found.window.layout.job_row:
+    if assessment is None or name not in assessment.window.layout.job_row:
         return {**job, "constraints": [], "operators": []}
-    layout, intents = found.window.layout, found.intents
+    layout, intents = assessment.window.layout, assessment.intents
     row = layout.job_row[name]
     values = {key: plain(value[row]) for key, value in intents.values.items()}
     nodes = layout.job_nodes(name)
@@ -46,34 +48,36 @@ def _job(found: Assessment | None, name: str, accepted: Accepted) -> dict[str, A
     met = plain(intents.met[row])
     return {
         **job,
-        "input_per_s": plain(np.sum(found.window.sources.arrived[sources]) / found.window.span_s),
+        "input_per_s": plain(
+            np.sum(assessment.window.sources.arrived[sources]) / assessment.window.span_s
+        ),
         "output_per_s": values["throughput"],
-        "lag": plain(np.sum(found.window.lag[sources])),
+        "lag": plain(np.sum(assessment.window.lag[sources])),
         "p50_ms": values["latency.p50"],
         "p95_ms": values["latency.p95"],
         "juice": values["juice"],
         "utility": plain(intents.utility[row]),
         "max_utility": plain(intents.max_utility[row]),
         "met": None if met is None else bool(met),
-        "constraints": constraint_figures(found, row),
+        "constraints": constraint_figures(assessment, row),
         "operators": [
-            _operator(found, node)
+            _operator(assessment, node)
             for node in nodes
             if NODE_KINDS[layout.node_kind[node]] is NodeKind.OPERATOR
         ],
     }
 
 
-def _operator(found: Assessment, node: int) -> dict[str, Any]:
-    layout = found.window.layout
+def _operator(assessment: Assessment, node: int) -> dict[str, Any]:
+    layout = assessment.window.layout
     into = np.flatnonzero(layout.edge_target == node)
     return {
         "operator": layout.node_names[node],
         "parallelism": int(layout.parallelism[node]),
-        "input_per_s": plain(found.input_rate[node]),
-        "processed_per_s": plain(found.processing_rate[node]),
-        "capacity": plain(found.capacity[node]),
-        "queue": plain(found.queue[node]),
-        "held_back": plain(np.max(found.back_pressure[into])) if len(into) else None,
-        "congested": bool(found.congested_by_rates[node]),
+        "input_per_s": plain(assessment.input_rate[node]),
+        "processed_per_s": plain(assessment.processing_rate[node]),
+        "capacity": plain(assessment.capacity[node]),
+        "queue": plain(assessment.queue[node]),
+        "held_back": plain(np.max(assessment.back_pressure[into])) if len(into) else None,
+        "congested": bool(assessment.congested_by_rates[node]),
     }

@@ -1,4 +1,4 @@
-"""Owns the whole picture of one window: every measure of every job, operator, edge and machine."""
+"""Computes all measures of one window: every measure of every job, operator, edge and machine."""
 
 from dataclasses import dataclass
 

@@ -2,10 +2,11 @@
 
 Latency guarantees, section II-A. The mean latency of a sequence of operators and edges is
 
-    l = Σ mean service time of its operators + Σ mean channel latency of its edges    (section II-A4)
+    l = Σ mean service time of its operators + Σ mean channel latency of its edges     (II-A4)
 
-and a constraint is met if l is at most its limit (section II-A5). It is missing where a part was not
-measured: where no record came through, where a clock was too far off, or on an edge into a sink.
+and a constraint is met if l is at most its limit (II-A5). It is missing where a part was
+not measured: where no record came through, where a clock was too far off, or on an edge into a
+sink.
 """
 
 from collections.abc import Mapping

@@ -38,7 +38,7 @@ class Rates:
 
 
 def etp(layout: Layout, processing: Floats, congested: Bools) -> Floats:
-    """ETP of every node, 0…1, by the definition. Missing in a job with a sink nobody measured."""
+    """ETP of every node, 0…1, by the definition. Missing in a job with an unmeasured sink."""
     reachable = np.zeros(len(layout.node_names))
     for part in _parts(layout):
         reachable += part.throughput(part.reached(congested), processing)
@@ -75,15 +75,15 @@ class _Part:
     def throughput(self, reached: npt.NDArray[np.uint64], processing: Floats) -> Floats:
         """The throughput of the sinks that each node reaches, added up."""
         layout = self.layout
-        found = np.zeros(len(layout.node_names))
+        totals = np.zeros(len(layout.node_names))
         for k in range(int(self.bit.max(initial=-1)) + 1):
             # The k-th of these sinks in each job that has one, looked up for the job's nodes.
             sinks = self.sinks[self.bit == k]
             rate = np.full(len(layout.jobs), np.nan)
             rate[layout.node_job[sinks]] = processing[sinks]
             nodes = np.flatnonzero((reached >> np.uint64(k)) & np.uint64(1))
-            found[nodes] += rate[layout.node_job[nodes]]
-        return found
+            totals[nodes] += rate[layout.node_job[nodes]]
+        return totals
 
 
 def _parts(layout: Layout) -> Iterator[_Part]:

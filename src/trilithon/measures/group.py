@@ -1,4 +1,4 @@
-"""Owns sums, maxima and means of rows that belong together."""
+"""Adds up rows by group: sums, maxima and means per node or job."""
 
 import numpy as np
 

@@ -83,9 +83,9 @@ def juice_over(windows: Sequence[Window], sink_weights: Sequence[Floats] = ()) -
     the part it falls into. Parts in which a job was not there are left out. Weights of sinks are
     given for each window, or not at all.
     """
-    found: dict[str, list[float]] = {}
+    by_job: dict[str, list[float]] = {}
     weights: Sequence[Floats | None] = sink_weights or [None] * len(windows)
     for window, weight in zip(windows, weights, strict=True):
         for job, value in zip(window.layout.jobs, juice(window, weight).job, strict=True):
-            found.setdefault(job, []).append(float(value))
-    return np.array([np.mean(found[job]) for job in windows[-1].layout.jobs] if windows else [])
+            by_job.setdefault(job, []).append(float(value))
+    return np.array([np.mean(by_job[job]) for job in windows[-1].layout.jobs] if windows else [])

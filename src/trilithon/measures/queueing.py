@@ -76,8 +76,8 @@ def channel_latency(window: Window) -> Floats:
     of the two ends may be apart is missing.
     """
     edges = window.edges
-    found = ratio(edges.channel_s, edges.transfers)
-    return np.where(found < 2 * edges.clock_error_s, np.nan, found)
+    mean_s = ratio(edges.channel_s, edges.transfers)
+    return np.where(mean_s < 2 * edges.clock_error_s, np.nan, mean_s)
 
 
 def waiting(window: Window) -> Floats:
@@ -99,8 +99,8 @@ def kingman(load: OperatorLoad) -> Floats:
 
 
 def fitted_coefficient(load: OperatorLoad) -> Floats:
-    """e: measured over predicted. 1 where nothing was predicted and nobody waited; missing where
-    somebody did all the same, and where Kingman knows no steady state.
+    """e: measured over predicted. 1 where neither model nor measurement has waiting; missing where
+    only the measurement has, and where Kingman knows no steady state.
     """
     predicted = kingman(load)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -139,11 +139,11 @@ class WaitingModel:
     def parallelism_for(self, waiting_s: npt.ArrayLike) -> Ints:
         """P_W: the smallest number of instances with at most this waiting (section IV-D).
 
-        0 where it cannot be told, or where no number would do.
+        0 where it is unknown, or where no number would do.
         """
         wanted = np.asarray(waiting_s, float)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # Without variation nobody waits, as soon as there are enough.
+            # Without variation there is no waiting, as soon as there are enough.
             needed = np.where(self.a == 0, 0.0, self.a / wanted)
             exact = np.ceil(needed + self.b)
         possible = (exact < MOST_INSTANCES) & (wanted >= 0)
@@ -158,7 +158,7 @@ class WaitingModel:
 
         W(p) − W(p + 1) = a / ((p − b)·(p + 1 − b)) ≤ g  ⟺  p ≥ b − ½ + √(¼ + a/g)
 
-        0 where it cannot be told, or where no number would do.
+        0 where it is unknown, or where no number would do.
         """
         gain = np.asarray(gain_s, float)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -178,7 +178,7 @@ class WaitingModel:
 def smallest_parallelism(load: OperatorLoad, utilisation: float) -> Ints:
     """The fewest instances with a utilisation of at most this: ⌈λ·S·p / ρ⌉, at least 1.
 
-    0 where it cannot be told, or where no number would do.
+    0 where it is unknown, or where no number would do.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         exact = load.utilisation * load.parallelism / utilisation

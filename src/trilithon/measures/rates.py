@@ -64,7 +64,7 @@ def scale_up_factor(b: Floats) -> Floats:
 
 def back_pressure_origin(window: Window, parked: Floats | None = None) -> npt.NDArray[np.bool_]:
     """The operators that hold others back and are not held back themselves: inbound edges blocked,
-    outbound ones not. An edge that nobody measured counts as not blocked.
+    outbound ones not. An edge that was not measured counts as not blocked.
     """
     layout = window.layout
     nodes = len(layout.node_names)

@@ -20,7 +20,7 @@ def merge(sketches: Sketches, group: Ints, groups: int, weight: Floats | None = 
     """Sketches of the same group added up, each times its weight.
 
     Weights shift the balance between the parts, not the number of records. A group with a part that
-    nobody measured is not known: its tail might be in that part, unless that part weighs nothing.
+    was not measured is unknown: its tail might be in that part, unless that part weighs nothing.
     """
     row = sketches.entry_row
     counts, needed = sketches.counts, np.ones(len(sketches), bool)

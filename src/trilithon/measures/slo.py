@@ -24,7 +24,7 @@ from trilithon.model.utility import UTILITIES, Utilities
 @dataclass(frozen=True, eq=False)
 class IntentAssessment:
     """How each job did in a window: the values its intent is about, their utility, and whether
-    every threshold was met (NaN where it cannot be told).
+    every threshold was met (NaN where it is unknown).
     """
 
     values: Mapping[str, Floats]
@@ -83,14 +83,14 @@ def values(
 ) -> dict[str, Floats]:
     """Everything that a threshold can be about, per job."""
     merged = job_latencies(window, weights)
-    found = {
+    measured = {
         "latency.mean": mean_latency_ms(window, weights),
         "juice": juice(window, weights).job,
         "throughput": throughput(window),
     }
     for q in quantiles:
-        found[latency_key(q)] = sketch.quantile(merged, q)
-    return found
+        measured[latency_key(q)] = sketch.quantile(merged, q)
+    return measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +108,10 @@ class IntentTable:
         """The table of a window's jobs: made once for as long as
         neither they nor their rows change.
         """
-        found = _tables.get(window.layout)
-        if found is None or found[0] is not window.jobs:
-            found = _tables[window.layout] = (window.jobs, cls.build(window.layout, window.jobs))
-        return found[1]
+        known = _tables.get(window.layout)
+        if known is None or known[0] is not window.jobs:
+            known = _tables[window.layout] = (window.jobs, cls.build(window.layout, window.jobs))
+        return known[1]
 
     @classmethod
     def build(cls, layout: Layout, jobs: Mapping[str, Job]) -> "IntentTable":
@@ -200,8 +200,8 @@ def satisfaction_over_time(
     value, weight = value[order], weight[order]
     running = np.cumsum(weight) / weight.sum()
     place = np.searchsorted(running, np.asarray(percentiles, float) / 100 - 1e-12)
-    found = value[np.minimum(place, len(value) - 1)]
+    reached = value[np.minimum(place, len(value) - 1)]
     return Satisfaction(
         average=float(np.average(value, weights=weight)),
-        percentiles=dict(zip(percentiles, map(float, found), strict=True)),
+        percentiles=dict(zip(percentiles, map(float, reached), strict=True)),
     )

@@ -30,5 +30,5 @@ def _with_gaps(times_s: Floats, values: Floats) -> Floats:
     centred = np.where(present, time - time.sum(axis=0) / count, 0.0)
     spread = (centred**2).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = (centred * (value - value.sum(axis=0) / count)).sum(axis=0) / spread
-    return np.where(spread > 0, found, np.nan)
+        slopes: Floats = (centred * (value - value.sum(axis=0) / count)).sum(axis=0) / spread
+    return np.where(spread > 0, slopes, np.nan)

@@ -177,8 +177,13 @@ def test_the_load_moves_with_the_hot_key_group(mode: SimulationMode) -> None:
 
 @both
 def test_batching_delays_records_at_the_sender(mode: SimulationMode) -> None:
-    job = graph("batched", [operator("a", 1, service_ms=0.2), operator("b", 1, service_ms=0.2)],
-                "in>a", "a>b", "b>out")  # fmt: skip
+    job = graph(
+        "batched",
+        [operator("a", 1, service_ms=0.2), operator("b", 1, service_ms=0.2)],
+        "in>a",
+        "a>b",
+        "b>out",
+    )
     found = watched(mode, TEXTBOOK, job, rate=200.0)
     found.look(20)
     before = found.assess().intents.values["latency.mean"][0]
@@ -234,8 +239,13 @@ def test_a_restart_with_another_file_goes_on_with_the_log(mode: SimulationMode) 
 
 @both
 def test_key_groups_move_as_little_as_possible_and_as_they_are_told(mode: SimulationMode) -> None:
-    job = graph("keyed", [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
-                "in>a", "a=b", "b>out")  # fmt: skip
+    job = graph(
+        "keyed",
+        [operator("a", 1, service_ms=0.2), operator("b", 2, service_ms=1.0)],
+        "in>a",
+        "a=b",
+        "b>out",
+    )
     found = watched(mode, job=job, rate=200.0)
     found.look(2)
     before = found.engine.running[job.id].groups["b"]
@@ -261,7 +271,7 @@ def test_key_groups_move_as_little_as_possible_and_as_they_are_told(mode: Simula
 def test_what_waits_when_storm_changes_a_job_is_kept_dealt_anew_or_lost(
     mode: SimulationMode, waiting: QueuedRecords
 ) -> None:
-    """Of 400 records/s one instance of `second` does 200: 4,000 wait for it after twenty seconds."""
+    """Of 400 records/s one instance of `second` does 200: 4,000 wait after twenty seconds."""
     character = storm(transit_s=0.0, outage_s=0.0, restart_s=0.0, waiting=waiting)
     found = watched(mode, character, rate=400.0)
     found.look(20)

@@ -1,4 +1,4 @@
-"""Ends the batches of simulated jobs: drains a job, then stalls it, as Spark does between batches."""
+"""Ends the batches of simulated jobs: drains a job, then stalls it, as Spark does."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Final

@@ -1,4 +1,4 @@
-"""Owns what kind of engine is simulated: how it sends, holds back, reconfigures and recovers.
+"""Defines characters: which engine is simulated, by how it sends, parks, reconfigures and recovers.
 
 `spark-rtm` behaves like the Spark engine; its numbers are measurements, and `trilithon calibrate`
 makes others from a recording. `storm` behaves like the engine of the papers; what they leave open
@@ -44,12 +44,12 @@ class Character:
     reader_s: float
     # Whether the instances of a first operator take from the log themselves.
     pulls: bool
-    # From an action to its effect, and how long the job stands in between.
+    # From an action to its effect, and how long the job is paused in between.
     act_s: float
     outage_s: float
     # From a crash or a wanted restart until the job runs again.
     restart_s: float
-    # How much longer it stands if it has state to read back.
+    # How much longer it is paused if it has state to read back.
     state_s: float = 0.0
     # What becomes of the records that wait for a job's instances when it is changed.
     waiting: QueuedRecords = QueuedRecords.KEPT
@@ -62,7 +62,7 @@ class Character:
     replays: bool = False
     # Runnable threads that are always there: driver and broker, on the first machine.
     constant_load: float = 0.0
-    # Whether machines tell their memory, which Spark's probes do not.
+    # Whether machines report their memory, which Spark's probes do not.
     reports_memory: bool = False
     how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
 
@@ -74,7 +74,7 @@ class Character:
 # Measured: credits and the time to act in decision 7, the stall as of the Spark engine. Transport,
 # reading and constant load are the medians of the three calibrations that `trilithon bench
 # sim-vs-spark --into FOLDER` leaves; a restart is what `python -m bench.restarts` prints and the
-# supervisor's first wait. `python -m bench.gate_ceiling` tells how fast one reader reads.
+# supervisor's first wait. `python -m bench.gate_ceiling` prints how fast one reader reads.
 SPARK_RTM: Final = Character(
     name="spark-rtm",
     credits=20,

@@ -1,7 +1,8 @@
-"""Owns the simulated engine: jobs on a cluster that is not there, behind the contract.
+"""Simulates an engine behind the contract: jobs run on a cluster that exists in memory only.
 
-Time goes on only when somebody says so (`advance`). What is asked for is checked at once and has
-its effect when the engine's character says; until then the job runs on as before, or stands.
+Time passes only when the caller advances it (`advance`). An action is checked at once and takes
+effect after the time that the engine's character names; until then the job runs on as before, or is
+paused.
 """
 
 import heapq
@@ -142,7 +143,7 @@ class SimulatedEngine:
         return Outcome(Status.DONE)
 
     def _stopped(self, running: SimulatedJob) -> StoppedJob:
-        """What a job leaves behind: everything that is not through will be read again."""
+        """What a job leaves behind: records that are not through will be read again."""
         nodes = self.world.nodes
         under_way = self.run.in_system(running.rows.row)
         records = {}
@@ -153,7 +154,7 @@ class SimulatedEngine:
         return StoppedJob(running.life, records, dict(running.loads), dict(running.load_totals))
 
     def _resume(self, running: SimulatedJob, stopped: StoppedJob) -> None:
-        """From where an earlier life ended: its log, and what came into it in the meantime."""
+        """Goes on where an earlier life ended: with its log, and what arrived there since."""
         running.life = stopped.life + 1
         for source in running.job.sources:
             if (load := stopped.loads.get(source.name)) is not None:
@@ -183,7 +184,7 @@ class SimulatedEngine:
         }
 
     def reports(self) -> Sequence[Report]:
-        """The state of now, from every machine that is heard, and from the host."""
+        """Reports of now, from the host and from every machine that still reports."""
         standing = {
             name: ReportedJob(running.job, running.allocation, running.rows, running.life)
             for name, running in self.running.items()
@@ -192,10 +193,12 @@ class SimulatedEngine:
             self._reporter = Reporter(
                 self.world, standing, reports_memory=self.character.reports_memory
             )
-        # What ran on a machine that is gone counts on elsewhere: its own last word is empty.
+        # What ran on a lost machine counts on elsewhere: the last report of the machine is empty.
         lost = tuple(self._lost)
-        found = [Report(name, self._next_sequence(name), self.now_s) for name in lost]
-        found.append(self._reporter.host(self.world, self._next_sequence("host"), self.now_s, lost))
+        reports = [Report(name, self._next_sequence(name), self.now_s) for name in lost]
+        reports.append(
+            self._reporter.host(self.world, self._next_sequence("host"), self.now_s, lost)
+        )
         self._lost.clear()
         used = memory_used(self.world, self.running.values(), self.run.records_held(), self.assumed)
         for row in self.machines.usable():
@@ -203,12 +206,12 @@ class SimulatedEngine:
                 machine, sender = self.machines.all[row], self.machines.sender(row)
                 memory = (machine.memory_bytes, float(used[row]))
                 number = self._next_sequence(sender)
-                found.append(
+                reports.append(
                     self._reporter.machine(
                         self.world, row, machine.name, sender, number, self.now_s, memory
                     )
                 )
-        return found
+        return reports
 
     def capabilities(self) -> Capabilities:
         jobs = [running.job for running in self.running.values()]
@@ -237,9 +240,9 @@ class SimulatedEngine:
     # --- time, load, faults
 
     def feed(self, job: str, source: str, load: SourceLoad) -> None:
-        """From now on this comes to a source; the load's own time begins at the engine's."""
+        """Sends a load to a source from now on. The load's time is the engine's time."""
         if (running := self.running.get(job)) is None or source not in running.rows.nodes:
-            raise NotFound(f"There is no source {source!r} of a job {job!r}.", "")
+            raise NotFound(f"No job {job!r} with a source {source!r} runs.", "")
         running.loads[source] = load
         running.load_totals[source] = load.total(self.now_s)
 
@@ -247,12 +250,12 @@ class SimulatedEngine:
         inject(self, fault)
 
     def at(self, time_s: float, do: Callable[[], None]) -> None:
-        """Something is done when its time has come."""
+        """Does something when its time has come."""
         self._timer_count += 1
         heapq.heappush(self._timers, (time_s, self._timer_count, do))
 
     def advance(self, span_s: float) -> None:
-        """Time goes on."""
+        """Lets time pass."""
         until_s = self.now_s + span_s
         self._fire()
         while self.now_s < until_s - 1e-9:
@@ -269,7 +272,9 @@ class SimulatedEngine:
             self._fire()
 
     def _renew_credits(self) -> None:
-        """As often as the executors exchange their counts, or with each step if that is longer."""
+        """Renews credits as often as executors exchange counts, or with each step if that is
+        longer.
+        """
         character, since_s = self.character, self.now_s - self._renewed_s
         if character.credits is not None and since_s >= EXCHANGE_S:
             world_tables.renew_limits(self.world, character.credits, character.credit_s, since_s)
@@ -367,8 +372,8 @@ class SimulatedEngine:
         self.rows_changed()
 
     def _place(self, running: SimulatedJob) -> None:
-        """Every instance in use has a machine that is up: the wanted one, the one it has, or the
-        one with the fewest instances.
+        """Gives every instance in use a machine that is up: the wanted one, else its present one,
+        else the one with the fewest instances.
         """
         world = self.world
         used = self.instances_by_machine()
@@ -462,15 +467,15 @@ class SimulatedEngine:
         loads = dict(running.loads)
         self.cancel(running.job.id, keep=True)
         self.submit(spec, wanted, checkpoint)
-        found = self.running[spec.id]
+        replaced = self.running[spec.id]
         for source, load in loads.items():
-            # Whoever sends goes on sending, whatever the job's checkpoint.
-            if source in found.rows.nodes and source not in found.loads:
+            # Producers go on sending, whichever checkpoint the job starts from.
+            if source in replaced.rows.nodes and source not in replaced.loads:
                 self.feed(spec.id, source, load)
-        return found
+        return replaced
 
     def _restart_instance(self, running: SimulatedJob, action: RestartInstance) -> None:
-        """A new process has no sickness of the old one."""
+        """Starts an instance as a new process, which is not slow."""
         if not 0 <= action.index < running.allocation.parallelism.get(action.operator, 0):
             raise NotFound(
                 f"{running.job.id} has no instance {action.index} of {action.operator!r}."
@@ -486,7 +491,7 @@ class SimulatedEngine:
         self._reporter = None
 
     def pause(self, running: SimulatedJob, for_s: float, reason: str) -> None:
-        """A job does nothing for a while."""
+        """Pauses a job for a while, and says why."""
         until_s = max(running.paused_until_s, self.now_s + for_s)
         running.paused_until_s, running.reason = until_s, reason
         self.world.jobs["mode"][running.rows.row] = PAUSED
@@ -499,7 +504,7 @@ class SimulatedEngine:
         self.at(until_s, resume)
 
     def outage_s(self, running: SimulatedJob) -> float:
-        """How long a job stands when it is changed; longer if it has state."""
+        """How long a change pauses a job; longer if it has state."""
         stateful = any(operator.work.stateful for operator in running.job.operators)
         return self.character.outage_s + (self.character.state_s if stateful else 0.0)
 
@@ -512,7 +517,7 @@ class SimulatedEngine:
 
     def _running(self, job: str) -> SimulatedJob:
         if (running := self.running.get(job)) is None:
-            raise NotFound(f"There is no job {job}.")
+            raise NotFound(f"No job {job!r} runs.")
         return running
 
     def _next_sequence(self, sender: str) -> int:
@@ -520,7 +525,7 @@ class SimulatedEngine:
         return self._sequences[sender]
 
     def report_lost(self, row: int) -> None:
-        """A machine will not report again under its name."""
+        """Notes that a machine will not report again under its name."""
         self._lost.append(self.machines.sender(row))
 
 

@@ -1,4 +1,4 @@
-"""Owns a run of single records from the outside: room, rates, pauses, crashes."""
+"""Runs single records: the interface of `events.py` to the engine, and room for its records."""
 
 import numpy as np
 
@@ -49,16 +49,16 @@ class EventRun:
 
     def in_system(self, job: int) -> int:
         """Records of a job that were read and are not through."""
-        held = self.records_held()
-        return int(held[self.world.nodes["job"][self.world.actors["node"]] == job].sum())
+        records = self.records_held()
+        return int(records[self.world.nodes["job"][self.world.actors["node"]] == job].sum())
 
     def records_held(self) -> Floats:
-        """Records in the queue, on the way to and in the hands of each actor; logs do not count."""
+        """Records queued at, in transit to and in work at each actor; logs do not count."""
         actors, nodes = self.world.actors, self.world.nodes
         reader = nodes["kind"][actors["node"]] == SOURCE
         queued = np.where(reader, 0, actors["in_flight"])
-        held: Floats = (queued + (actors["state"] != IDLE)).astype(float)
-        return held
+        records: Floats = (queued + (actors["state"] != IDLE)).astype(float)
+        return records
 
     def refresh(self) -> None:
         """Cores, speeds or foreign load of machines changed."""
@@ -72,19 +72,19 @@ class EventRun:
         events.move(self.world, actor, machine)
 
     def redistribute(self, job: int) -> None:
-        """What waits in the queues of a job goes to its instances as the routing is now."""
+        """Deals the queued records of a job to its instances by the routing of now."""
         events.redistribute(self.world, self.rng, job)
 
     def drop_queued(self, job: int) -> None:
-        """What waits in the queues of a job is gone; its logs stay, and what is being worked on."""
+        """Drops the queued records of a job; its logs stay, and what is in work."""
         events.drop_queued(self.world, job)
 
     def clear(self, job: int) -> None:
-        """Whatever a job has under way is gone; its logs stay."""
+        """Drops the records that a job has read and not finished; its logs stay."""
         events.clear(self.world, job)
 
     def replay(self, source: int, count: int, span_s: float) -> None:
-        """Records of the last so many seconds will be read again."""
+        """Puts records of the last seconds back into a log, to be read again."""
         left = count
         while left > 0:
             left -= events.replay(self.world, source, left, span_s, self.margin)

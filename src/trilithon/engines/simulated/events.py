@@ -1,4 +1,4 @@
-"""Owns the exact way of running: every record by itself, one event after the other.
+"""Runs a world exactly: every record by itself, event by event.
 
 An actor takes a record, works on it (computing under processor sharing, then waiting), sends what
 comes out to the receivers that the routing says, and parks where one has no credit left. Nothing
@@ -188,23 +188,23 @@ def _choose(world: World, rng: Random, edge: Rows, lane: int) -> int:
             if left < 0.0:
                 return int(target.first + task)
         return int(target.first + target.active - 1)
-    way = world.lanes[lane]
+    lane_row = world.lanes[lane]
     if edge.even == 1:
-        turn = way.turn
-        way.turn += 1
+        turn = lane_row.turn
+        lane_row.turn += 1
         return int(target.first + turn % target.active)
     best = 0
     for task in range(target.active):
-        world.smooth[way.smooth + task] += world.share[edge.share + task]
-        if world.smooth[way.smooth + task] > world.smooth[way.smooth + best]:
+        world.smooth[lane_row.smooth + task] += world.share[edge.share + task]
+        if world.smooth[lane_row.smooth + task] > world.smooth[lane_row.smooth + best]:
             best = task
-    world.smooth[way.smooth + best] -= 1.0
+    world.smooth[lane_row.smooth + best] -= 1.0
     return int(target.first + best)
 
 
 @part
 def _send(world: World, rng: Random, number: int) -> bool:
-    """Sends what came out of one record. False if the sender had to park on the way."""
+    """Sends what came out of one record. False if the sender had to park meanwhile."""
     actor = world.actors[number]
     node = world.nodes[actor.node]
     while actor.out_left > 0:
@@ -260,13 +260,13 @@ def _dispatch(world: World, origin_s: float, row: int, lane: int, to: int) -> No
     _count_sent(world, to)
     record = new_record(world, origin_s, row, to)
     if edge.batch_s > 0.0:
-        way = world.lanes[lane]
-        if way.gathered_first == NOBODY:
-            way.gathered_first = record
+        lane_row = world.lanes[lane]
+        if lane_row.gathered_first == NOBODY:
+            lane_row.gathered_first = record
             plan(world, world.single[0].now_s + edge.batch_s, FLUSH, lane, 0)
         else:
-            world.records[way.gathered_last].next = record
-        way.gathered_last = record
+            world.records[lane_row.gathered_last].next = record
+        lane_row.gathered_last = record
     else:
         _travel(world, record)
 
@@ -290,10 +290,10 @@ def _arrive(world: World, number: int) -> None:
 
 @part
 def _flush(world: World, lane: int) -> None:
-    way = world.lanes[lane]
-    number = way.gathered_first
-    way.gathered_first = NOBODY
-    way.gathered_last = NOBODY
+    lane_row = world.lanes[lane]
+    number = lane_row.gathered_first
+    lane_row.gathered_first = NOBODY
+    lane_row.gathered_last = NOBODY
     while number != NOBODY:
         record = world.records[number]
         following = record.next
@@ -457,7 +457,7 @@ def redistribute(world: World, rng: Random, job: int) -> None:
 
 @compiled
 def drop_queued(world: World, job: int) -> None:
-    """What waits for the instances of a job's operators is gone: taken from them, by nobody."""
+    """Drops the queued records of a job. They count as taken, and are never processed."""
     for number in range(len(world.actors)):
         actor = world.actors[number]
         node = world.nodes[actor.node]
@@ -471,7 +471,7 @@ def drop_queued(world: World, job: int) -> None:
 
 @compiled
 def clear(world: World, job: int) -> None:
-    """Takes away what a job has under way; what lies in its logs stays there."""
+    """Drops the records that a job has read and not finished; its logs stay."""
     for place in range(world.single[0].agenda_size):
         event = world.agenda[place]
         if event.priority == TRANSIT:
@@ -502,14 +502,14 @@ def _clear_actor(world: World, number: int) -> None:
         while actor.queue_length > 0:
             free_record(world, take_from_queue(world, number))
     for lane in range(actor.lane_first, actor.lane_first + node.out_count):
-        way = world.lanes[lane]
-        record = way.gathered_first
+        lane_row = world.lanes[lane]
+        record = lane_row.gathered_first
         while record != NOBODY:
             following = world.records[record].next
             free_record(world, record)
             record = following
-        way.gathered_first = NOBODY
-        way.gathered_last = NOBODY
+        lane_row.gathered_first = NOBODY
+        lane_row.gathered_last = NOBODY
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Owns what can go wrong in a simulated cluster, and when."""
+"""Defines the faults that a simulated cluster can have, and when they begin and end."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ class TimedFault:
 
 @dataclass(frozen=True, slots=True)
 class MachineCrash(TimedFault):
-    """A machine is gone, and what ran on it; it comes back empty."""
+    """A machine is down, and what ran on it is lost; it comes back empty."""
 
     machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsStop(TimedFault):
-    """Nothing is heard of some machines (none named: of all); what runs there runs on."""
+    """Some machines stop reporting (none named: all); what runs there runs on."""
 
     machines: tuple[str, ...] = ()
 
@@ -35,7 +35,7 @@ class SlowMachine(TimedFault):
 
 @dataclass(frozen=True, slots=True)
 class ForeignLoad(TimedFault):
-    """Threads of somebody else run on a machine."""
+    """Threads of other processes compute on a machine."""
 
     machine: str = ""
     threads: float = 0.0

@@ -1,4 +1,4 @@
-"""Owns the fast way of running: flows in time steps, over all instances of all jobs at once.
+"""Runs a world as flows: in time steps, over all instances of all jobs at once.
 
 Each step goes over the nodes three times. Forwards: what would flow if everybody could take it.
 Backwards: what each can take, and so how far its senders are held back (a sender that is held back
@@ -103,19 +103,19 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
         node.pushed = node.potential
     elif node.kind == OPERATOR:
         coming = _flow_in(world, number)
-        stands = _is_paused(world, number)
+        paused = _is_paused(world, number)
         total = 0.0
         if node.pulled == 1:
             for a in range(node.first, node.first + node.active):
                 total += _most(world, world.actors[a], span_s)
-            total = 0.0 if stands else min(node.held + coming, total)
+            total = 0.0 if paused else min(node.held + coming, total)
         else:
             _spread(world, number)
             for a in range(node.first, node.first + node.tasks):
                 actor = world.actors[a]
                 records = actor.held + actor.coming
                 actor.potential = 0.0
-                if records > 0.0 and not stands:
+                if records > 0.0 and not paused:
                     actor.potential = min(records, _most(world, actor, span_s))
                 total += actor.potential
         node.potential = total
@@ -243,12 +243,12 @@ def _delay_before(world: World, number: int, span_s: float) -> None:
             others = edge.flow / span_s / max(1, parent.active) * edge.batch_s
             gathered = edge.batch_s * (1.0 + others / 2) / (1.0 + others)
             edge.batching_s += gathered * edge.flow
-        way = parent.delay_s + edge.transit_s + gathered
+        path_s = parent.delay_s + edge.transit_s + gathered
         if node.kind == OPERATOR and node.pulled == 0:
             edge.channel_s += (edge.transit_s + gathered) * edge.flow
         total += edge.flow
-        mean += edge.flow * way
-        square += edge.flow * (way * way + parent.delay_var)
+        mean += edge.flow * path_s
+        square += edge.flow * (path_s * path_s + parent.delay_var)
         fixed += edge.flow * (parent.fixed_s + edge.transit_s)
     if total > 0.0:
         node.delay_s = mean / total
@@ -286,7 +286,7 @@ def _chance_var(wait_s: float, service_s: float, cv2: float, rho: float) -> floa
 def _serve(world: World, number: int, span_s: float) -> None:
     """An operator: what its actors finish, what they keep, how long it took."""
     node = world.nodes[number]
-    stands = _is_paused(world, number)
+    paused = _is_paused(world, number)
     done, waited, variance, served, cv2 = 0.0, 0.0, 0.0, 0.0, 0.0
     node.busy = 0.0
     for task in range(node.tasks):
@@ -295,11 +295,11 @@ def _serve(world: World, number: int, span_s: float) -> None:
         rho = 0.0
         if records > LEAST:
             service_s = _service_s(world, actor)
-            most = 0.0 if stands else _most(world, actor, span_s)
+            most = 0.0 if paused else _most(world, actor, span_s)
             arrival_cv2, ahead = _arrival_cv2(world, number, task, actor.busy)
             service_cv2 = actor.cv**2
             if node.passed < 1.0 or node.pressed < 1.0:
-                # Somebody waits before it or it waits for somebody: chance plays no part.
+                # Senders park before it, or it is parked: queues are full, not random.
                 out = min(records, actor.potential * node.pressed)
                 rho = min(1.0, out / most) if most > 0.0 else 0.0
             else:
@@ -421,7 +421,7 @@ def _count(
 
 @part
 def _count_parked(world: World, number: int, parked_s: float) -> None:
-    """Whoever is held back is parked at the edge that lets least through."""
+    """A sender that is held back is parked at the edge that lets least through."""
     node = world.nodes[number]
     for e in range(node.out_first, node.out_first + node.out_count):
         if world.nodes[world.edges[e].target].passed <= node.pressed:

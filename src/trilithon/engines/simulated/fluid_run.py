@@ -1,4 +1,4 @@
-"""Owns a run of flows from the outside: steps, logs, pauses, crashes."""
+"""Runs flows in steps: the interface of `fluid.py` to the engine, and the logs of its sources."""
 
 from functools import cache
 from typing import Final
@@ -57,7 +57,7 @@ class FluidRun:
             self.now_s = until_s
 
     def records_held(self) -> Floats:
-        """Records in the queue, on the way to and in the hands of each actor; logs do not count."""
+        """Records queued at, in transit to and in work at each actor; logs do not count."""
         actors: Floats = self.world.actors["level"] + self.world.actors["busy"]
         return actors
 
@@ -104,7 +104,7 @@ class FluidRun:
             actors["level"][mine] = actors["level"][mine].sum() * part
 
     def drop_queued(self, job: int) -> None:
-        """What waits for the instances of a job's operators is gone: taken from them, by nobody."""
+        """Drops the queued records of a job. They count as taken, and are never processed."""
         world = self.world
         of = world.actors["node"]
         nodes, actors = world.nodes, world.actors
@@ -119,13 +119,13 @@ class FluidRun:
             actors[name][mine] = 0.0
 
     def clear(self, job: int) -> None:
-        """Whatever a job has under way is gone; its logs stay."""
+        """Drops the records that a job has read and not finished; its logs stay."""
         of_job = self.world.nodes["job"][self.world.actors["node"]] == job
         for name in ("held", "busy", "level"):
             self.world.actors[name][of_job] = 0.0
 
     def replay(self, source: int, count: int, span_s: float) -> None:
-        """Records of the last so many seconds will be read again."""
+        """Puts records of the last seconds back into a log, to be read again."""
         nodes = self.world.nodes
         nodes["arrived"][source] += count
         target = self.world.edges["target"][nodes["out_first"][source]]

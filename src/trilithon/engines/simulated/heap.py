@@ -1,4 +1,4 @@
-"""Owns the list of what happens next: a binary heap of events, ordered
+"""Keeps the events to come: a binary heap of events, ordered
 by (time, priority, sequence).
 
 The sequence number makes runs repeatable: of two events at one moment and of one priority the one

@@ -1,4 +1,4 @@
-"""Owns bringing faults about in a simulated engine, and ending them."""
+"""Begins and ends faults in a simulated engine."""
 
 import math
 from collections.abc import Callable

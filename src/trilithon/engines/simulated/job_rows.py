@@ -1,4 +1,4 @@
-"""Owns the rows of a job: which nodes, edges and actors it has, and how records are shared out."""
+"""Makes the rows of a job: its nodes, edges and actors, and the share of records of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _GROUPINGS = {Grouping.SHUFFLE: SHUFFLE, Grouping.BY_KEY: BY_KEY, Grouping.BROAD
 
 @dataclass(frozen=True, slots=True)
 class JobRows:
-    """Where a job stands in the tables."""
+    """The rows of a job in the tables."""
 
     row: int
     nodes: dict[str, int]
@@ -74,7 +74,7 @@ def add_job(
 
 
 def _starts(lengths: Sequence[int]) -> Ints:
-    """Where each of some ranges begins that stand side by side."""
+    """Where each of some adjacent ranges begins."""
     return np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Owns the machines of a simulated cluster: which there are, which are up, who runs where."""
+"""Keeps the machines of a simulated cluster: their names and rows, and which are up."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class MachineSpec:
 
 
 class MachineRegistry:
-    """Names to rows. A machine that left or crashed keeps its row."""
+    """Machines by row. A machine that was removed or crashed keeps its row."""
 
     def __init__(self, machines: Iterable[MachineSpec]) -> None:
         self.all: list[MachineSpec] = []
@@ -75,16 +75,16 @@ class MachineRegistry:
         return [row for row, up in enumerate(self.up) if up and row not in self.gone]
 
     def next_names(self, count: int) -> list[str]:
-        """Names that no machine ever had: the last one's, counted on."""
+        """Names that no machine ever had: the last machine's, with higher numbers."""
         stem = self.all[-1].name.rstrip("0123456789") if self.all else "m"
         known = {machine.name for machine in self.all}
-        found: list[str] = []
+        names: list[str] = []
         number = len(self.all)
-        while len(found) < count:
+        while len(names) < count:
             if (name := f"{stem}{number}") not in known:
-                found.append(name)
+                names.append(name)
             number += 1
-        return found
+        return names
 
     def least_used(self, used: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
         """The machine with the fewest instances, the first of several."""

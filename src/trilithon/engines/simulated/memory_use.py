@@ -13,7 +13,7 @@ from trilithon.model.job import Operator
 
 
 def memory_used(
-    world: World, jobs: Iterable[SimulatedJob], held: Floats, assumed: Assumed
+    world: World, jobs: Iterable[SimulatedJob], records: Floats, assumed: Assumed
 ) -> Floats:
     """Bytes in use on each machine.
 
@@ -22,7 +22,7 @@ def memory_used(
     """
     used = np.zeros(len(world.machines))
     actors, nodes = world.actors, world.nodes
-    np.add.at(used, actors["machine"], held * assumed.record_bytes)
+    np.add.at(used, actors["machine"], records * assumed.record_bytes)
     for job in jobs:
         for operator in job.job.operators:
             node = job.rows.nodes[operator.name]

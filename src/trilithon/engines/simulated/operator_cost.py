@@ -32,7 +32,7 @@ _SPELLED: Final = re.compile(r"\b(wait|work)\(\s*([0-9]+(?:\.[0-9]+)?)\s*\)")
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What is taken where neither a profile nor an expression tells."""
+    """The costs to assume where neither a profile nor an expression declares them."""
 
     service_ms: float
     service_cv: float

@@ -3,7 +3,7 @@
 A machine reports of the instances that run on it and of what was sent from it; the host knows which
 rows there are and where the logs end. What a sender counts of an edge stands with the machine of
 the edge's first sender, what a receiver counts with that of its first receiver: each number has one
-place, and is missing when that machine is not heard.
+place, and is missing when that machine does not report.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class ReportedJob:
 
 
 def _count(table: Any, name: str, rows: Ints) -> Floats:
-    """A counter of some rows; flows count in parts of records, which nobody else does."""
+    """A counter of some rows, in whole records: flows count in parts of them."""
     values: Floats = table[name][rows]
     return np.floor(values + 1e-6) if name in _WHOLE else values.copy()
 
@@ -59,7 +59,7 @@ class _TableRows:
     receiver: Ints
 
     def at(self, machine: int) -> "tuple[tuple[Any, ...], _TableRows]":
-        """What one machine tells of it."""
+        """The rows that one machine reports."""
         mine = np.flatnonzero((self.sender == machine) | (self.receiver == machine))
         keys = tuple(self.keys[i] for i in mine)
         return keys, _TableRows(
@@ -71,16 +71,16 @@ class Reporter:
     """Makes reports. Which rows there are is worked out once per change, not once per report."""
 
     def __init__(
-        self, world: World, standing: Mapping[str, ReportedJob], *, reports_memory: bool
+        self, world: World, jobs: Mapping[str, ReportedJob], *, reports_memory: bool
     ) -> None:
         self.reports_memory = reports_memory
-        self.tables = _tables(world, standing)
+        self.tables = _tables(world, jobs)
         self.partitions = np.array(
             [
                 float(source.partitions or 1)
-                for one in standing.values()
-                for name in one.job.order
-                for source in one.job.sources
+                for reported in jobs.values()
+                for name in reported.job.order
+                for source in reported.job.sources
                 if source.name == name
             ]
         )
@@ -158,7 +158,7 @@ class Reporter:
             transfers=taken * channel,
             channel_s=edges["channel_s"][rows] * channel,
             batching_s=edges["batching_s"][rows] * channel,
-            # Of a pulled edge nobody saw a record travel.
+            # Nothing measures the transport of a pulled edge.
             idle_transport_s=np.where(taken > 0, edges["transit_s"][rows], nan) * channel,
         )
 
@@ -214,7 +214,7 @@ class Reporter:
         )
 
 
-# Most machines have no source and no sink to tell of.
+# Most machines report no source and no sink.
 _NO_SOURCES, _NO_SINKS = Sources.missing(0), Sinks.missing(0)
 
 
@@ -242,9 +242,9 @@ def _written(world: World, sink: _TableRows) -> Sinks:
     )
 
 
-def _tables(world: World, standing: Mapping[str, ReportedJob]) -> dict[str, _TableRows]:
+def _tables(world: World, jobs: Mapping[str, ReportedJob]) -> dict[str, _TableRows]:
     """The rows of all jobs, table by table."""
-    found: dict[str, list[tuple[Any, int, int, int, int]]] = {
+    entries_by_table: dict[str, list[tuple[Any, int, int, int, int]]] = {
         name: [] for name in ("instance", "edge", "source", "sink")
     }
     nodes, machine = world.nodes, world.actors["machine"]
@@ -255,24 +255,26 @@ def _tables(world: World, standing: Mapping[str, ReportedJob]) -> dict[str, _Tab
             node = int(world.edges["source"][world.into[nodes["in_first"][node]]])
         return int(machine[nodes["first"][node]])
 
-    for one in standing.values():
-        job, rows, life = one.job, one.rows, one.life
+    for reported in jobs.values():
+        job, rows, life = reported.job, reported.rows, reported.life
         for name in job.order:
             node = rows.nodes[name]
             kind = nodes["kind"][node]
             if kind == OPERATOR:
                 sender = first_of(int(world.edges["source"][world.into[nodes["in_first"][node]]]))
-                for index in range(one.allocation.parallelism[name]):
+                for index in range(reported.allocation.parallelism[name]):
                     actor = int(nodes["first"][node]) + index
                     key = (job.id, name, index)
-                    found["instance"].append((key, actor, life, sender, int(machine[actor])))
+                    entries_by_table["instance"].append(
+                        (key, actor, life, sender, int(machine[actor]))
+                    )
             else:
                 table = "source" if kind == SOURCE else "sink"
                 at = first_of(node)
-                found[table].append(((job.id, name), node, life, at, at))
+                entries_by_table[table].append(((job.id, name), node, life, at, at))
         for (source, target), edge in rows.edges.items():
             sends, takes = first_of(rows.nodes[source]), first_of(rows.nodes[target])
-            found["edge"].append(((job.id, source, target), edge, life, sends, takes))
+            entries_by_table["edge"].append(((job.id, source, target), edge, life, sends, takes))
     return {
         name: _TableRows(
             tuple(entry[0] for entry in entries),
@@ -281,7 +283,7 @@ def _tables(world: World, standing: Mapping[str, ReportedJob]) -> dict[str, _Tab
             np.array([entry[3] for entry in entries], dtype=np.int64),
             np.array([entry[4] for entry in entries], dtype=np.int64),
         )
-        for name, entries in found.items()
+        for name, entries in entries_by_table.items()
     }
 
 

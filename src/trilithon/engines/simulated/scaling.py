@@ -81,9 +81,10 @@ def _check_fit(engine: "SimulatedEngine", removed: set[str]) -> None:
         left, needed = sum(others), sum(used.values())
         if needed > left:
             largest = sorted(used.items(), key=lambda item: (-item[1], item[0]))[:5]
-            held = ", ".join(f"{job} ({count})" for job, count in largest)
+            users = ", ".join(f"{job} ({count})" for job, count in largest)
             raise DoesNotFit(
-                f"{len(others)} machines would have {left} {what}; {needed} are in use, by {held}.",
+                f"{len(others)} machines would have {left} {what}; "
+                f"{needed} are in use, by {users}.",
                 "Lower the parallelism of a job or end one, or remove fewer machines.",
             )
 

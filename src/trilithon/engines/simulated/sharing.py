@@ -18,7 +18,7 @@ def _plan_finish(world: World, number: int, pace: float) -> None:
 
 @compiled
 def refresh_pace(world: World, number: int) -> None:
-    """When the part of a core that each gets changes, whoever computes finishes at another time."""
+    """When the part of a core that each gets changes, what is computed finishes at another time."""
     machine = world.machines[number]
     threads = machine.runnable + machine.other
     pace = machine.speed

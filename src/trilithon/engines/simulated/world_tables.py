@@ -1,4 +1,4 @@
-"""Owns the model that both ways of running share: jobs, nodes, edges, actors and machines as rows.
+"""Defines the tables that both modes share: jobs, nodes, edges, actors and machines as rows.
 
 An actor is what takes records: a task of an operator, used or idle, or the reader of a source. As
 on Spark an operator holds as many tasks as it may ever use, and its parallelism is a routing table
@@ -68,7 +68,7 @@ MACHINE: Final = _fields(
     "runnable computing_first",
     "cores speed other load pace load_s load_since_s stretch threads",
 )
-# One way out of an actor: whose turn it is, what is being gathered into a batch.
+# One edge out of an actor: whose turn it is, what is being gathered into a batch.
 LANE: Final = _fields("turn gathered_first gathered_last smooth", "")
 RECORD: Final = _fields("edge to next", "origin_s left_s")
 EVENT: Final = _fields("priority sequence what version", "time_s")

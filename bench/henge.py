@@ -15,8 +15,8 @@ from bench.measures import INSTANCES, OPERATORS, best_of, snapshots
 from trilithon.model.allocation import initial
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.series import Series
-from trilithon.policies.henge.crunch import crunch
-from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.henge.crunch import compute_crunch
+from trilithon.policies.henge.henge_policy import HengePolicy
 from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
 
@@ -33,7 +33,7 @@ def scene(jobs: int) -> Scene:
         )
         for name, job in second.jobs.items()
     }
-    used = sum(standing.allocation.instances for standing in statuses.values())
+    used = sum(status.allocation.instances for status in statuses.values())
     live = Capabilities(dict.fromkeys(Ability, How.LIVE))
     cluster = Cluster(live, 2 * used, used)
     return Scene(1, Series((first, second)), statuses, cluster)
@@ -49,7 +49,7 @@ def main() -> None:
         assert verdict.decisions
         state = dict(verdict.state)
         spent = best_of(partial(policy.decide, seen, state))
-        indicator = best_of(partial(crunch, seen, state))
+        indicator = best_of(partial(compute_crunch, seen, state))
         size = len(json.dumps(state))
         print(f"{jobs:>7,} {spent * 1e3:>9.1f} {size / 1e3:>9.1f} {indicator * 1e3:>10.1f}")
 

@@ -9,7 +9,7 @@ import pytest
 from bench.henge import scene
 from bench.measures import parts, snapshots
 from trilithon.model.series import Series
-from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.henge.henge_policy import HengePolicy
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # Names that still have several definitions. Remove a name here when its class is renamed.
-DUPLICATES = frozenset({"Change", "Look", "OperatorLoad", "Outcome", "Result", "Shape"})
+DUPLICATES = frozenset({"Change", "Look", "Outcome", "Result", "Shape"})
 
 
 def definitions() -> dict[str, list[str]]:

@@ -193,5 +193,5 @@ def test_layers_that_cannot_be_meant_are_refused(
 
 
 def _made(given: dict[str, object]) -> Policy:
-    found = Rules.of(given)
-    return policy(found.policy, found.parameters)
+    rules = Rules.of(given)
+    return policy(rules.policy, rules.parameters)

@@ -14,9 +14,9 @@ from trilithon.policies.registry import POLICIES, policy
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_is_made_by_the_name_it_has(name: str) -> None:
-    found = policy(name)
-    assert found.name == name
-    assert 0 < found.lookback_s < math.inf
+    made = policy(name)
+    assert made.name == name
+    assert 0 < made.lookback_s < math.inf
 
 
 def test_a_name_that_no_policy_has_is_refused_with_those_that_there_are() -> None:
@@ -27,13 +27,13 @@ def test_a_name_that_no_policy_has_is_refused_with_those_that_there_are() -> Non
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_parameter_is_described_and_its_default_is_in_its_range(name: str) -> None:
-    for one in POLICIES[name].parameters.describe():
-        assert one.meaning
-        assert one.unit
-        if one.options:
-            assert one.default in one.options
+    for info in POLICIES[name].parameters.describe():
+        assert info.meaning
+        assert info.unit
+        if info.options:
+            assert info.default in info.options
         else:
-            assert one.least <= float(one.default) <= one.most
+            assert info.least <= float(info.default) <= info.most
 
 
 def test_a_parameter_that_is_not_known_is_refused() -> None:

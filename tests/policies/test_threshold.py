@@ -69,24 +69,24 @@ class Stage:
         self.status = replace(self.status, allocation=allocation, changed_s=self.cluster.now_s)
 
     def rounds(self, count: int) -> list[Decision]:
-        found = []
+        decisions = []
         for _ in range(count):
             for decision in self.decide():
-                found.append(decision)
+                decisions.append(decision)
                 self.obey(decision)
-        return found
+        return decisions
 
 
 def test_a_missed_threshold_raises_the_busiest_operator() -> None:
     stage = Stage(rate=150.0)
     stage.cluster.service_s[JOB.id, "o1"] = 0.012
-    found = stage.rounds(3)
-    assert [decision.reason for decision in found] == [MISSED]
-    assert found[0].numbers["capacity"] == pytest.approx(1.0)
+    decisions = stage.rounds(3)
+    assert [decision.reason for decision in decisions] == [MISSED]
+    assert decisions[0].numbers["capacity"] == pytest.approx(1.0)
     assert stage.status.allocation.parallelism == {"o0": 1, "o1": 2}
-    assert "o1" in found[0].sentence
-    assert found[0].expects is not None
-    assert found[0].expects.metric == "latency.p95"
+    assert "o1" in decisions[0].sentence
+    assert decisions[0].expects is not None
+    assert decisions[0].expects.metric == "latency.p95"
 
 
 def test_the_threshold_is_met_in_the_end_and_then_there_is_rest() -> None:
@@ -102,9 +102,9 @@ def test_ample_room_lowers_down_to_the_minimum_one_by_one() -> None:
     stage = Stage(rate=5.0)
     stage.take(initial(JOB).rescaled({"o0": 4, "o1": 3}).next_generation())
     assert stage.cluster.apply(Reallocate(stage.status.allocation)).changed
-    found = stage.rounds(40)
-    assert {decision.reason for decision in found} == {AMPLE}
-    assert len(found) == 5
+    decisions = stage.rounds(40)
+    assert {decision.reason for decision in decisions} == {AMPLE}
+    assert len(decisions) == 5
     assert stage.status.allocation.parallelism == {"o0": 1, "o1": 1}
 
 
@@ -128,9 +128,9 @@ def test_it_is_tried_again_when_the_load_has_fallen() -> None:
 
 def test_a_limit_is_told_and_nothing_is_asked() -> None:
     stage = Stage(chain(most=1), rate=150.0)
-    found = stage.rounds(4)
-    assert {decision.reason for decision in found} == {AT_LIMIT}
-    assert all(not decision.changes for decision in found)
+    decisions = stage.rounds(4)
+    assert {decision.reason for decision in decisions} == {AT_LIMIT}
+    assert all(not decision.changes for decision in decisions)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilithon.errors import InvalidPolicy, NotFound
-from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.policy import HengePolicy
-from trilithon.policies.henge.report import crunch_report
+from trilithon.policies.henge.henge_parameters import HengeParameters
+from trilithon.policies.henge.henge_policy import HengePolicy
+from trilithon.policies.henge.status import crunch_report
 from trilithon.policies.layered import LayeredPolicy, layered
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State

@@ -6,7 +6,7 @@ import pytest
 
 from trilithon.experiments.definition import Experiment
 from trilithon.experiments.henge.paper import PAPER
-from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.registry import policy
 from trilithon.workloads import trace
 

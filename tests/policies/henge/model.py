@@ -1,6 +1,5 @@
-"""A small cluster that follows laws: what a job's latency is, and how busy its operators are,
-is a function of its instances. It knows nothing of queues; it is there to put Henge before
-scenes that are known exactly.
+"""A small cluster in which a job's latency and its operators' capacities are functions of its
+parallelism. It has no queues; it gives Henge scenes whose numbers are known exactly.
 """
 
 import json
@@ -62,7 +61,7 @@ def line(
 
 @dataclass
 class Law:
-    """How a job behaves. Everything may be set anew while the cluster runs."""
+    """How a job behaves. A test may change everything while the cluster runs."""
 
     job: Job
     latency_ms: Callable[[Counts], float]
@@ -71,19 +70,17 @@ class Law:
     juice: Callable[[Counts], float] = lambda _: 1.0
     tail: float = 1.0  # the 99th percentile over the mean
     left_over: Mapping[str, float] = field(default_factory=dict)  # of what a sink is sent
-    blind: bool = False
+    metrics_missing: bool = False
 
 
 def constant(job: Job, latency_ms: float, **capacity: float) -> Law:
-    """The same whatever it is given; operators that are not named are at 0.1."""
+    """The same at any parallelism; operators that are not named have a capacity of 0.1."""
     names = [operator.name for operator in job.operators]
     return Law(job, lambda _: latency_ms, lambda _: {n: capacity.get(n, 0.1) for n in names})
 
 
 def shared(job: Job, work: float, floor_ms: float = 10.0) -> Law:
-    """One busy operator of several: each instance takes its part of the work, and what it waits
-    falls with the number of instances.
-    """
+    """The first operator is busy: its instances share the work, and more of them wait less."""
     first = job.operators[0].name
     names = [operator.name for operator in job.operators]
     return Law(
@@ -149,7 +146,7 @@ class ModelCluster:
         law.job = replace(law.job, intent=replace(law.job.intent, priority=priority))
 
     def instances(self) -> int:
-        return sum(one.instances for one in self.allocations.values())
+        return sum(allocation.instances for allocation in self.allocations.values())
 
     def tick(self) -> None:
         """Lets one part of a window pass."""
@@ -194,16 +191,17 @@ class ModelCluster:
 
         def per_instance(what: str) -> list[float]:
             return [
-                gone if self.laws[j].blind else self.counters[j, o, i, what] for j, o, i in keys
+                gone if self.laws[j].metrics_missing else self.counters[j, o, i, what]
+                for j, o, i in keys
             ]
 
         def per_job(rows: Iterable[str], what: str) -> list[float]:
-            return [gone if self.laws[j].blind else self.counters[j, what] for j in rows]
+            return [gone if self.laws[j].metrics_missing else self.counters[j, what] for j in rows]
 
         edges = [job for job, _, _ in layout.edge_row]
         taken = [
-            (1 - self.laws[job].left_over.get(target, 0.0)) * found
-            for found, (job, _, target) in zip(
+            (1 - self.laws[job].left_over.get(target, 0.0)) * records
+            for records, (job, _, target) in zip(
                 per_job(edges, "taken"), layout.edge_row, strict=True
             )
         ]
@@ -243,7 +241,7 @@ class ModelCluster:
                 latency_s=per_job(sinks, "latency"),
             ),
             latencies=Sketches.of(
-                None if self.laws[j].blind else dict(self.histograms[j]) for j in sinks
+                None if self.laws[j].metrics_missing else dict(self.histograms[j]) for j in sinks
             ),
             machines=Machines.of(
                 len(machines),
@@ -259,7 +257,7 @@ class ModelCluster:
         statuses = {}
         for name in sorted(self.laws, reverse=self.backwards):
             job = self.laws[name].job
-            statuses[name] = found = JobStatus(
+            statuses[name] = status = JobStatus(
                 job=name,
                 tenant=job.tenant,
                 allocation=self.allocations[name],
@@ -271,9 +269,9 @@ class ModelCluster:
                 fixed=self.fixed.get(name, frozenset()),
                 spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
             )
-            if self.guard is not None and not found.hold_reason:
-                held = self.guard.hold(found, self.time_s)
-                statuses[name] = replace(found, hold_reason=held)
+            if self.guard is not None and not status.hold_reason:
+                held = self.guard.hold(status, self.time_s)
+                statuses[name] = replace(status, hold_reason=held)
         return Scene(
             round=self.round,
             series=Series(tuple(self.snapshots), lookback_s),
@@ -286,14 +284,16 @@ class ModelCluster:
                 down_delay_s=0.0 if self.guard is None else self.guard.rules.limits.down_delay_s,
             ),
             feedback={
-                id_: one for id_, one in self.feedback.items() if self.round - one.round <= rounds
+                id_: feedback
+                for id_, feedback in self.feedback.items()
+                if self.round - feedback.round <= rounds
             },
         )
 
     def rulings(self, scene: Scene, decisions: Sequence[Decision]) -> Sequence[Ruling]:
-        """What there is to do of what was decided: all of it, or what a guard lets through."""
+        """What is granted of the decisions: all of it, or what the guard grants."""
         if self.guard is None:
-            return [Ruling(one, one.changes) for one in decisions]
+            return [Ruling(decision, decision.changes) for decision in decisions]
         jobs = {name: law.job for name, law in self.laws.items()}
         signs = {
             name: LoadSigns(law.capacity(self.allocations[name].parallelism), 0.0)
@@ -329,7 +329,7 @@ class ModelCluster:
 
 @dataclass
 class Run:
-    """A policy at a cluster, round after round; the state goes through JSON each time."""
+    """Runs a policy on a cluster, round after round; the state goes through JSON each time."""
 
     cluster: ModelCluster
     policy: Policy
@@ -337,8 +337,8 @@ class Run:
     decisions: list[Decision] = field(default_factory=list)
 
     def rounds(self, count: int) -> list[Decision]:
-        """Some rounds of ten seconds; what was decided in them."""
-        found: list[Decision] = []
+        """Runs some rounds of ten seconds; returns their decisions."""
+        decisions: list[Decision] = []
         for _ in range(count):
             self.cluster.tick()
             self.cluster.round += 1
@@ -346,12 +346,12 @@ class Run:
             verdict = self.policy.decide(scene, self.state)
             self.state = json.loads(json.dumps(verdict.state))
             self.cluster.apply(scene, verdict.decisions)
-            found += verdict.decisions
-        self.decisions += found
-        return found
+            decisions += verdict.decisions
+        self.decisions += decisions
+        return decisions
 
     def until(self, reason: str, most: int = 400) -> Decision:
-        """Goes on until something is decided for this reason."""
+        """Runs rounds until a decision has this reason."""
         for _ in range(most):
             for decision in self.rounds(1):
                 if decision.reason == reason:

@@ -1,4 +1,4 @@
-"""The crunch indicator: who is too hungry, what everybody needs, and what is missing."""
+"""The crunch indicator: which jobs are overly hungry, and how many slots each job needs."""
 
 from itertools import product
 
@@ -11,21 +11,27 @@ from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, s
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Metric, Threshold
 from trilithon.policies.henge import messages
-from trilithon.policies.henge.crunch import Crunch, Need, _grown, _Path, crunch
-from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.henge.crunch import (
+    Crunch,
+    SlotNeed,
+    _add_until_latency_met,
+    _JobGraph,
+    compute_crunch,
+)
+from trilithon.policies.henge.henge_policy import HengePolicy
 
 
 def crunch_of(*laws: Law, **settings: object) -> Crunch:
     cluster = ModelCluster.of(laws, **settings)
     for _ in range(6):
         cluster.tick()
-    found = crunch(cluster.scene(70), {})
-    assert found is not None
-    return found
+    crunch = compute_crunch(cluster.scene(70), {})
+    assert crunch is not None
+    return crunch
 
 
-def need(found: Crunch, job: str) -> Need:
-    return next(one for one in found.needs if one.job == job)
+def need(crunch: Crunch, job: str) -> SlotNeed:
+    return next(entry for entry in crunch.needs if entry.job == job)
 
 
 def juicy(name: str, capacity: float, instances: int = 10, most: int = 200) -> Law:
@@ -34,21 +40,21 @@ def juicy(name: str, capacity: float, instances: int = 10, most: int = 200) -> L
 
 
 def test_who_must_keep_up_needs_a_little_more_than_its_work() -> None:
-    found = crunch_of(juicy("a", 0.45), slots=10)
+    crunch = crunch_of(juicy("a", 0.45), slots=10)
     # 4.5 instances' worth of work, none of them busy for more than nine tenths of the time.
-    assert need(found, "t/a").instances == {"work": 5}
-    assert found.feasible is True
-    assert found.slots_missing == 0
+    assert need(crunch, "t/a").instances == {"work": 5}
+    assert crunch.feasible is True
+    assert crunch.slots_missing == 0
 
 
 def test_a_job_that_falls_behind_needs_what_arrives_not_what_it_manages() -> None:
     law = juicy("a", 1.0)
     law.juice = lambda _: 0.5
-    found = crunch_of(law, slots=15)
+    crunch = crunch_of(law, slots=15)
     # Ten busy instances manage half: twenty's worth of work, 23 at nine tenths.
-    assert need(found, "t/a").instances == {"work": 23}
-    assert found.slots_missing == 8
-    assert found.feasible is False
+    assert need(crunch, "t/a").instances == {"work": 23}
+    assert crunch.slots_missing == 8
+    assert crunch.feasible is False
 
 
 @pytest.mark.parametrize(
@@ -66,29 +72,29 @@ def test_who_is_promised_a_part_needs_what_carries_that_part(
     """Ten busy instances manage half of 100 records/s."""
     law = constant(line("a", thresholds=asked), 20, work=1.0)
     law.juice = lambda _: 0.5
-    found = crunch_of(law, slots=instances)
-    assert need(found, "t/a").instances == {"work": instances}
-    assert found.feasible is True
-    assert found.cores_needed == pytest.approx(instances if asked else 0)
+    crunch = crunch_of(law, slots=instances)
+    assert need(crunch, "t/a").instances == {"work": instances}
+    assert crunch.feasible is True
+    assert crunch.cores_needed == pytest.approx(instances if asked else 0)
 
 
 def test_executors_on_one_host_have_its_cores_once() -> None:
-    found = crunch_of(juicy("a", 0.5), cores=8, machines=("h0/1", "h0/2", "h1/3"))
-    assert found.cores == 16
+    crunch = crunch_of(juicy("a", 0.5), cores=8, machines=("h0/1", "h0/2", "h1/3"))
+    assert crunch.cores == 16
 
 
 def test_the_slots_of_all_are_added_up_and_compared() -> None:
-    found = crunch_of(juicy("a", 0.9), juicy("b", 0.45), constant(line("c"), 20), slots=15)
-    assert [one.slots for one in found.needs] == [10, 5, 2]
-    assert (found.slots_needed, found.slots_missing) == (17, 2)
+    crunch = crunch_of(juicy("a", 0.9), juicy("b", 0.45), constant(line("c"), 20), slots=15)
+    assert [entry.slots for entry in crunch.needs] == [10, 5, 2]
+    assert (crunch.slots_needed, crunch.slots_missing) == (17, 2)
     without_limit = crunch_of(juicy("a", 0.9), juicy("b", 0.45))
     assert without_limit.slots_missing == 0
 
 
 def test_a_promise_below_the_service_time_cannot_be_kept_by_any_number() -> None:
-    found = crunch_of(constant(line("a", ms=40), 100, work=0.5))  # 50 ms of work per record
-    assert found.impossible == ("t/a",)
-    assert found.feasible is False
+    crunch = crunch_of(constant(line("a", ms=40), 100, work=0.5))  # 50 ms of work per record
+    assert crunch.impossible == ("t/a",)
+    assert crunch.feasible is False
     possible = crunch_of(constant(line("a", ms=60), 100, work=0.5))
     assert possible.feasible is True
     assert (need(possible, "t/a").latency_ms or 0) <= 60
@@ -107,51 +113,51 @@ def test_bounds_that_are_too_tight_are_told() -> None:
 
 
 class Waiting:
-    """What a way is measured by: what a record takes, and what it
-    waits, shared by the instances.
+    """The service time of a record, and the time that it waits, which
+    the instances share.
     """
 
     service_s = np.array([0.0, 0.1, 0.1, 0.0, 0.0])
     alone_s = np.array([0.0, 0.05, 0.05, 0.12, 0.0])
 
     def waiting(self, nodes: Ints, counts: Floats) -> Floats:
-        found: Floats = self.alone_s[nodes] / counts
-        return found
+        waits: Floats = self.alone_s[nodes] / counts
+        return waits
 
 
 def test_of_several_ways_only_the_longest_get_more() -> None:
-    """Two ways of 150 ms side by side, and one of 120 ms on which more is waited."""
+    """Two paths of 150 ms side by side, and one of 120 ms with longer waiting."""
     edges = tuple((a, b, 0.0) for a, b in ((0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)))
-    path = _Path(np.array([1, 2, 3]), 0, 5, edges, Waiting())  # type: ignore[arg-type]
+    graph = _JobGraph(np.array([1, 2, 3]), 0, 5, edges, Waiting())  # type: ignore[arg-type]
     promise = [Threshold(Metric.LATENCY, 140)]
-    counts, met = _grown(path, np.ones(3), np.full(3, 9.0), promise)
+    counts, met = _add_until_latency_met(graph, np.ones(3), np.full(3, 9.0), promise)
     assert met
     assert counts.tolist() == [2, 2, 1]
 
 
 def test_fixed_operators_keep_what_they_have() -> None:
     job = line("a", "free", "state", initial=8, thresholds=(Threshold(Metric.JUICE, 1.0),))
-    found = crunch_of(constant(job, 20), fixed={"t/a": frozenset({"state"})})
-    assert need(found, "t/a").instances == {"free": 1, "state": 8}
+    crunch = crunch_of(constant(job, 20), fixed={"t/a": frozenset({"state"})})
+    assert need(crunch, "t/a").instances == {"free": 1, "state": 8}
 
 
 def test_without_numbers_nothing_is_claimed() -> None:
     law = juicy("a", 0.5)
-    law.blind = True
-    found = crunch_of(law, juicy("b", 0.5), slots=50)
-    assert found.unknown == ("t/a",)
-    assert found.feasible is None
-    assert need(found, "t/a").slots == 1
+    law.metrics_missing = True
+    crunch = crunch_of(law, juicy("b", 0.5), slots=50)
+    assert crunch.unknown == ("t/a",)
+    assert crunch.feasible is None
+    assert need(crunch, "t/a").slots == 1
     # Nor is anything missing for certain when what is unknown could do with less than it has.
     assert crunch_of(law, juicy("b", 0.5), slots=8).feasible is None
     assert crunch_of(law, juicy("b", 0.5), slots=6).feasible is False
 
 
 def test_more_cpu_than_there_are_cores_cannot_be_divided_well() -> None:
-    found = crunch_of(juicy("a", 0.9, instances=40), cores=8)
-    assert found.cores == 24
-    assert found.cores_needed == pytest.approx(36)
-    assert found.feasible is False
+    crunch = crunch_of(juicy("a", 0.9, instances=40), cores=8)
+    assert crunch.cores == 24
+    assert crunch.cores_needed == pytest.approx(36)
+    assert crunch.feasible is False
 
 
 def test_many_misses_on_a_congested_cluster_are_the_papers_sign() -> None:
@@ -170,10 +176,10 @@ def test_overly_hungry_is_a_high_priority_that_many_steps_touched_in_vain() -> N
     henge = Run(ModelCluster.of(laws), HengePolicy())
     for _ in range(4):
         henge.until(messages.RECONFIGURATION)
-    found = crunch(henge.cluster.scene(70), henge.state)
-    assert found is not None
-    assert found.hungry == ("t/slow",)
-    assert set(found.missed) >= {"t/slow"}
+    crunch = compute_crunch(henge.cluster.scene(70), henge.state)
+    assert crunch is not None
+    assert crunch.hungry == ("t/slow",)
+    assert set(crunch.missed) >= {"t/slow"}
 
 
 @given(
@@ -189,7 +195,7 @@ def test_no_smaller_number_of_instances_would_do(
     job = line(
         "a", *names, initial=2, most=8, thresholds=(Threshold(Metric.LATENCY, ms, statistic),)
     )
-    found = need(crunch_of(constant(job, 20, **dict(zip(names, busy, strict=True)))), "t/a")
+    slot_need = need(crunch_of(constant(job, 20, **dict(zip(names, busy, strict=True)))), "t/a")
     service = np.array(busy) * 2 / 100
     tail = {None: 1.0, "p95": np.log(20), "p99": np.log(100)}[statistic]
 
@@ -200,6 +206,6 @@ def test_no_smaller_number_of_instances_would_do(
         return bool((service + tail * rho * service / (1 - rho)).sum() <= ms / 1000)
 
     fitting = [sum(counts) for counts in product(range(1, 9), repeat=len(busy)) if holds(counts)]
-    assert found.possible is bool(fitting)
+    assert slot_need.possible is bool(fitting)
     if fitting:
-        assert found.slots == min(fitting)
+        assert slot_need.slots == min(fitting)

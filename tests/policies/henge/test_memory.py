@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.memory import Configuration, Memory
 from trilithon.policies.henge.messages import REASONS
-from trilithon.policies.henge.parameters import HengeParameters
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/concepts/henge.md"
 
@@ -19,7 +19,7 @@ moves = st.tuples(st.sampled_from("abc"), st.integers(1, 4))
 
 def _best(memory: Memory) -> Configuration | None:
     """By what each was worth; the same jobs count in all of them."""
-    return max(memory.history, key=lambda place: (place.goal, place.at_s), default=None)
+    return max(memory.history, key=lambda entry: (entry.goal, entry.at_s), default=None)
 
 
 @given(st.lists(moves | goals, max_size=40), st.integers(1, 6))
@@ -32,12 +32,13 @@ def test_the_best_configuration_can_always_be_come_back_to(
     for at, step in enumerate(steps):
         if isinstance(step, tuple):
             job, count = step
-            memory.changed(job, {"op": now[job]}, {"op": count})
+            memory.note_parallelism(job, {"op": now[job]}, {"op": count})
             now = {**now, job: count}
         else:
-            memory.record(Configuration(step, float(at)), most)
+            memory.record_configuration(Configuration(step, float(at)), most)
             # The same configuration measured again: the latest number counts.
-            whole = {t: one for t, one in whole.items() if one[1] != now} | {float(at): (step, now)}
+            others = {t: entry for t, entry in whole.items() if entry[1] != now}
+            whole = others | {float(at): (step, now)}
         assert len(memory.history) <= most
     if (best := _best(memory)) is not None:
         goal, wanted = whole[best.at_s]
@@ -47,19 +48,19 @@ def test_the_best_configuration_can_always_be_come_back_to(
 
 @given(st.lists(goals, min_size=1, max_size=30))
 def test_what_was_worth_the_most_is_never_pushed_out_by_what_was_worth_less(
-    found: list[float],
+    measured: list[float],
 ) -> None:
     memory = Memory()
-    for at, goal in enumerate(found):
-        memory.changed("a", {"op": at + 1}, {"op": at + 2})
-        memory.record(Configuration(goal, float(at)), 2)
+    for at, goal in enumerate(measured):
+        memory.note_parallelism("a", {"op": at + 1}, {"op": at + 2})
+        memory.record_configuration(Configuration(goal, float(at)), 2)
     best = _best(memory)
     assert best is not None
-    assert best.goal == max(found)
+    assert best.goal == max(measured)
 
 
 def test_what_is_remembered_first_is_nothing_and_is_json() -> None:
-    data = Memory.of({}).data()
+    data = Memory.of({}).as_json()
     assert json.loads(json.dumps(data)) == data
     assert Memory.of(data) == Memory()
 
@@ -74,12 +75,12 @@ def _rows(heading: str) -> list[list[str]]:
 def test_the_page_names_every_parameter_as_it_is() -> None:
     shown = {name: (default, unit, text) for name, default, unit, text in _rows("parameter")}
     assert shown == {
-        one.name: (
-            one.default if isinstance(one.default, str) else f"{one.default:g}",
-            one.unit,
-            one.meaning,
+        parameter.name: (
+            parameter.default if isinstance(parameter.default, str) else f"{parameter.default:g}",
+            parameter.unit,
+            parameter.meaning,
         )
-        for one in HengeParameters.describe()
+        for parameter in HengeParameters.describe()
     }
 
 

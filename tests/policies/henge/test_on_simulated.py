@@ -16,7 +16,7 @@ from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.policies.henge import messages
-from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.registry import policy
 from trilithon.scenarios.chosen import load_chosen
 from trilithon.scenarios.run import simulate
@@ -35,26 +35,33 @@ SMALL = [
     for seed in range(100, 140)
     if len(random_mix(seed, BUILDER, PAPER.mixed_topologies).jobs) <= 5
 ][:6]
-# Less cannot be told from nothing.
+# A smaller share is indistinguishable from 0.
 LEAST = 1e-6
 
 
 def steady(seed: int) -> Scenario:
     """The jobs, intents and machines of a random mix, under loads that stay."""
-    found = random_mix(seed, BUILDER, PAPER.mixed_topologies)
+    scenario = random_mix(seed, BUILDER, PAPER.mixed_topologies)
     jobs = tuple(
         replace(
-            fed, loads={name: Constant(shape.rate_per_s(0.0)) for name, shape in fed.loads.items()}
+            scheduled,
+            loads={
+                name: Constant(shape.rate_per_s(0.0)) for name, shape in scheduled.loads.items()
+            },
         )
-        for fed in found.jobs
+        for scheduled in scenario.jobs
     )
-    return replace(found, jobs=jobs, warm_up_s=FROM_S, length_s=7500.0)
+    return replace(scenario, jobs=jobs, warm_up_s=FROM_S, length_s=7500.0)
 
 
 def searched(run: Run) -> tuple[int, float]:
     """The rounds with a step before Henge was first Converged, and when that was."""
-    ended_s = next(one.time_s for one in run.actions if one.reason in CONVERGED)
-    steps = {one.time_s for one in run.actions if one.reason in STEPS and one.time_s <= ended_s}
+    ended_s = next(action.time_s for action in run.actions if action.reason in CONVERGED)
+    steps = {
+        action.time_s
+        for action in run.actions
+        if action.reason in STEPS and action.time_s <= ended_s
+    }
     return len(steps), ended_s
 
 
@@ -97,9 +104,11 @@ def two_on_few_slots() -> Scenario:
         instances=(("transform", 5), ("filter", 5), ("join", 8), ("project", 5)),
     )
     experiment = Experiment("few", "few slots", "", 3600.0, (), (), (), FROM_S)
-    found = BUILDER.scenario(experiment, Variant("few", (poor, rich), machines=4))
-    slots = sum(sum(o.parallelism.initial for o in fed.job.operators) for fed in found.jobs)
-    return replace(found, slots=slots, policy=policy("henge", {}))
+    scenario = BUILDER.scenario(experiment, Variant("few", (poor, rich), machines=4))
+    slots = sum(
+        sum(o.parallelism.initial for o in scheduled.job.operators) for scheduled in scenario.jobs
+    )
+    return replace(scenario, slots=slots, policy=policy("henge", {}))
 
 
 @pytest.mark.parametrize("down_delay_s", [0.0, 60.0])
@@ -113,8 +122,8 @@ def test_a_reduction_gets_through_the_guard_and_who_matters_more_gets_the_slots(
     limits = Limits(round_s=scenario.round_s, down_delay_s=down_delay_s)
     result = simulate(scenario, limits=limits)
     run = Run.of(scenario, PAPER.policy.name, result.figures, FROM_S)
-    asked = [one for one in run.actions if one.reason == messages.REDUCTION]
-    done = [one for one in asked if one.changed]
+    asked = [action for action in run.actions if action.reason == messages.REDUCTION]
+    done = [action for action in asked if action.changed]
     assert done
     assert done[0].time_s - asked[0].time_s >= down_delay_s
     assert run.line("papers/poor", "share")[0] < 0.5

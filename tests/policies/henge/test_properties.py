@@ -19,9 +19,9 @@ from trilithon.model.intent import Metric, Threshold
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.henge import messages
+from trilithon.policies.henge.henge_parameters import HengeParameters
+from trilithon.policies.henge.henge_policy import HengePolicy
 from trilithon.policies.henge.memory import Memory
-from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.policy import HengePolicy
 from trilithon.policies.policy import Verdict
 from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
@@ -80,12 +80,12 @@ def test_a_well_behaved_cluster_converges_within_the_bound(
 ) -> None:
     """SoCC'18, theorem 1, with rounding: N · (⌊log₁₊Δ F⌋ + 1) + 2 steps, F = max(max / initial)."""
     cluster = ModelCluster.of(
-        [one.law(f"j{i}") for i, one in enumerate(jobs)],
+        [job.law(f"j{i}") for i, job in enumerate(jobs)],
         load=(lambda c: c.cores + 1) if congested else (lambda _: 1.0),
     )
     cluster.slots = None if room is None else cluster.instances() + room
     henge = Run(cluster, HengePolicy(replace(PARAMETERS, goal=goal, step_most=step_most)))
-    f = max(1 / min(1.0, one.fraction({"work": one.instances})) for one in jobs)
+    f = max(1 / min(1.0, job.fraction({"work": job.instances})) for job in jobs)
     bound = len(jobs) * (math.floor(math.log(f, 1 + PARAMETERS.improvement)) + 1) + 2
     steps = 0
     for _ in range(10 * (bound + 3)):
@@ -100,13 +100,13 @@ def test_a_well_behaved_cluster_converges_within_the_bound(
 def test_what_it_ends_with_is_worth_no_less_than_what_it_began_with(
     jobs: list[Growth], room: int | None
 ) -> None:
-    cluster = ModelCluster.of([one.law(f"j{i}") for i, one in enumerate(jobs)])
+    cluster = ModelCluster.of([job.law(f"j{i}") for i, job in enumerate(jobs)])
     cluster.slots = None if room is None else cluster.instances() + room
 
     def total() -> float:
         return math.fsum(
-            one.priority * one.fraction(cluster.allocations[f"t/j{i}"].parallelism)
-            for i, one in enumerate(jobs)
+            job.priority * job.fraction(cluster.allocations[f"t/j{i}"].parallelism)
+            for i, job in enumerate(jobs)
         )
 
     before = total()
@@ -135,7 +135,7 @@ def happen(cluster: ModelCluster, law: Law, kind: str, size: float) -> None:
     changes: dict[str, Callable[[], object]] = {
         "latency": lambda: setattr(law, "latency_ms", lambda _: 60 * size),
         "capacity": lambda: setattr(law, "capacity", lambda _: {"work": min(1.0, size)}),
-        "blind": lambda: setattr(law, "blind", not law.blind),
+        "blind": lambda: setattr(law, "metrics_missing", not law.metrics_missing),
         "priority": lambda: cluster.set_priority(job, round(10 * size, 3)),
         "rate": lambda: setattr(law, "rate_per_s", 100 * size),
         "rescale": lambda: cluster.rescale(job, work=1 + int(4 * size)),
@@ -167,7 +167,7 @@ def chaos(happenings: list[list[Event]], *, backwards: bool) -> list[bytes]:
     ]
     cluster = ModelCluster.of(laws, slots=60, backwards=backwards)
     henge = Run(cluster, HengePolicy(HengeParameters(window_s=30, recover_s=60, settle_s=20)))
-    told = []
+    rounds = []
     for round_ in happenings:
         for who, kind, size in round_:
             happen(cluster, laws[who], kind, size)
@@ -176,10 +176,10 @@ def chaos(happenings: list[list[Event]], *, backwards: bool) -> list[bytes]:
             for change in decision.changes:
                 assert isinstance(change, ParallelismChange)
                 assert all(1 <= n <= 12 for n in change.parallelism.values())
-                assert not cluster.laws[change.job].blind
-        assert Memory.of(henge.state["henge"]).data() == henge.state["henge"]
-        told.append(json.dumps([[asdict(d) for d in decisions], henge.state], allow_nan=False))
-    return [one.encode() for one in told]
+                assert not cluster.laws[change.job].metrics_missing
+        assert Memory.of(henge.state["henge"]).as_json() == henge.state["henge"]
+        rounds.append(json.dumps([[asdict(d) for d in decisions], henge.state], allow_nan=False))
+    return [text.encode() for text in rounds]
 
 
 @given(st.lists(st.lists(events, max_size=2), min_size=4, max_size=8))
@@ -201,7 +201,7 @@ def scene_of(snapshot: Snapshot, slots: int | None) -> Scene:
         )
         for name in snapshot.layout.jobs
     }
-    used = sum(sum(one.values()) for one in counts.values())
+    used = sum(sum(parallelism.values()) for parallelism in counts.values())
     return Scene(
         round=1,
         series=Series.of([replace(snapshot, since_s=snapshot.time_s - 10)]),

@@ -20,7 +20,7 @@ from trilithon.experiments.plots import (
     UtilityOverTime,
 )
 from trilithon.experiments.strategies import BEST_STATIC, MANUAL, UNCONTROLLED, under
-from trilithon.policies.henge.parameters import HengeParameters
+from trilithon.policies.henge.henge_parameters import HengeParameters
 
 # Our own bounds on a step that the paper does not have are off: equation 4 stands alone, and a
 # Reduction takes its share whatever is left.

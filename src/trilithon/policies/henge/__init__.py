@@ -1,1 +1,1 @@
-"""Henge: many jobs share one cluster, and every intent is kept or the sum of utilities is the best found."""
+"""Henge: many jobs share one cluster; it meets all intents or maximises the sum of utilities."""

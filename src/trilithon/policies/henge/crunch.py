@@ -1,17 +1,18 @@
-"""Owns the crunch indicator: who is overly hungry, and whether the cluster can meet all intents at all.
+"""Computes the crunch indicator: is the cluster too small, and which jobs are overly hungry?
 
-SoCC'18, section 5.5, names the signs: jobs of high priority that many Reconfigurations touch, and many missed
-intents on a congested cluster. How many slots are missing is our own:
+SoCC'18, section 5.5, names the signs: jobs of high priority that many Reconfigurations changed, and
+many missed intents on a congested cluster. How many slots are missing is our own model:
 
-    demand   λₒ = what the sources get, carried through the graph by what each operator passes on
-    load     aₒ = λₒ · Sₒ instances' worth of work; fewer than that never keep up, and who is promised a juice
-             or a throughput only must keep up with that share of it
-    waiting  Wₒ(p) = e · ρ·S / (1 − ρ) · (c²_A + c²_S)/2 with ρ = a/p       (Kingman, as in measures/queueing.py)
-    latency  of a job: the longest way from a source to a sink, Σ (S + W) + transport + batching
+    demand   λₒ = the sources' arrivals, multiplied along the graph by each operator's selectivity
+    load     aₒ = λₒ · Sₒ instances' worth of work; with fewer instances the operator falls behind.
+             A job whose intent is a juice or a throughput must carry only that share of it.
+    waiting  Wₒ(p) = e · ρ·S / (1 − ρ) · (c²_A + c²_S)/2 with ρ = a/p
+             (Kingman, as in measures/queueing.py)
+    latency  of a job: the longest path from a source to a sink, Σ (S + W) + transport + batching
 
-For each job the fewest instances are sought with which its thresholds hold; if their sum exceeds the slots,
-no division of the cluster meets all intents. A model is a model: it says where to look, and policies do not
-act on it. Where numbers are missing it assumes e = 1 and c² = 1, and a tail beyond the mean as that of an
+For each job it finds the fewest instances that keep the job's thresholds. If their sum exceeds the
+slots, no allocation meets all intents. Policies do not act on this model; it tells people where to
+look. Where metrics are missing it assumes e = 1 and c² = 1, and for a quantile q the tail of an
 exponential: waiting · ln(1/(1 − q)).
 """
 
@@ -30,29 +31,31 @@ from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import NodeKind
 from trilithon.model.layout import NODE_KINDS, Layout
 from trilithon.model.series import Window
+from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.memory import Memory
-from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.view import view
+from trilithon.policies.henge.view import observe
 from trilithon.policies.policy import State
 from trilithon.policies.scene import JobStatus, Scene
 
-# Chosen: an operator that is to keep up is busy for at most this share of the time.
-FULL = 0.9
-# Chosen: overly hungry is who was touched so often within the time of a blacklisting and still misses.
-HUNGRY_TOUCHES = 3
+# Chosen: an operator that must keep up is busy for at most this share of the time.
+MAX_UTILISATION = 0.9
+# Chosen: a job that still misses its intent after so many Reconfigurations within `blacklist_s` is
+# overly hungry.
+HUNGRY_RECONFIGURATIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What a job needs by the model: instances per operator, and what it has.
+class SlotNeed:
+    """The slots that a job needs by the model, per operator, and those that it has (`current`).
 
-    `instances` is None where numbers are missing. `possible` is False if not even the most instances
-    that it may have would do: the promise is below what its operators need by themselves, bounds are
-    too tight, or less comes in than is to go out.
+    `instances` is None where metrics are missing; then the job needs `least` at any rate.
+    `possible` is False if even the most instances that the job may have are too few: the latency
+    threshold is below the operators' own service times, the bounds are too tight, or less input
+    arrives than the throughput threshold demands.
     """
 
     job: str
-    has: int
+    current: int
     instances: Mapping[str, int] | None
     possible: bool
     latency_ms: float | None
@@ -60,15 +63,15 @@ class Need:
 
     @property
     def slots(self) -> int:
-        """At least: of a job of which too little is known, what it cannot do without."""
+        """The slots needed; without metrics, the least that the job can run with."""
         return self.least if self.instances is None else sum(self.instances.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Crunch:
-    """Whether there is enough. `feasible` is None while it cannot be told."""
+    """Whether the cluster is large enough for all intents."""
 
-    needs: tuple[Need, ...]
+    needs: tuple[SlotNeed, ...]
     hungry: tuple[str, ...]
     missed: tuple[str, ...]
     congested: bool
@@ -99,71 +102,78 @@ class Crunch:
 
     @property
     def feasible(self) -> bool | None:
-        """Whether all intents can be met, however the cluster is divided."""
+        """Whether some allocation meets all intents; None while metrics are missing."""
         short_of_cores = (
-            self.cores is not None and self.cores_needed is not None and self.cores_needed > self.cores
-        )  # fmt: skip
+            self.cores is not None
+            and self.cores_needed is not None
+            and self.cores_needed > self.cores
+        )
         if self.impossible or self.slots_missing or short_of_cores:
             return False
         return None if self.unknown else True
 
 
-def crunch(scene: Scene, state: State, parameters: HengeParameters | None = None) -> Crunch | None:
-    """By what the last window shows, and by what Henge remembers. None without a window."""
-    given = parameters or HengeParameters()
-    found = view(scene, given)
-    if found is None:
+def compute_crunch(
+    scene: Scene, state: State, parameters: HengeParameters | None = None
+) -> Crunch | None:
+    """The indicator by the last window and Henge's memory. None without a window."""
+    parameters = parameters or HengeParameters()
+    view = observe(scene, parameters)
+    if view is None:
         return None
-    window = found.window
-    work = _Work.of(window)
+    window = view.window
+    demand = _Demand.of(window)
     memory = Memory.of(state.get("henge", {}))
-    missed = tuple(n for n, seen in found.jobs.items() if seen.misses(given.missed))
+    missed = tuple(name for name, job in view.jobs.items() if job.misses(parameters.missed))
     cores = sum_over_hosts(window.layout.machines, window.machines.cores)
-    shares = {name: _share(window, name, work) for name in window.layout.jobs}
-    needed = work.cores(window, shares)
+    shares = {name: _required_share(window, name, demand) for name in window.layout.jobs}
+    needed = demand.cores(window, shares)
     return Crunch(
-        needs=tuple(_need(scene.statuses[n], window, work, shares) for n in sorted(scene.statuses)),
-        hungry=_hungry(scene, memory, missed, given),
+        needs=tuple(
+            _slot_need(status, window, demand, shares)
+            for _, status in sorted(scene.statuses.items())
+        ),
+        hungry=_hungry_jobs(scene, memory, missed, parameters),
         missed=missed,
-        congested=found.crowd.most,
+        congested=view.cluster_congestion.is_congested,
         slots=scene.cluster.slots,
         cores=None if math.isnan(cores) or cores == 0 else cores,
         cores_needed=None if math.isnan(needed) else needed,
     )
 
 
-def _hungry(
+def _hungry_jobs(
     scene: Scene, memory: Memory, missed: tuple[str, ...], parameters: HengeParameters
 ) -> tuple[str, ...]:
-    """Those that miss their intents after many Reconfigurations, the most touched first. Of them only
-    jobs whose priority is no lower than the middle one: others are not preferred.
+    """Jobs that miss their intents after many Reconfigurations, most Reconfigurations first. Only
+    jobs whose priority is the median or higher: Henge does not prefer the others.
     """
     jobs = scene.series.last.jobs
     priorities = sorted(jobs[n].intent.priority for n in scene.statuses if n in jobs)
-    middle = priorities[len(priorities) // 2] if priorities else 0.0
+    median = priorities[len(priorities) // 2] if priorities else 0.0
     since_s = scene.now_s - parameters.blacklist_s
-    touches = {
+    reconfigurations = {
         name: sum(at_s > since_s for at_s in memory.jobs[name].touched_s)
         for name in missed
-        if name in memory.jobs and jobs[name].intent.priority >= middle
+        if name in memory.jobs and jobs[name].intent.priority >= median
     }
-    many = [name for name, count in touches.items() if count >= HUNGRY_TOUCHES]
-    return tuple(sorted(many, key=lambda name: (-touches[name], name)))
+    hungry = [name for name, count in reconfigurations.items() if count >= HUNGRY_RECONFIGURATIONS]
+    return tuple(sorted(hungry, key=lambda name: (-reconfigurations[name], name)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
-    """Per node: what would come in if nothing were held back, and what it costs."""
+class _Demand:
+    """Per node: its input rate if nothing were held back, and the cost of a record."""
 
-    demand_per_s: Floats
+    rate_per_s: Floats
     service_s: Floats
     cpu_s: Floats
     variation: Floats
     coefficient: Floats
-    transport_s: Floats  # per edge, what is not waiting: idle transport and batching
+    transport_s: Floats  # per edge, without waiting: idle transport and batching
 
     @classmethod
-    def of(cls, window: Window) -> "_Work":
+    def of(cls, window: Window) -> "_Demand":
         layout, edges = window.layout, window.edges
         load = queueing.operator_load(window)
         taken = sum_by_node(layout, window.instances.taken)
@@ -172,7 +182,7 @@ class _Work:
         e = queueing.fitted_coefficient(load)
         batching = np.nan_to_num(ratio(edges.batching_s, edges.transfers))
         return cls(
-            demand_per_s=_demand(window),
+            rate_per_s=_unthrottled_rates(window),
             service_s=load.service_s,
             cpu_s=ratio(sum_by_node(layout, window.instances.cpu_s), taken),
             variation=(cv2 + cs2) / 2,
@@ -182,7 +192,7 @@ class _Work:
 
     @property
     def load(self) -> Floats:
-        return self.demand_per_s * self.service_s
+        return self.rate_per_s * self.service_s
 
     def waiting(self, nodes: Ints, counts: Floats) -> Floats:
         rho = self.load[nodes] / counts
@@ -192,64 +202,70 @@ class _Work:
         return np.where(rho >= 1, np.inf, steady)
 
     def cores(self, window: Window, shares: Mapping[str, float]) -> float:
-        """The cores that all operators keep busy with what the intents ask for."""
+        """The cores that all operators keep busy with the required shares of their input."""
         layout = window.layout
-        of_node = np.array([shares[name] for name in layout.jobs])[layout.node_job]
-        busy = self.demand_per_s * self.cpu_s * of_node
+        node_shares = np.array([shares[name] for name in layout.jobs])[layout.node_job]
+        busy = self.rate_per_s * self.cpu_s * node_shares
         return float(busy[layout.operator_nodes].sum())
 
 
-def _demand(window: Window) -> Floats:
-    """What each node would get: sources what arrives, others what their parents would pass on."""
+def _unthrottled_rates(window: Window) -> Floats:
+    """Each node's input rate if nothing were held back: of a source, its arrivals; of another node,
+    what its upstream nodes would emit to it.
+    """
     layout = window.layout
     nodes = len(layout.node_names)
-    demand = np.zeros(nodes)
-    demand[layout.source_nodes] = window.sources.arrived / window.span_s
-    passed = ratio(
+    rates = np.zeros(nodes)
+    rates[layout.source_nodes] = window.sources.arrived / window.span_s
+    selectivity = ratio(
         window.edges.emitted / window.span_s,
         processing_rate(window)[layout.edge_source],
         nothing=0.0,
     )
     for edges in layout.edges_by_depth:
-        more = demand[layout.edge_source[edges]] * passed[edges]
-        demand += np.bincount(layout.edge_target[edges], weights=more, minlength=nodes)
-    return demand
+        emitted = rates[layout.edge_source[edges]] * selectivity[edges]
+        rates += np.bincount(layout.edge_target[edges], weights=emitted, minlength=nodes)
+    return rates
 
 
-def _share(window: Window, name: str, work: _Work) -> float:
-    """Of what comes to a job, the share that it must carry so that its intent can be met: all of it for a
-    latency, as a backlog would grow; what is asked for where that is juice or throughput; nothing without one.
+def _required_share(window: Window, name: str, demand: _Demand) -> float:
+    """The share of its input that a job must process to meet its intent.
+
+    All of it for a latency, as a backlog would grow otherwise; the share that the threshold names
+    for juice or throughput; none without thresholds.
     """
     thresholds = window.jobs[name].intent.thresholds
-    if any(one.metric is Metric.LATENCY for one in thresholds):
+    if any(threshold.metric is Metric.LATENCY for threshold in thresholds):
         return 1.0
-    written = _written(window, name, work)
-    asked = [one.value for one in thresholds if one.metric is Metric.JUICE]
-    asked += [
-        one.value / written if written > 0 else 1.0
-        for one in thresholds
-        if one.metric is Metric.THROUGHPUT
+    output = _unthrottled_output(window, name, demand)
+    shares = [threshold.value for threshold in thresholds if threshold.metric is Metric.JUICE]
+    shares += [
+        threshold.value / output if output > 0 else 1.0
+        for threshold in thresholds
+        if threshold.metric is Metric.THROUGHPUT
     ]
-    return min(1.0, max(asked, default=0.0))
+    return min(1.0, max(shares, default=0.0))
 
 
-def _written(window: Window, name: str, work: _Work) -> float:
-    """What a job would write if nothing were held back."""
+def _unthrottled_output(window: Window, name: str, demand: _Demand) -> float:
+    """The records per second that a job would write if nothing were held back."""
     rows = np.array(window.layout.job_nodes(name))
     sinks = rows[window.layout.node_kind[rows] == NODE_KINDS.index(NodeKind.SINK)]
-    return float(work.demand_per_s[sinks].sum())
+    return float(demand.rate_per_s[sinks].sum())
 
 
-def _need(status: JobStatus, window: Window, work: _Work, shares: Mapping[str, float]) -> Need:
+def _slot_need(
+    status: JobStatus, window: Window, demand: _Demand, shares: Mapping[str, float]
+) -> SlotNeed:
     layout, job = window.layout, window.jobs.get(status.job)
-    has = status.allocation.instances
+    current = status.allocation.instances
     fewest = sum(span.min for span in status.spans.values())
-    unknown = Need(status.job, has, None, possible=True, latency_ms=None, least=fewest)
+    unknown = SlotNeed(status.job, current, None, possible=True, latency_ms=None, least=fewest)
     if job is None or status.job not in layout.jobs:
         return unknown
     rows = np.array(layout.job_nodes(status.job))
     nodes = rows[layout.node_kind[rows] == NODE_KINDS.index(NodeKind.OPERATOR)]
-    load = work.load[nodes]
+    load = demand.load[nodes]
     if np.isnan(load).any():
         return unknown
     names = [layout.node_names[node] for node in nodes]
@@ -259,99 +275,109 @@ def _need(status: JobStatus, window: Window, work: _Work, shares: Mapping[str, f
     most = np.array([status.spans[n].max if n in status.spans else 1 for n in names], float)
     least, most = np.where(fixed, now, least), np.where(fixed, now, most)
     share = shares[status.job]
-    # Who need not keep up may be busy all the time.
-    full = FULL if share >= 1 else 1.0
-    counts = np.clip(np.maximum(1.0, np.ceil(load * share / full - 1e-9)), least, most)
+    # A job that need not keep up may be busy all the time.
+    utilisation = MAX_UTILISATION if share >= 1 else 1.0
+    counts = np.clip(np.maximum(1.0, np.ceil(load * share / utilisation - 1e-9)), least, most)
     keeps_up = bool((load < counts).all() if share >= 1 else (load * share <= counts + 1e-9).all())
-    written = _written(window, status.job, work)
-    comes_in = all(t.met(written) for t in job.intent.thresholds if t.metric is Metric.THROUGHPUT)
+    output = _unthrottled_output(window, status.job, demand)
+    enough_input = all(
+        t.met(output) for t in job.intent.thresholds if t.metric is Metric.THROUGHPUT
+    )
     limits = [t for t in job.intent.thresholds if t.metric is Metric.LATENCY]
-    path = _Path.of(layout, rows, nodes, work)
-    counts, met = _grown(path, counts, most, limits)
-    latency = path.latency_s(counts, None)
-    return Need(
+    graph = _JobGraph.of(layout, rows, nodes, demand)
+    counts, latency_met = _add_until_latency_met(graph, counts, most, limits)
+    latency = graph.latency_s(counts, None)
+    return SlotNeed(
         status.job,
-        has,
+        current,
         {name: int(count) for name, count in zip(names, counts, strict=True)},
-        possible=keeps_up and comes_in and met,
+        possible=keeps_up and enough_input and latency_met,
         latency_ms=1000 * latency if math.isfinite(latency) else None,
     )
 
 
-def _grown(
-    path: "_Path", counts: Floats, most: Floats, limits: list[Threshold]
+def _add_until_latency_met(
+    graph: "_JobGraph", counts: Floats, most: Floats, limits: list[Threshold]
 ) -> tuple[Floats, bool]:
-    """The fewest instances that keep the latencies, one by one where it gains the most."""
+    """Adds instances one by one, each where it shortens latency the most, until the limits are met;
+    and whether they are met.
+    """
     for threshold in limits:
-        wanted, quantile = threshold.value / 1000, threshold.quantile
-        if path.latency_s(most, quantile) > wanted:
+        limit_s, quantile = threshold.value / 1000, threshold.quantile
+        if graph.latency_s(most, quantile) > limit_s:
             return counts, False
-        while (now := path.latency_s(counts, quantile)) > wanted:
-            open_ones = np.flatnonzero(counts < most)
-            trials = [counts + (np.arange(len(counts)) == one) for one in open_ones]
-            found = [path.latency_s(trial, quantile) for trial in trials]
-            best = int(np.argmin(found))
-            if not found[best] < now:
-                # No single one shortens the longest way, as there are several: on with the busiest on any of them.
-                waits = np.where(path.longest(counts, quantile), path.waits(counts), -1.0)
-                best = int(np.argmax(waits[open_ones]))
+        while (latency_s := graph.latency_s(counts, quantile)) > limit_s:
+            growable = np.flatnonzero(counts < most)
+            trials = [counts + (np.arange(len(counts)) == operator) for operator in growable]
+            latencies = [graph.latency_s(trial, quantile) for trial in trials]
+            best = int(np.argmin(latencies))
+            if not latencies[best] < latency_s:
+                # Several paths are the longest, and one instance shortens one of them only: add it
+                # to the operator on any of them where records wait the longest.
+                on_longest = graph.on_longest_path(counts, quantile)
+                waits = np.where(on_longest, graph.waits(counts), -1.0)
+                best = int(np.argmax(waits[growable]))
             counts = trials[best]
     return counts, True
 
 
 @dataclass(frozen=True, eq=False)
-class _Path:
-    """The ways through one job; its nodes are counted from the first of them."""
+class _JobGraph:
+    """The paths through one job. Edges and costs number its nodes from 0; `first` is the row of
+    node 0 in the layout.
+    """
 
     nodes: Ints
     first: int
     size: int
     edges: tuple[tuple[int, int, float], ...]
-    work: _Work
+    demand: _Demand
 
     @classmethod
-    def of(cls, layout: Layout, rows: Ints, nodes: Ints, work: _Work) -> "_Path":
-        # The edges of a job stand together, and each points forwards.
+    def of(cls, layout: Layout, rows: Ints, nodes: Ints, demand: _Demand) -> "_JobGraph":
+        # The edges of a job are contiguous in the layout, and each points to a later node.
         start, stop = np.searchsorted(layout.edge_source, [rows[0], rows[-1] + 1])
         first = int(rows[0])
         edges = sorted(
             (
                 int(layout.edge_source[edge]) - first,
                 int(layout.edge_target[edge]) - first,
-                float(work.transport_s[edge]),
+                float(demand.transport_s[edge]),
             )
             for edge in range(int(start), int(stop))
         )
-        return cls(nodes, first, len(rows), tuple(edges), work)
+        return cls(nodes, first, len(rows), tuple(edges), demand)
 
     def waits(self, counts: Floats) -> Floats:
-        return self.work.waiting(self.nodes, counts)
+        return self.demand.waiting(self.nodes, counts)
 
     def latency_s(self, counts: Floats, quantile: float | None) -> float:
-        """Of the longest way from a source to a sink; for a quantile, with the tail of the waiting."""
+        """The latency of the longest path; for a quantile, with the tail of the waiting times."""
         cost = self._cost(counts, quantile)
-        return max(a + b for a, b in zip(self._reached(cost), cost, strict=True))
+        return max(reached + own for reached, own in zip(self._reached_s(cost), cost, strict=True))
 
-    def longest(self, counts: Floats, quantile: float | None) -> Bools:
-        """Which operators are on a way that is as long as the longest."""
+    def on_longest_path(self, counts: Floats, quantile: float | None) -> Bools:
+        """Which operators are on a path that is as long as the longest."""
         cost = self._cost(counts, quantile)
-        left = list(cost)
+        remaining = list(cost)
         for source, target, transport_s in reversed(self.edges):
-            left[source] = max(left[source], cost[source] + transport_s + left[target])
-        through = np.array(self._reached(cost)) + np.array(left)
-        found: Bools = (through >= through.max() * (1 - 1e-9))[self.nodes - self.first]
-        return found
+            through_target = cost[source] + transport_s + remaining[target]
+            remaining[source] = max(remaining[source], through_target)
+        path_s = np.array(self._reached_s(cost)) + np.array(remaining)
+        longest: Bools = (path_s >= path_s.max() * (1 - 1e-9))[self.nodes - self.first]
+        return longest
 
     def _cost(self, counts: Floats, quantile: float | None) -> list[float]:
         tail = 1.0 if quantile is None else max(1.0, math.log(1 / (1 - quantile)))
-        spent = np.zeros(self.size)
-        service = np.nan_to_num(self.work.service_s[self.nodes])
-        spent[self.nodes - self.first] = service + tail * self.waits(counts)
-        return [float(one) for one in spent]
+        cost = np.zeros(self.size)
+        service = np.nan_to_num(self.demand.service_s[self.nodes])
+        cost[self.nodes - self.first] = service + tail * self.waits(counts)
+        return [float(cost_s) for cost_s in cost]
 
-    def _reached(self, cost: list[float]) -> list[float]:
-        """When each node is reached at the latest, from where a record came in."""
-        found = [0.0] * self.size
+    def _reached_s(self, cost: list[float]) -> list[float]:
+        """The longest time from a source to each node."""
+        reached = [0.0] * self.size
         for source, target, transport_s in self.edges:
-            found[target] = max(found[target], found[source] + cost[source] + transport_s)
-        return found
+            through_source = reached[source] + cost[source] + transport_s
+            reached[target] = max(reached[target], through_source)
+        return reached

@@ -1,10 +1,11 @@
-"""Owns what Henge remembers between rounds, and its form as JSON.
+"""Defines what Henge remembers between rounds, and how it is stored as JSON.
 
-A round works on a copy that it reads from the state and writes back; nothing else holds one.
+A round reads a copy from the policy's state and writes it back; nothing else holds one. The field
+names below are the keys of that JSON.
 
-The history keeps, for each configuration, only what would have to be undone to come back to it: an entry
-begins empty, and when a job is changed later, what it had before is noted in every entry that does not
-name the job yet. So a thousand jobs of which a few were touched cost a few numbers.
+The history keeps, for each configuration, only what must be undone to return to it. An entry
+begins empty. When a job changes later, its parallelism before is noted in every entry that does
+not name the job yet. So a thousand jobs, a few of them changed, cost a few numbers.
 """
 
 from collections.abc import Mapping
@@ -28,12 +29,13 @@ class StepKind(StrEnum):
 
 @dataclass(slots=True)
 class SearchStep:
-    """An action whose effect is waited for: when it was decided, the utilities before, the jobs that it
-    touches, and what each was to have.
+    """An action whose effect Henge waits for: when it was decided (`at_s`), the utilities
+    `before`, the jobs that it changes, and the parallelism `asked` for each.
 
-    `decisions` are the ids under which each job's part was asked for, once or again, and `applied` the
-    jobs of which the engine has at least a part, `clipped` those that got less than was asked. `scarce` is a Reconfiguration that would have given more
-    if there had been slots; `told` is whether it was reported that something was left undone.
+    `decisions` are the ids of the decisions that requested each job's part. `applied` are the jobs
+    of which the engine has at least a part, `clipped` those that got less than was requested.
+    `scarce` marks a Reconfiguration that lack of slots made smaller. `told` is whether Henge has
+    reported that the step was not carried out in full.
     """
 
     kind: StepKind
@@ -51,11 +53,11 @@ class SearchStep:
 
 @dataclass(slots=True)
 class JobMemory:
-    """What is remembered of a job.
+    """What Henge remembers of a job.
 
-    `load_per_s` is what comes in, since `load_s`. `blind_s` is since when its numbers are missing, `back_s`
-    since when they are there again; a job is `known` once it had any. `touched_s` are the times of its
-    latest Reconfigurations.
+    `load_per_s` is its input rate since `load_s`. `blind_s` is since when its metrics are missing,
+    `back_s` since when they are back; a job is `known` once it had any. `touched_s` are the times
+    of its latest Reconfigurations.
     """
 
     counts: Counts
@@ -71,10 +73,10 @@ class JobMemory:
 
 @dataclass(slots=True)
 class Configuration:
-    """A configuration that was measured: what it was worth, and how to come back to it.
+    """A measured configuration: the `goal` that it reached, and how to return to it (`back`).
 
-    `short` has the utilities of the jobs that were below their maxima, `without` those that did not count
-    then: whoever compares two configurations does so by the jobs that both know.
+    `short` has the utilities of the jobs that were below their maxima, `without` the jobs that did
+    not count then: two configurations are compared by the jobs that count in both.
     """
 
     goal: float
@@ -86,12 +88,14 @@ class Configuration:
 
 @dataclass(slots=True)
 class Memory:
-    """Everything. `cause` is the id of the latest decision about the cluster.
+    """All that Henge remembers. `cause` is the id of the latest decision about the cluster.
 
-    `met_since_s` is since when every intent is met, `stuck_since_s` since when some are not and
-    nothing can be done about it: Converged is near. `from_s` is since when utilities were steady after the last step: nothing before it is looked at.
-    In Converged, `baseline` has the utilities that a drop is measured from, and `missed_s` since when
-    a job misses its intent that had met it.
+    `met_since_s` is since when every intent is met; `stuck_since_s`, since when some are missed
+    and no action is left. `from_s` is since when utilities were steady after the last step:
+    measurements before it are ignored. `reduced` is the id of the Reduction since the last
+    external change. `held` is whether too many metrics are missing to act. In Converged,
+    `baseline` has the utilities that a drop is measured from, and `missed_s` since when a job
+    misses its intent that had met it.
     """
 
     phase: Phase = Phase.NOT_CONVERGED
@@ -117,12 +121,12 @@ class Memory:
         step = data["step"]
         return cls(
             phase=Phase(data["phase"]),
-            jobs={name: JobMemory(**_copy(one)) for name, one in data["jobs"].items()},
+            jobs={name: JobMemory(**_copy(job)) for name, job in data["jobs"].items()},
             cluster=_copy(data["cluster"]),
             step=None
             if step is None
             else SearchStep(**{**_copy(step), "kind": StepKind(step["kind"])}),
-            history=[Configuration(**_copy(one)) for one in data["history"]],
+            history=[Configuration(**_copy(entry)) for entry in data["history"]],
             blacklist=dict(data["blacklist"]),
             reduced=data["reduced"],
             met_since_s=data["met_since_s"],
@@ -135,14 +139,14 @@ class Memory:
             cause=data["cause"],
         )
 
-    def data(self) -> dict[str, Any]:
-        """As JSON data, names in order: the same memory gives the same bytes."""
-        found: dict[str, Any] = _plain(self)
-        return found
+    def as_json(self) -> dict[str, Any]:
+        """As JSON data with sorted keys: the same memory gives the same bytes."""
+        data: dict[str, Any] = _to_plain(self)
+        return data
 
-    def keep_up_with(self, now_s: float, blacklist_s: float, hold_s: float) -> None:
-        """A clock that was set back must not leave times in the future behind, which would hold for as long as it
-        jumped.
+    def clamp_future_times(self, now_s: float, blacklist_s: float, hold_s: float) -> None:
+        """After the clock was set back, times in the future would block Henge for as long as it
+        jumped: moves them to now, or to now plus the longest that they may lie ahead.
         """
 
         def past(at_s: float | None) -> float | None:
@@ -152,30 +156,32 @@ class Memory:
         self.stuck_since_s = past(self.stuck_since_s)
         self.hold_until_s = min(self.hold_until_s, now_s + hold_s)
         self.blacklist = {
-            job: min(at_s, now_s + blacklist_s) for job, at_s in self.blacklist.items()
+            name: min(until_s, now_s + blacklist_s) for name, until_s in self.blacklist.items()
         }
-        self.missed_s = {job: min(at_s, now_s) for job, at_s in self.missed_s.items()}
+        self.missed_s = {name: min(since_s, now_s) for name, since_s in self.missed_s.items()}
         if self.step is not None:
             self.step.at_s = min(self.step.at_s, now_s)
-        for known in self.jobs.values():
-            known.load_s, known.blind_s = past(known.load_s), past(known.blind_s)
-            known.back_s = past(known.back_s)
+        for job in self.jobs.values():
+            job.load_s, job.blind_s = past(job.load_s), past(job.blind_s)
+            job.back_s = past(job.back_s)
 
-    def changed(self, job: str, before: Counts, after: Counts) -> None:
-        """A job got other numbers of instances: every configuration needs to know what it had."""
-        for place in self.history:
-            place.back.setdefault(job, dict(before))
-            if place.back[job] == after:
-                del place.back[job]
+    def note_parallelism(self, job: str, before: Counts, after: Counts) -> None:
+        """Notes in every configuration of the history what a job had before it changed."""
+        for configuration in self.history:
+            configuration.back.setdefault(job, dict(before))
+            if configuration.back[job] == after:
+                del configuration.back[job]
 
-    def record(self, now: Configuration, most: int) -> None:
-        """The configuration of now is worth this. Measured again, the latest number counts."""
-        others = [place for place in self.history if place.back]
-        best = sorted(others, key=lambda place: (-place.goal, -place.at_s))[: most - 1]
-        self.history = [*sorted(best, key=lambda place: place.at_s), now]
+    def record_configuration(self, current: Configuration, most: int) -> None:
+        """Adds the current configuration to the history and keeps the best `most`. If it was
+        measured before, the new measurement replaces the old.
+        """
+        others = [entry for entry in self.history if entry.back]
+        best = sorted(others, key=lambda entry: (-entry.goal, -entry.at_s))[: most - 1]
+        self.history = [*sorted(best, key=lambda entry: entry.at_s), current]
 
-    def forget(self) -> None:
-        """All past actions no longer apply (section 5.3)."""
+    def forget_search(self) -> None:
+        """Clears the past actions, which no longer apply (section 5.3)."""
         self.step = None
         self.history = []
         self.reduced = None
@@ -189,17 +195,19 @@ class Memory:
             self.baseline.pop(job, None)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if hasattr(value, "__dataclass_fields__"):
-        return {name: _plain(getattr(value, name)) for name in sorted(value.__dataclass_fields__)}
+        return {
+            name: _to_plain(getattr(value, name)) for name in sorted(value.__dataclass_fields__)
+        }
     if isinstance(value, dict):
-        return {key: _plain(value[key]) for key in sorted(value)}
+        return {key: _to_plain(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_to_plain(item) for item in value]
     return str(value) if isinstance(value, StrEnum) else value
 
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _copy(one) for key, one in value.items()}
-    return [_copy(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,11 +1,11 @@
-"""Owns what Henge says: the reason codes, and the sentences and numbers of decisions."""
+"""Defines Henge's reason codes, and writes the sentences of its decisions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from trilithon.model.change import ParallelismChange
 from trilithon.policies.decision import Decision, Expectation
-from trilithon.policies.henge.shares import InstanceGrant
+from trilithon.policies.henge.instance_counts import InstanceGrant
 from trilithon.policies.henge.view import JobView
 from trilithon.policies.policy import decision_id
 from trilithon.policies.scene import Scene
@@ -25,18 +25,20 @@ BACK: Final = "METRICS_BACK"
 
 REASONS: Final[dict[str, str]] = {
     RECONFIGURATION: "a job misses its intent: its congested operators get more instances",
-    REDUCTION: "utility fell, or slots ran out, on a congested cluster: jobs that meet their intents "
-    "give instances back",
-    REVERSION: "the configuration that was worth the most comes back",
-    BLACKLISTED: "a job gained too little from its last Reconfiguration and is skipped for a while",
-    NOT_CARRIED_OUT: "what was decided for a job was not done, and it is skipped for a while",
-    CONVERGED_MET: "every intent is met, and stayed so",
-    CONVERGED_STUCK: "no action is left that would help",
-    DROPPED: "utility dropped while Converged: everything is forgotten and the search begins again",
-    MISSED_AGAIN: "a job misses the intent that it met when the cluster was Converged",
-    EXTERNAL: "jobs, intents, loads, machines or allocations were changed from outside",
-    MISSING: "too many jobs have no numbers: nothing is done",
-    BACK: "numbers are there again, and for long enough",
+    REDUCTION: "utility fell, or slots ran out, on a congested cluster: jobs that meet their "
+    "intents give instances back",
+    REVERSION: "Henge returns to the configuration that had the highest utility",
+    BLACKLISTED: "a job gained too little from its last Reconfiguration: Henge skips it for "
+    "`blacklist_s`",
+    NOT_CARRIED_OUT: "a decision was not applied, or only in part; a Reconfigured job is skipped "
+    "for `blacklist_s`",
+    CONVERGED_MET: "every intent has been met for `stable_rounds`",
+    CONVERGED_STUCK: "some intents are missed, and no action is left that would help",
+    DROPPED: "utility dropped while Converged: Henge clears its history and searches again",
+    MISSED_AGAIN: "a job misses the intent that it met when the cluster became Converged",
+    EXTERNAL: "jobs, intents, loads, machines or allocations changed, and Henge did not do it",
+    MISSING: "half of the jobs or more have no metrics: Henge takes no action",
+    BACK: "metrics have been complete again for `recover_s`",
 }
 
 
@@ -48,7 +50,7 @@ class DecisionLog:
         self.decisions: list[Decision] = []
         # The job of each decision that changes one.
         self.jobs: dict[str, str] = {}
-        self._told: dict[str | None, int] = {}
+        self._decisions_of: dict[str | None, int] = {}
 
     def add(
         self,
@@ -57,48 +59,51 @@ class DecisionLog:
         sentence: str,
         numbers: Mapping[str, float | None],
         causes: Iterable[str | None] = (),
-        counts: Mapping[str, int] | None = None,
+        parallelism: Mapping[str, int] | None = None,
         expects: Expectation | None = None,
     ) -> str:
-        """One decision; with `counts` it gives the job other numbers of instances."""
-        ordinal = self._told.get(job, 0)
-        self._told[job] = ordinal + 1
+        """Adds a decision and returns its id; with `parallelism` it changes the job."""
+        ordinal = self._decisions_of.get(job, 0)
+        self._decisions_of[job] = ordinal + 1
         id_ = decision_id(self.scene, job, ordinal)
-        wanted: tuple[ParallelismChange, ...] = ()
-        if job is not None and counts:
-            wanted = (ParallelismChange(job, dict(counts)),)
+        proposals: tuple[ParallelismChange, ...] = ()
+        if job is not None and parallelism:
+            proposals = (ParallelismChange(job, dict(parallelism)),)
             self.jobs[id_] = job
-        known = tuple(dict.fromkeys(cause for cause in causes if cause is not None))
+        known_causes = tuple(dict.fromkeys(cause for cause in causes if cause is not None))
         self.decisions.append(
-            Decision(id_, job, wanted, reason, sentence, dict(numbers), known, expects)
+            Decision(id_, job, proposals, reason, sentence, dict(numbers), known_causes, expects)
         )
         return id_
 
 
-def missed(seen: JobView) -> str:
+def describe_miss(job: JobView) -> str:
     """`p95 latency ≤ 60 ms is missed with 71.2`."""
-    threshold, value = seen.worst()
-    with_ = "nothing measured" if value is None else f"{value:.4g}"
-    return f"{threshold} is missed with {with_}"
+    threshold, value = job.worst_threshold()
+    measured = "nothing measured" if value is None else f"{value:.4g}"
+    return f"{threshold} is missed with {measured}"
 
 
-def changes(gift: InstanceGrant) -> str:
+def describe_grant(grant: InstanceGrant) -> str:
+    """`join 2 → 4 (capacity 0.92), filter 1 → 2 (capacity 0.41)`."""
     return ", ".join(
-        f"{one.name} {one.instances} → {gift.counts[one.name]} (capacity {one.capacity:.2f})"
-        for one in gift.operators
+        f"{operator.name} {operator.instances} → {grant.parallelism[operator.name]} "
+        f"(capacity {operator.capacity:.2f})"
+        for operator in grant.operators
     )
 
 
-def moved(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+def describe_change(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """`join 4 → 2, filter 2 → 1`."""
     return ", ".join(f"{name} {before[name]} → {count}" for name, count in after.items())
 
 
-def share(goal: float) -> str:
+def percent(goal: float) -> str:
     return f"{100 * goal:.1f} %"
 
 
-def some(names: Iterable[str], most: int = 5) -> str:
-    """Names in a row; of many, the first and how many more."""
-    found = list(names)
-    rest = len(found) - most
-    return ", ".join(found[:most]) + (f" and {rest} more" if rest > 0 else "")
+def name_list(names: Iterable[str], most: int = 5) -> str:
+    """The names, separated by commas; of many, the first few and how many more."""
+    all_names = list(names)
+    rest = len(all_names) - most
+    return ", ".join(all_names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Owns what Henge sees in a round: for each job its utility, what it misses, and whether it can be seen."""
+"""Measures what a round of Henge decides from: each job's utility, and what is congested."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +17,16 @@ from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
 from trilithon.model.utility import UTILITIES, Sense
-from trilithon.policies.henge.congestion import ClusterCongestion, Congestion, congestion, crowd
-from trilithon.policies.henge.parameters import MAX_TOTAL, HengeParameters
+from trilithon.policies.henge.congestion import (
+    ClusterCongestion,
+    OperatorCongestion,
+    cluster_congestion,
+    operator_congestion,
+)
+from trilithon.policies.henge.henge_parameters import MAX_TOTAL, HengeParameters
 from trilithon.policies.scene import JobStatus, Scene
 
-Utility = Mapping[str, float]
-# Chosen: utility is steady when so many parts of a window in a row show the same.
+# Chosen: utility is steady when this many parts of a window in a row show the same.
 STEADY_PARTS: Final = 3
 
 
@@ -30,15 +34,15 @@ STEADY_PARTS: Final = 3
 class JobView:
     """One job in a round.
 
-    `utility` is None while it cannot be told: because numbers are missing (`blind`), or because the
-    job has nothing to do. A job that lets records wait and writes nothing has a utility of 0.
+    `utility` is None while it is unknown: because metrics are missing, or because the job has no
+    input. A job that has input waiting and writes nothing has a utility of 0.
     """
 
     status: JobStatus
     intent: Intent
     utility: float | None
     values: Mapping[str, float | None]
-    blind: bool
+    metrics_missing: bool
     load_per_s: float | None
 
     @property
@@ -52,45 +56,45 @@ class JobView:
     def misses(self, tolerance: float) -> bool:
         return self.utility is not None and self.utility < self.max_utility * (1 - tolerance)
 
-    def worst(self) -> tuple[Threshold, float | None]:
-        """The threshold that costs it the most utility, with its value."""
+    def worst_threshold(self) -> tuple[Threshold, float | None]:
+        """The threshold that costs the job the most utility, with the measured value."""
 
         def fraction(threshold: Threshold) -> float:
             value = self.values.get(threshold.key)
             if value is None:
                 return -1.0
-            found = UTILITIES.fraction(
+            fractions = UTILITIES.fraction(
                 threshold.utility, np.array([value]), threshold.value, threshold.sense
             )
-            return float(found[0])
+            return float(fractions[0])
 
         worst = min(self.intent.thresholds, key=fraction)
         return worst, self.values.get(worst.key)
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """The round: every job that has thresholds, in the order of names."""
+class ClusterView:
+    """All jobs that have thresholds, in order of names, and what is congested."""
 
     window: Window
     jobs: Mapping[str, JobView]
-    congestion: Congestion
-    crowd: ClusterCongestion
+    congestion: OperatorCongestion
+    cluster_congestion: ClusterCongestion
 
     def utilities(self, among: Iterable[str]) -> dict[str, float]:
-        """Those of the named jobs that are known, in the order of names."""
+        """The known utilities of the named jobs, in order of names."""
         named = set(among)
         return {
-            name: seen.utility
-            for name, seen in self.jobs.items()
-            if name in named and seen.utility is not None
+            name: job.utility
+            for name, job in self.jobs.items()
+            if name in named and job.utility is not None
         }
 
-    def goal(self, utilities: Utility, parameters: HengeParameters) -> float:
-        """What is maximised, 0…1: the sum of the utilities over the sum of their maxima; or, with
-        `max_min`, the smallest share that a job has of its own maximum.
+    def goal(self, utilities: Mapping[str, float], parameters: HengeParameters) -> float:
+        """What Henge maximises, 0…1: the sum of the utilities over the sum of their maxima; or,
+        with `max_min`, the smallest share that a job has of its own maximum.
 
-        The sum is taken exactly, so that it does not depend on the order of jobs.
+        The sum is exact, so that it does not depend on the order of jobs.
         """
         maxima = {name: self.jobs[name].max_utility for name in utilities}
         if parameters.goal == MAX_TOTAL:
@@ -102,9 +106,11 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 1.0
 
 
-def view(scene: Scene, parameters: HengeParameters, since_s: float | None = None) -> View | None:
-    """What the last window shows, or what there was since a moment if that is less. None where there
-    is nothing yet to look back on.
+def observe(
+    scene: Scene, parameters: HengeParameters, since_s: float | None = None
+) -> ClusterView | None:
+    """Measures the last window, or the time since `since_s` if that is shorter. None while there
+    are fewer than two snapshots.
     """
     series = scene.series
     if since_s is not None:
@@ -120,23 +126,23 @@ def view(scene: Scene, parameters: HengeParameters, since_s: float | None = None
         parts = _parts(series, window, parameters.part_s)
         weights = [slo.sink_weights(part.layout, part.jobs) for part in parts]
         values["juice"] = juice_over(parts, weights)
-    busy = congestion(window, parameters)
-    columns = _Columns.of(window, table.judge(values), busy, parameters)
-    within = [s for s in series.snapshots if s.time_s > window.start_s]
-    return View(
+    congestion = operator_congestion(window, parameters)
+    columns = _JobColumns.of(window, table.judge(values), congestion, parameters)
+    in_window = [s for s in series.snapshots if s.time_s > window.start_s]
+    return ClusterView(
         window=window,
         jobs={
-            name: columns.at(scene.statuses[name], job)
+            name: columns.job_view(scene.statuses[name], job)
             for name in sorted(scene.statuses)
             if (job := window.jobs.get(name)) is not None and job.intent.thresholds
         },
-        congestion=busy,
-        crowd=crowd(within, parameters),
+        congestion=congestion,
+        cluster_congestion=cluster_congestion(in_window, parameters),
     )
 
 
 def _parts(series: Series, window: Window, part_s: float) -> Sequence[Window]:
-    """The window in parts of at least this length; as it is if it is too short for two."""
+    """The window in parts of at least this length; the window itself if it is too short for two."""
     ends = [series.last]
     for snapshot in reversed(series.snapshots[:-1]):
         if snapshot.time_s < window.start_s:
@@ -147,83 +153,85 @@ def _parts(series: Series, window: Window, part_s: float) -> Sequence[Window]:
     return [part for part in pairs if part is not None] or [window]
 
 
-def unseen(scene: Scene) -> frozenset[str]:
-    """The jobs of which an operator has no numbers between the last two snapshots, or none at all."""
+def jobs_without_metrics(scene: Scene) -> frozenset[str]:
+    """The jobs of which an operator has no metrics between the last two snapshots."""
     window = Series(scene.series.snapshots[-2:]).window()
     if window is None:
         return frozenset(scene.statuses)
     layout = window.layout
     operators = layout.operator_nodes
-    missing = np.isnan(capacity(window)[operators])
-    blind = {layout.jobs[row] for row in layout.node_job[operators[missing]]}
-    return frozenset(scene.statuses) - (set(layout.jobs) - blind)
+    unmeasured = np.isnan(capacity(window)[operators])
+    missing = {layout.jobs[row] for row in layout.node_job[operators[unmeasured]]}
+    return frozenset(scene.statuses) - (set(layout.jobs) - missing)
 
 
-def steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParameters) -> bool:
-    """Whether the last parts since a moment show the same utility: of a job, or of all. A job that works
-    off a backlog is not at rest, though its utility hardly moves until that is gone.
+def is_steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParameters) -> bool:
+    """Whether the last parts since a moment show the same utility: of a job, or of all jobs.
+
+    A job that drains a backlog is not steady, though its utility hardly moves until it is drained.
     """
     series = Series(tuple(s for s in scene.series.snapshots if s.time_s >= since_s))
     if len(series) < 2 or (window := series.window()) is None:
         return False
-    found: list[float] = []
-    waiting: list[float] = []
+    satisfactions: list[float] = []
+    backlogs_s: list[float] = []
     for part in _parts(series, window, parameters.part_s)[-STEADY_PARTS:]:
         shares = slo.assess_intents(part).satisfaction
         if job is not None:
-            waiting.append(_backlog_s(part, job))
+            backlogs_s.append(_backlog_s(part, job))
             shares = shares[[name == job for name in part.layout.jobs]]
         known = shares[~np.isnan(shares)]
-        found.append(math.fsum(known) / len(known) if len(known) else math.nan)
-    if len(found) < STEADY_PARTS or _worked_off(waiting, parameters):
+        satisfactions.append(math.fsum(known) / len(known) if len(known) else math.nan)
+    if len(satisfactions) < STEADY_PARTS or _drains_backlog(backlogs_s, parameters):
         return False
-    if all(math.isnan(share) for share in found):
-        return True  # nothing flows, and nothing moves
-    return max(found) - min(found) <= parameters.steady * max(found)
+    if all(math.isnan(share) for share in satisfactions):
+        return True  # no records flow
+    spread = max(satisfactions) - min(satisfactions)
+    return spread <= parameters.steady * max(satisfactions)
 
 
 def _backlog_s(part: Window, job: str) -> float:
-    """How long what waits for a job lasts: in its logs by what comes in, in its queues by what each operator
-    takes.
+    """A job's waiting records in seconds: in its source topics at the rate of arrival, in its
+    queues at the rate that each operator takes them.
     """
     layout = part.layout
     if job not in layout.jobs:
         return math.nan
     nodes = layout.job_nodes(job)
     sources = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
-    lasts = ratio(part.lag[sources], part.sources.arrived[sources]).sum()
+    in_topics = ratio(part.lag[sources], part.sources.arrived[sources]).sum()
     queues = sum_by_node(layout, part.queue)
     taken = sum_by(layout.edge_target, part.edges.taken, len(layout.node_names))
     operators = [node for node in nodes if layout.parallelism[node]]
-    return float((lasts + ratio(queues, taken)[operators].sum()) * part.span_s)
+    return float((in_topics + ratio(queues, taken)[operators].sum()) * part.span_s)
 
 
-def _worked_off(waiting: Sequence[float], parameters: HengeParameters) -> bool:
-    """Whether a backlog of more than a part becomes less, by more than utility may move at rest."""
-    if not waiting or math.isnan(waiting[0]) or math.isnan(waiting[-1]):
+def _drains_backlog(backlogs_s: Sequence[float], parameters: HengeParameters) -> bool:
+    """Whether a backlog longer than a part shrinks, by more than a steady utility may move."""
+    if not backlogs_s or math.isnan(backlogs_s[0]) or math.isnan(backlogs_s[-1]):
         return False
-    less = waiting[-1] < waiting[0] * (1 - parameters.steady)
-    return less and waiting[-1] > parameters.part_s
+    shrinks = backlogs_s[-1] < backlogs_s[0] * (1 - parameters.steady)
+    return shrinks and backlogs_s[-1] > parameters.part_s
 
 
 @dataclass(frozen=True, eq=False)
-class _Columns:
-    """What is needed of every job, in the order of the layout."""
+class _JobColumns:
+    """What a `JobView` needs of every job, in the order of the layout."""
 
     rows: Mapping[str, int]
-    outcome: slo.IntentAssessment
+    assessment: slo.IntentAssessment
     utility: Floats
-    blind: Bools
+    metrics_missing: Bools
     load_per_s: Floats
 
     @classmethod
     def of(
         cls,
         window: Window,
-        outcome: slo.IntentAssessment,
-        busy: Congestion,
+        assessment: slo.IntentAssessment,
+        congestion: OperatorCongestion,
         parameters: HengeParameters,
-    ) -> "_Columns":
+    ) -> "_JobColumns":
         layout = window.layout
         jobs = len(layout.jobs)
 
@@ -231,34 +239,38 @@ class _Columns:
             return sum_by(layout.node_job[nodes], values, jobs)
 
         operators = layout.operator_nodes
-        unmeasured = np.isnan(busy.capacity[operators]).astype(float)
+        unmeasured = np.isnan(congestion.capacity[operators]).astype(float)
         unseen = by_job(operators, unmeasured) > 0
         arrived = by_job(layout.source_nodes, window.sources.arrived)
         waiting = by_job(layout.source_nodes, window.lag)
         written = by_job(layout.sink_nodes, window.sinks.written)
-        unknown = np.isnan(outcome.utility)
+        unknown = np.isnan(assessment.utility)
         silent = unknown & (np.isnan(written) | np.isnan(waiting) | (written > 0))
-        # What came in during the last part of the window still waits, and nothing comes out.
+        # All that arrived in the last part of the window still waits, and nothing is written.
         stuck = unknown & (written == 0) & (waiting > arrived * parameters.part_s / window.span_s)
         return cls(
             rows={name: row for row, name in enumerate(layout.jobs)},
-            outcome=outcome,
-            utility=np.where(stuck, 0.0, outcome.utility),
-            blind=unseen | silent,
+            assessment=assessment,
+            utility=np.where(stuck, 0.0, assessment.utility),
+            metrics_missing=unseen | silent,
             load_per_s=arrived / window.span_s,
         )
 
-    def at(self, status: JobStatus, job: Job) -> JobView:
+    def job_view(self, status: JobStatus, job: Job) -> JobView:
         row = self.rows.get(status.job)
         if row is None:
-            return JobView(status, job.intent, None, {}, blind=True, load_per_s=None)
-        blind = bool(self.blind[row])
+            return JobView(status, job.intent, None, {}, metrics_missing=True, load_per_s=None)
+        missing = bool(self.metrics_missing[row])
+        values = {
+            threshold.key: _known(self.assessment.values[threshold.key][row])
+            for threshold in job.intent.thresholds
+        }
         return JobView(
             status,
             job.intent,
-            None if blind else _known(self.utility[row]),
-            {one.key: _known(self.outcome.values[one.key][row]) for one in job.intent.thresholds},
-            blind,
+            None if missing else _known(self.utility[row]),
+            values,
+            missing,
             _known(self.load_per_s[row]),
         )
 
@@ -267,8 +279,8 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def expected(threshold: Threshold, value: float | None, improvement: float) -> float:
-    """Where a value comes if a step helps as much as it must: nearer by Δ, or to the threshold."""
+def expected_value(threshold: Threshold, value: float | None, improvement: float) -> float:
+    """The value if a Reconfiguration helps as much as it must: better by Δ, or at the threshold."""
     if value is None:
         return threshold.value
     if threshold.sense is Sense.AT_MOST:

@@ -1,12 +1,12 @@
-"""What comes from outside: jobs, priorities, loads and hands, and numbers that go missing."""
+"""External changes: jobs, priorities, loads, rescaling by others, and missing metrics."""
 
 import pytest
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
 from trilithon.model.mode import Mode
 from trilithon.policies.henge import messages
-from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.henge.henge_parameters import HengeParameters
+from trilithon.policies.henge.henge_policy import HengePolicy
 
 
 def run(*laws: Law, given: HengeParameters | None = None, **settings: object) -> Run:
@@ -23,12 +23,12 @@ def test_a_job_that_comes_ends_converged_and_clears_what_was_learned() -> None:
     henge.until(messages.CONVERGED_STUCK)
     assert henge.state["henge"]["blacklist"]
     henge.cluster.add(shared(line("new"), 8), henge.cluster.time_s)
-    outside = henge.until(messages.EXTERNAL, most=1)
-    assert "t/new came" in outside.sentence
+    external = henge.until(messages.EXTERNAL, most=1)
+    assert "t/new added" in external.sentence
     assert henge.phase == "not_converged"
     assert henge.state["henge"]["blacklist"] == {}
     assert henge.until(messages.RECONFIGURATION).job == "t/new"
-    assert (outside.id,) in {d.causes for d in henge.decisions}
+    assert (external.id,) in {d.causes for d in henge.decisions}
 
 
 def test_a_new_job_is_left_alone_until_it_is_warm_and_converged_waits_for_it() -> None:
@@ -45,7 +45,7 @@ def test_a_job_that_goes_clears_what_was_learned_too() -> None:
     henge = run(hungry("a"), constant(line("b"), 20))
     henge.until(messages.CONVERGED_STUCK)
     henge.cluster.remove("t/b")
-    assert "t/b went" in henge.until(messages.EXTERNAL, most=1).sentence
+    assert "t/b removed" in henge.until(messages.EXTERNAL, most=1).sentence
     assert set(henge.state["henge"]["jobs"]) == {"t/a"}
 
 
@@ -62,10 +62,10 @@ def test_a_priority_that_changes_while_running_changes_who_comes_first() -> None
     henge.rounds(10)
     henge.cluster.set_priority("t/b", 90)
     henge.cluster.held.clear()
-    outside, reconfigured = henge.rounds(1)
-    assert "t/b has another intent" in outside.sentence
+    external, reconfigured = henge.rounds(1)
+    assert "the intent of t/b changed" in external.sentence
     assert (reconfigured.reason, reconfigured.job) == (messages.RECONFIGURATION, "t/b")
-    assert reconfigured.causes == (outside.id,)
+    assert reconfigured.causes == (external.id,)
 
 
 def test_a_priority_that_changes_brings_a_job_back_from_the_blacklist() -> None:
@@ -81,8 +81,8 @@ def test_another_load_clears_what_was_learned_but_does_not_end_converged() -> No
     henge = run(law, hungry("b"))
     henge.until(messages.CONVERGED_STUCK)
     law.rate_per_s = 200.0
-    outside = henge.until(messages.EXTERNAL)
-    assert "the load of t/a went from 100" in outside.sentence
+    external = henge.until(messages.EXTERNAL)
+    assert "the load of t/a went from 100" in external.sentence
     assert henge.phase == "converged"
     assert henge.state["henge"]["history"] == []
     assert henge.rounds(20) == []  # one change, though the window shows it bit by bit
@@ -128,11 +128,11 @@ def test_nothing_is_done_while_numbers_are_missing_nor_for_five_minutes_after() 
     assert henge.cluster.time_s == 1020
     henge.decisions.clear()
     for law in laws:
-        law.blind = True
+        law.metrics_missing = True
         law.latency_ms = lambda _: 500.0
     henge.rounds(36)
     for law in laws:
-        law.blind = False
+        law.metrics_missing = False
     henge.rounds(30)
     assert [d for d in henge.decisions if d.changes] == []
     assert reasons(henge.decisions)[0] == messages.MISSING
@@ -146,12 +146,12 @@ def test_one_job_without_numbers_does_not_hold_up_the_others() -> None:
     lost = shared(line("lost", priority=90), 8)
     henge = run(lost, shared(line("a"), 8), shared(line("b", priority=20), 8))
     henge.rounds(5)
-    lost.blind = True
+    lost.metrics_missing = True
     henge.rounds(60)
     touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
     assert touched == ["t/a", "t/b"]
     assert henge.phase == "not_converged"  # it is not over before it is back
-    lost.blind = False
+    lost.metrics_missing = False
     back_s = henge.cluster.time_s
     assert henge.until(messages.RECONFIGURATION).job == "t/lost"
     assert henge.cluster.time_s >= back_s + 300
@@ -161,9 +161,9 @@ def test_the_job_whose_effect_is_waited_for_may_be_lost_and_come_back() -> None:
     law = shared(line("a"), 8)
     henge = run(law, constant(line("b"), 20), constant(line("c"), 20))
     henge.until(messages.RECONFIGURATION)
-    law.blind = True
+    law.metrics_missing = True
     assert henge.rounds(20) == []
-    law.blind = False
+    law.metrics_missing = False
     assert henge.until(messages.CONVERGED_MET).numbers["goal"] == pytest.approx(1)
 
 
@@ -200,9 +200,9 @@ def test_a_job_that_may_be_changed_from_now_on_opens_what_was_closed() -> None:
     henge.rounds(60)
     assert messages.RECONFIGURATION not in reasons(henge.decisions)
     henge.cluster.modes["t/a"] = Mode.AUTO
-    outside, reconfigured = henge.rounds(1)
-    assert outside.reason == messages.EXTERNAL
-    assert "t/a may be changed from now on" in outside.sentence
+    external, reconfigured = henge.rounds(1)
+    assert external.reason == messages.EXTERNAL
+    assert "t/a entered mode auto" in external.sentence
     assert (reconfigured.reason, reconfigured.job) == (messages.RECONFIGURATION, "t/a")
     henge.cluster.modes["t/a"] = Mode.OFF
     henge.rounds(5)

@@ -14,8 +14,8 @@ from trilithon.model.mode import Mode
 from trilithon.model.utility import Utility
 from trilithon.policies.decision import Decision
 from trilithon.policies.henge import messages
-from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.policy import HengePolicy
+from trilithon.policies.henge.henge_parameters import HengeParameters
+from trilithon.policies.henge.henge_policy import HengePolicy
 
 STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
 # The first round with a window that is full, the rounds until an action is judged, and a few more.
@@ -337,9 +337,9 @@ def test_what_a_reversion_could_not_bring_back_is_told_once() -> None:
     henge.until(messages.REVERSION)
     henge.cluster.held["t/rich"] = "QUIET_HOURS"
     henge.rounds(60)
-    told = [d for d in henge.decisions if d.reason == messages.NOT_CARRIED_OUT]
-    assert len(told) == 1
-    assert "t/rich" in told[0].sentence
+    reports = [d for d in henge.decisions if d.reason == messages.NOT_CARRIED_OUT]
+    assert len(reports) == 1
+    assert "t/rich" in reports[0].sentence
     assert henge.cluster.allocations["t/poor"].parallelism == {"work": 2}
 
 
@@ -350,9 +350,9 @@ def test_configurations_are_compared_by_the_jobs_that_count_in_both() -> None:
     a, b = shared(line("a"), 8), constant(line("b"), 20)
     hopeless = constant(line("hopeless", ms=1), 1000)
     henge = run(a, b, hopeless, given=HengeParameters(recover_s=60))
-    hopeless.blind = True
+    hopeless.metrics_missing = True
     henge.until(messages.RECONFIGURATION)
-    hopeless.blind = False
+    hopeless.metrics_missing = False
     henge.until(messages.CONVERGED_STUCK)
     assert messages.REVERSION not in reasons(henge.decisions)
     assert henge.cluster.allocations["t/a"].instances > 10

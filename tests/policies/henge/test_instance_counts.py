@@ -14,10 +14,16 @@ from trilithon.errors import InvalidPolicy
 from trilithon.model.columns import Edges, Machines
 from trilithon.model.job import Bounds
 from trilithon.model.snapshot import Snapshot
-from trilithon.policies.henge.congestion import MEASURES, crowd, register
-from trilithon.policies.henge.parameters import HengeParameters
-from trilithon.policies.henge.shares import InstanceGrant, OperatorLoad, fewer, gift, more
-from trilithon.policies.henge.view import view
+from trilithon.policies.henge.congestion import MEASURES, cluster_congestion, register
+from trilithon.policies.henge.henge_parameters import HengeParameters
+from trilithon.policies.henge.instance_counts import (
+    InstanceGrant,
+    ScalableOperator,
+    extra_instances,
+    plan_reconfiguration,
+    plan_reduction,
+)
+from trilithon.policies.henge.view import observe
 from trilithon.policies.scene import Span
 
 DEFAULT = HengeParameters()
@@ -25,8 +31,8 @@ DEFAULT = HengeParameters()
 LITERAL = HengeParameters(least_capacity=0, step_most=1000)
 
 
-def operator(instances: int, capacity: float, most: int = 1000) -> OperatorLoad:
-    return OperatorLoad("o", instances, Span(1, most), capacity / 0.3, capacity)
+def operator(instances: int, capacity: float, most: int = 1000) -> ScalableOperator:
+    return ScalableOperator("o", instances, Span(1, most), capacity / 0.3, capacity)
 
 
 @pytest.mark.parametrize(
@@ -37,80 +43,82 @@ def test_a_congested_operator_gets_ten_times_its_excess_rounded_up(
     capacity: float, extra: int
 ) -> None:
     """The report's figure 12: ten executors become eighteen in one round, at a capacity of 0.54."""
-    assert more(operator(10, capacity), LITERAL) == extra
+    assert extra_instances(operator(10, capacity), LITERAL) == extra
 
 
 def test_with_few_instances_no_more_are_given_than_bring_it_to_the_threshold() -> None:
-    assert more(operator(1, 0.6), LITERAL) == 10
-    assert more(operator(1, 0.6), DEFAULT) == 1
-    assert more(operator(4, 0.9), DEFAULT) == 8
-    assert more(operator(40, 0.6), DEFAULT) == 10
+    assert extra_instances(operator(1, 0.6), LITERAL) == 10
+    assert extra_instances(operator(1, 0.6), DEFAULT) == 1
+    assert extra_instances(operator(4, 0.9), DEFAULT) == 8
+    assert extra_instances(operator(40, 0.6), DEFAULT) == 10
 
 
 @given(st.integers(1, 100), st.floats(0, 1.2), st.integers(1, 120))
 def test_nobody_gets_more_than_it_may_have(instances: int, capacity: float, most: int) -> None:
     for parameters in (LITERAL, DEFAULT):
-        extra = more(operator(instances, capacity, max(instances, most)), parameters)
+        extra = extra_instances(operator(instances, capacity, max(instances, most)), parameters)
         assert 0 <= extra <= max(instances, most) - instances
         assert extra <= parameters.step_most
 
 
-def given_to(cluster: ModelCluster, parameters: HengeParameters = DEFAULT) -> InstanceGrant:
+def grant_of(cluster: ModelCluster, parameters: HengeParameters = DEFAULT) -> InstanceGrant:
     cluster.tick()
     scene = cluster.scene(60)
-    found = view(scene, parameters)
-    assert found is not None
-    return gift(scene, found.jobs["t/a"], found, parameters)
+    view = observe(scene, parameters)
+    assert view is not None
+    return plan_reconfiguration(scene, view.jobs["t/a"], view, parameters)
 
 
 def test_scarce_slots_go_one_by_one_to_whoever_is_still_the_busiest() -> None:
     job = line("a", "x", "y", "z", initial=4)
     cluster = ModelCluster.of([constant(job, 100, x=0.9, y=0.6, z=0.2)], slots=17)
-    found = given_to(cluster)
-    assert found.wanted == 12
-    assert found.given == 5
+    grant = grant_of(cluster)
+    assert grant.wanted == 12
+    assert grant.given == 5
     # 0.9 · 4/8 = 0.45 and 0.6 · 4/5 = 0.48: after them the fifth goes to x.
-    assert found.counts == {"x": 8, "y": 5}
+    assert grant.parallelism == {"x": 8, "y": 5}
 
 
 def test_without_a_free_slot_a_job_is_starved_and_without_a_need_it_is_not() -> None:
     busy = ModelCluster.of([constant(line("a"), 100, work=0.9)], slots=10)
     calm = ModelCluster.of([constant(line("a"), 100, work=0.2)], slots=10)
-    assert given_to(busy).starved
-    assert not given_to(calm).starved
-    assert given_to(calm).counts == {}
+    assert grant_of(busy).starved
+    assert not grant_of(calm).starved
+    assert grant_of(calm).parallelism == {}
 
 
 def test_a_tenants_quota_and_the_jobs_own_bound_are_kept() -> None:
     cluster = ModelCluster.of([constant(line("a"), 100, work=0.9)], quotas={"t": 13})
-    assert given_to(cluster).counts == {"work": 13}
+    assert grant_of(cluster).parallelism == {"work": 13}
     job = replace(line("a"), bounds=Bounds(max_instances=11))
-    assert given_to(ModelCluster.of([constant(job, 100, work=0.9)])).counts == {"work": 11}
+    assert grant_of(ModelCluster.of([constant(job, 100, work=0.9)])).parallelism == {"work": 11}
     full = ModelCluster.of([constant(line("a"), 100, work=0.9)], quotas={"t": 10})
-    assert not given_to(full).starved  # a Reduction of others would not help it
+    assert not grant_of(full).starved  # a Reduction of others would not help it
 
 
-def left(instances: int, capacity: float, parameters: HengeParameters = DEFAULT) -> int:
+def parallelism_after_reduction(
+    instances: int, capacity: float, parameters: HengeParameters = DEFAULT
+) -> int:
     cluster = ModelCluster.of([constant(line("a", initial=instances), 20, work=capacity)])
     cluster.tick()
     scene = cluster.scene(60)
-    found = view(scene, parameters)
-    assert found is not None
-    return fewer(scene, found.jobs["t/a"], found, parameters).get("work", instances)
+    view = observe(scene, parameters)
+    assert view is not None
+    return plan_reduction(scene, view.jobs["t/a"], view, parameters).get("work", instances)
 
 
 def test_a_reduction_takes_four_fifths_of_what_is_not_congested_and_leaves_one() -> None:
-    assert left(20, 0.01) == 4
-    assert left(2, 0.01) == 1
-    assert left(1, 0.01) == 1
-    assert left(20, 0.31) == 20
-    assert left(20, 0.01, HengeParameters(reduction=0.9)) == 2
-    assert left(20, 0.01, HengeParameters(reduction=0.7)) == 6
+    assert parallelism_after_reduction(20, 0.01) == 4
+    assert parallelism_after_reduction(2, 0.01) == 1
+    assert parallelism_after_reduction(1, 0.01) == 1
+    assert parallelism_after_reduction(20, 0.31) == 20
+    assert parallelism_after_reduction(20, 0.01, HengeParameters(reduction=0.9)) == 2
+    assert parallelism_after_reduction(20, 0.01, HengeParameters(reduction=0.7)) == 6
 
 
 def test_a_reduction_does_not_make_an_operator_too_busy_unless_told_so() -> None:
-    assert left(20, 0.28) == 7  # 0.28 · 20/7 = 0.8
-    assert left(20, 0.28, HengeParameters(reduced_capacity=10)) == 4
+    assert parallelism_after_reduction(20, 0.28) == 7  # 0.28 · 20/7 = 0.8
+    assert parallelism_after_reduction(20, 0.28, HengeParameters(reduced_capacity=10)) == 4
 
 
 def waits(cluster: ModelCluster) -> Snapshot:
@@ -129,10 +137,10 @@ def test_other_measures_of_congestion_see_what_capacity_does_not(measure: str, e
     cluster.tick()
     cluster.snapshots[-1] = waits(cluster)
     scene = cluster.scene(60)
-    found = view(scene, parameters)
-    assert found is not None
-    share = gift(scene, found.jobs["t/a"], found, parameters)
-    assert share.given == extra
+    view = observe(scene, parameters)
+    assert view is not None
+    grant = plan_reconfiguration(scene, view.jobs["t/a"], view, parameters)
+    assert grant.given == extra
 
 
 def test_a_measure_of_ones_own_is_named_like_the_others() -> None:
@@ -144,9 +152,9 @@ def test_a_measure_of_ones_own_is_named_like_the_others() -> None:
     register("mine", lambda window, _: np.full(len(window.layout.node_names), 1.2))
     try:
         parameters = HengeParameters(congestion="mine", least_capacity=0)
-        found = view(scene, parameters)
-        assert found is not None
-        assert gift(scene, found.jobs["t/a"], found, parameters).given == 2
+        view = observe(scene, parameters)
+        assert view is not None
+        assert plan_reconfiguration(scene, view.jobs["t/a"], view, parameters).given == 2
         with pytest.raises(InvalidPolicy, match="exists"):
             register("mine", MEASURES["capacity"])
     finally:
@@ -159,15 +167,15 @@ def test_an_operator_behind_a_congested_one_cannot_change_the_output_and_is_pass
     cluster.tick()
     last = cluster.snapshots[-1]
     columns = {name: last.edges.column(name) for name in last.edges.names()}
-    # JobRecord back before both: what more of the first one sends would wait before the second.
+    # Both are held back: what more instances of the first send would wait before the second.
     columns["parked_s"] = columns["parked_s"] + [5.0, 5.0, 0.0]
     cluster.snapshots[-1] = replace(last, edges=Edges(**columns))
     parameters = HengeParameters(congestion="etp")
     scene = cluster.scene(60)
-    found = view(scene, parameters)
-    assert found is not None
-    share = gift(scene, found.jobs["t/a"], found, parameters)
-    assert list(share.counts) == ["second"]
+    view = observe(scene, parameters)
+    assert view is not None
+    grant = plan_reconfiguration(scene, view.jobs["t/a"], view, parameters)
+    assert list(grant.parallelism) == ["second"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +187,7 @@ def test_a_cluster_is_congested_when_most_machines_have_more_to_run_than_cores(
     cluster = ModelCluster.of([constant(line("a"), 20)])
     last = cluster.snapshots[-1]
     machines = Machines.of(3, cores=[8.0] * 3, load=loads)
-    assert crowd([replace(last, machines=machines)], DEFAULT).most is congested
+    assert cluster_congestion([replace(last, machines=machines)], DEFAULT).is_congested is congested
 
 
 def test_a_moment_of_load_is_not_congestion_and_a_machine_without_numbers_neither() -> None:
@@ -190,5 +198,8 @@ def test_a_moment_of_load_is_not_congestion_and_a_machine_without_numbers_neithe
         return replace(last, machines=Machines.of(3, cores=[8.0] * 3, load=load))
 
     nan = float("nan")
-    assert crowd([at(1, 1, 1), at(1, 1, 1), at(20, 20, 20)], DEFAULT).congested == 0
-    assert crowd([at(9, nan, nan), at(nan, 9, nan)], DEFAULT).congested == 2
+    assert (
+        cluster_congestion([at(1, 1, 1), at(1, 1, 1), at(20, 20, 20)], DEFAULT).congested_machines
+        == 0
+    )
+    assert cluster_congestion([at(9, nan, nan), at(nan, 9, nan)], DEFAULT).congested_machines == 2

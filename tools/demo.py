@@ -50,8 +50,8 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
     from trilithon.cli.output import progress  # noqa: PLC0415 - after the state's folder is set
     from trilithon.engines.spark.application import Setup  # noqa: PLC0415
     from trilithon.experiments import tenants  # noqa: PLC0415
+    from trilithon.experiments.henge.henge_paper import QUICK  # noqa: PLC0415
     from trilithon.experiments.henge.measures import HENGE  # noqa: PLC0415
-    from trilithon.experiments.henge.paper import QUICK  # noqa: PLC0415
     from trilithon.model.mode import Mode  # noqa: PLC0415
     from trilithon.service.system import running_system  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """Results with given numbers."""
 
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.mixes import FIRST_SEED, MixResult, rank
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.run_series import QUANTILES, RunSeries

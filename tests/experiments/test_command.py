@@ -12,7 +12,7 @@ from tests.experiments.sample_results import experiment_of, sample_results
 from trilithon.cli.main import app
 from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments import spark_diurnal, suite
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.page import page
 from trilithon.experiments.results import (
     PaperResults,

@@ -1,6 +1,6 @@
 """Random mixes: drawn from their seeds alone, and ranked by who is ahead."""
 
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.mixes import FIRST_SEED, MixResult, random_mix, rank
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.scenarios.chosen import load_chosen

@@ -8,7 +8,7 @@ import pytest
 
 from tests.experiments.sample_results import experiment_of, sample_results
 from trilithon.experiments.details_page import details_page
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.markdown import number, reason
 from trilithon.experiments.page import page, spark_sentences
 from trilithon.experiments.plots import available_plots, write_plots

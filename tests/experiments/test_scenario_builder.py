@@ -4,7 +4,7 @@ import pytest
 
 from trilithon.engines.simulated.faults import ForeignLoad, MetricsStop
 from trilithon.experiments.definition import Experiment, LoadChange, RelativeLoad, Variant
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.scenario_builder import ScenarioBuilder, load_shape, median_rate
 from trilithon.scenarios.chosen import load_chosen
 from trilithon.scenarios.run import simulate

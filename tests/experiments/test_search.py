@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.experiments.search import (
     Allocations,

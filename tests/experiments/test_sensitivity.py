@@ -2,7 +2,7 @@
 
 import pytest
 
-from trilithon.experiments.henge.paper import PAPER, SENSITIVITY
+from trilithon.experiments.henge.henge_paper import PAPER, SENSITIVITY
 from trilithon.experiments.sensitivity import (
     NumberMove,
     moved_numbers,

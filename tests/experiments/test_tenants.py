@@ -11,7 +11,7 @@ from rich.console import Console
 
 from trilithon.errors import InvalidLoad
 from trilithon.experiments import sim_vs_spark, spark_diurnal, tenants
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.tenants import TenantLoad, UtilitySample
 from trilithon.model.mode import Mode
 from trilithon.workloads import trace

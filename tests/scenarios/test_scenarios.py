@@ -30,6 +30,7 @@ from trilithon.scenarios.rounds import ControlledRounds, DecisionResult
 from trilithon.scenarios.run import engine_for, simulate
 from trilithon.scenarios.scenario import load_scenario
 from trilithon.workloads.paper_jobs import TOPOLOGIES, topology_names
+from trilithon.workloads.shapes import Phases
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHIPPED = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -75,6 +76,29 @@ def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Pa
 def test_every_job_of_the_papers_has_a_scenario() -> None:
     jobs = {scheduled.job.name for path in SHIPPED for scheduled in load_scenario(path).jobs}
     assert jobs == set(topology_names()) - {"join"}
+
+
+def test_a_scenario_uses_the_chosen_numbers_of_its_paper_before_defaults(tmp_path: Path) -> None:
+    def phases(load: str, paper: str = "paper: latency") -> Phases:
+        text = f"""
+name: steps
+{paper}
+machines: {{count: 2}}
+length: 60 s
+jobs: [{{file: primetester, load: {load}}}]
+"""
+        (job,) = load_scenario(written(tmp_path, text)).jobs
+        (shape,) = job.loads.values()
+        assert isinstance(shape, Phases)
+        return shape
+
+    rate = load_chosen().common.rates["primetester"]
+    peak = load_chosen().papers["latency"].loads["primetester"].peak
+    assert phases("{shape: phases}").peak_per_s == peak
+    assert phases("{shape: phases, peak: 5000}").peak_per_s == 5000
+    assert phases("{shape: phases}", paper="").peak_per_s == 3 * rate
+    with pytest.raises(InvalidScenario, match="no part 'nephele'"):
+        phases("{shape: phases}", "paper: nephele")
 
 
 def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class RegisteredPaper:
 
 
 def _henge() -> "Paper":
-    from trilithon.experiments.henge.paper import PAPER  # noqa: PLC0415
+    from trilithon.experiments.henge.henge_paper import PAPER  # noqa: PLC0415
 
     return PAPER
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from trilithon.experiments.definition import Experiment
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.registry import policy
 from trilithon.workloads import trace

@@ -8,8 +8,8 @@ import pytest
 
 from tests.experiments.sample_runs import sample_run, under_all
 from trilithon.experiments.henge.findings import FINDINGS
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.henge.measures import HENGE, MEASURES
-from trilithon.experiments.henge.paper import PAPER
 from trilithon.experiments.paper import Runs, Values
 from trilithon.experiments.runs import Floats, Run, RunAction
 

@@ -10,7 +10,7 @@ import pytest
 
 from trilithon.control.rules import Limits
 from trilithon.experiments.definition import Experiment, JobSet, Topology, Variant, latency
-from trilithon.experiments.henge.paper import PAPER
+from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.mixes import random_mix
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run

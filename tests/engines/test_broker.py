@@ -74,7 +74,7 @@ def test_on_the_command_line_it_runs_on_until_it_is_stopped(terminal: Terminal) 
         first = terminal.json("broker", "start")
         assert (first["started"], terminal.code) == (True, 0)
         assert terminal.run("broker", "start").out == f"{first['address']}\n"
-        assert "running already" in terminal.err
+        assert "already running" in terminal.err
         status = terminal.json("broker", "status")
         assert (status["running"], status["answers"]) == (True, True)
         assert (status["pid"], status["address"]) == (first["pid"], first["address"])
@@ -146,3 +146,22 @@ def test_a_state_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         broker._locked(tmp_path / "file/x"),
     ):
         pass
+
+
+def test_a_command_line_that_is_still_empty_is_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux wakes whoever started a program before its command line can be read: on a busy machine
+    a broker that had just begun was taken for one that had ended.
+    """
+    looks = iter([False, True])
+    monkeypatch.setattr(broker, "_is_broker_of", lambda *_: next(looks))
+    answers = iter([False, True])
+    monkeypatch.setattr(broker, "_listens", lambda _: next(answers))
+    monkeypatch.setattr(broker, "_is_ready", lambda *_, **__: True)
+    record = broker.BrokerRecord(1, 9092, "c", None, ready=False)
+    broker._wait_until_ready(tmp_path, record)
+    monkeypatch.setattr(broker, "_is_broker_of", lambda *_: False)
+    monkeypatch.setattr(broker, "_listens", lambda _: False)
+    with pytest.raises(BrokerUnavailable, match="its process ended"):
+        broker._wait_until_ready(tmp_path, record)

@@ -18,7 +18,7 @@ from trilithon.measures import capacity, etp, juice, queueing, rates, skew, slo,
 from trilithon.measures.assess import assess
 from trilithon.measures.constraints import ConstraintTable
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
-from trilithon.model.intent import Intent, Metric, Threshold
+from trilithon.model.intent import Constraint, Intent, Metric, Threshold, sequence_of
 from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.layout import Layout
 from trilithon.model.series import Series, Window
@@ -45,6 +45,7 @@ def job(i: int) -> Job:
         Threshold(Metric.LATENCY, 200, "p95", Utility(UTILITIES[i % len(UTILITIES)])),
         Threshold(Metric.JUICE, 0.95),
     )
+    constraint = Constraint(sequence_of(names[:3]), 100.0, over_s=10.0)
     return Job(
         tenant="bench",
         name=f"j{i}",
@@ -52,7 +53,7 @@ def job(i: int) -> Job:
         operators=tuple(Operator(n, parallelism=Parallelism(INSTANCES)) for n in names),
         edges=(*edges, Edge(names[-1], "k")),
         sinks=(Sink("k", ()),),
-        intent=Intent(thresholds, priority=1 + i % 9),
+        intent=Intent(thresholds, priority=1 + i % 9, constraints=(constraint,)),
     )
 
 

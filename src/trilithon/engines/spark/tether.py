@@ -53,8 +53,8 @@ def main() -> None:
 
 
 def _await_command_line(child: "subprocess.Popen[bytes]") -> None:
-    """Waits until the process has its command line, by which the caller recognizes it: `exec` closes
-    the pipe that `Popen` waits for a moment before that, and until then the line is empty.
+    """Waits until the process has its command line, by which the caller recognizes it. `exec`
+    closes the pipe that `Popen` waits for a moment earlier, when the line is still empty.
     """
     path = f"/proc/{child.pid}/cmdline"
     deadline = time.monotonic() + EXEC_S

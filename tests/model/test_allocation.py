@@ -1,12 +1,16 @@
 """Allocations: wanted state that cannot be nonsense."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
+from tests.cluster import chain
 from tests.strategies import jobs
 from trilithon.errors import InvalidAllocation, NotFound
-from trilithon.model.allocation import Allocation, initial
-from trilithon.model.job import Job
+from trilithon.model.allocation import Allocation, carried_over, initial
+from trilithon.model.groups import KEY_GROUPS
+from trilithon.model.job import Edge, Grouping, Job
 
 
 @given(jobs())
@@ -46,3 +50,30 @@ def test_rescaling_an_operator_that_is_not_there_is_refused() -> None:
 def test_an_allocation_that_cannot_be_is_refused(wanted: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidAllocation, match=said):
         Allocation("t/j", 1, **wanted)  # type: ignore[arg-type]
+
+
+def test_a_new_version_keeps_what_still_fits_of_every_facet() -> None:
+    """Operators whose number of instances changes lose what was meant for the old number; the others do
+    not. Key groups go when records no longer come by key.
+    """
+    job = chain(operators=3)
+    keyed = tuple(
+        Edge(e.source, e.target, Grouping.BY_KEY, ("v",)) if e.target in {"o0", "o1"} else e
+        for e in job.edges
+    )
+    before = Allocation(
+        job.id,
+        7,
+        {"o0": 2, "o1": 2, "o2": 9},
+        weights={"o0": (1.0, 2.0), "o2": (1.0,) * 9},
+        placement={"o1": ("m0", None), "o2": (None,) * 9},
+        batching_ms={edge.name: 5.0 for edge in job.edges},
+        groups=dict.fromkeys(("o0", "o1"), (0, 1) * (KEY_GROUPS // 2)),
+    )
+    after = carried_over(before, replace(job, edges=(*keyed[:1], *job.edges[1:])))
+    assert after.generation == before.generation
+    assert after.parallelism == {"o0": 2, "o1": 2, "o2": 8}
+    assert after.weights == {"o0": (1.0, 2.0)}
+    assert after.placement == {"o1": ("m0", None)}
+    assert after.batching_ms == before.batching_ms
+    assert set(after.groups) == {"o0"}

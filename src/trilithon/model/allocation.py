@@ -19,7 +19,7 @@ from trilithon.model.change import (
 )
 from trilithon.model.groups import KEY_GROUPS
 from trilithon.model.intent import EdgeName
-from trilithon.model.job import Job
+from trilithon.model.job import Grouping, Job
 
 # The field that holds each facet of wanted state.
 FACET_FIELDS: Final = {
@@ -140,6 +140,7 @@ def carried_over(before: Allocation, job: Job) -> Allocation:
         for operator in job.operators
     }
     same = {name for name, count in wanted.items() if before.parallelism.get(name) == count}
+    keyed = {edge.target for edge in job.edges if edge.grouping is Grouping.BY_KEY}
     edges = {edge.name for edge in job.edges}
     return Allocation(
         job.id,
@@ -148,7 +149,7 @@ def carried_over(before: Allocation, job: Job) -> Allocation:
         weights={name: w for name, w in before.weights.items() if name in same},
         placement={name: m for name, m in before.placement.items() if name in same},
         batching_ms={edge: wait for edge, wait in before.batching_ms.items() if edge in edges},
-        groups={name: g for name, g in before.groups.items() if name in same},
+        groups={name: g for name, g in before.groups.items() if name in same & keyed},
     )
 
 

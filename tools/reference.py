@@ -14,7 +14,7 @@ from trilithon.errors import EXIT_CODES, error_classes
 from trilithon.model import validation
 from trilithon.model.columns import TABLES
 from trilithon.policies import feedback, registry
-from trilithon.policies.parameters import Described
+from trilithon.policies.parameters import ParameterInfo
 from trilithon.service import api
 from trilithon.spec import functions, job_builder, json_schema, kafka_options
 
@@ -107,14 +107,14 @@ def control() -> str:
     )
 
 
-def _default(one: Described) -> str:
+def _default(one: ParameterInfo) -> str:
     """A number, or a word with the others that it could be."""
     if isinstance(one.default, str):
         return f"{one.default} (of {', '.join(one.options)})"
     return f"{one.default:.10g}"
 
 
-def _parameters(described: Iterable[Described]) -> str:
+def _parameters(described: Iterable[ParameterInfo]) -> str:
     return "| name | default | unit | meaning |\n| --- | --- | --- | --- |\n" + "".join(
         f"| `{one.name}` | {_default(one)} | {one.unit} | {one.meaning} |\n" for one in described
     )

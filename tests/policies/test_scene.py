@@ -1,4 +1,4 @@
-"""What a scene shows of machines: name, cores, slots, load, memory, and which instances run there."""
+"""What a scene shows of machines: name, cores, slots, load, memory and the instances there."""
 
 import numpy as np
 
@@ -53,6 +53,6 @@ def test_machines_know_the_instances_that_run_on_them() -> None:
 
 
 def test_names_of_machines_come_without_looking_at_instances() -> None:
-    found = scene()
-    assert found.machine_names == ("m0", "m1")
-    assert "machines" not in vars(found)
+    shown = scene()
+    assert shown.machine_names == ("m0", "m1")
+    assert "machines" not in vars(shown)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trilithon.experiments.definition import Experiment, Topology, Variant
 from trilithon.experiments.runs import Run
 from trilithon.experiments.strategies import Strategy, StrategyKind
-from trilithon.policies.parameters import Described
+from trilithon.policies.parameters import ParameterInfo
 
 if TYPE_CHECKING:
     from trilithon.experiments.plots import Plot
@@ -49,7 +49,7 @@ class SensitivityPlan:
     tight: tuple[str, str]
     policy_runs: tuple[tuple[str, str], ...]
     # The policy's parameters that had to be chosen.
-    parameters: tuple[Described, ...] = ()
+    parameters: tuple[ParameterInfo, ...] = ()
     # Other words for a number's path that holds a word.
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Variants that only this plan uses, by name.

@@ -13,7 +13,7 @@ from trilithon.experiments.definition import FaultKind, Topology, Variant
 from trilithon.experiments.paper import Paper, SensitivityPlan
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.scenario_builder import ScenarioBuilder
-from trilithon.policies.parameters import Described
+from trilithon.policies.parameters import ParameterInfo
 from trilithon.scenarios.chosen import ChosenNumbers
 from trilithon.spec.durations import parse_seconds
 
@@ -76,11 +76,11 @@ def _leaves(data: Mapping[str, Any], before: str) -> Iterator[tuple[str, float |
             yield path, value
 
 
-def policy_parameters(plan: SensitivityPlan) -> dict[str, Described]:
+def policy_parameters(plan: SensitivityPlan) -> dict[str, ParameterInfo]:
     return {f"{POLICY}{parameter.name}": parameter for parameter in plan.parameters}
 
 
-def moved_parameter(parameter: Described, factor: float) -> float | None:
+def moved_parameter(parameter: ParameterInfo, factor: float) -> float | None:
     """A parameter multiplied, within its range; None if it would be the same."""
     default = parameter.default
     assert not isinstance(default, str)  # noqa: S101 - those with a unit are numbers

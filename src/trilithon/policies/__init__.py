@@ -1,1 +1,1 @@
-"""What decides: pure functions from a scene and a state to decisions."""
+"""Policies: pure functions from a scene and a state to decisions and the next state."""

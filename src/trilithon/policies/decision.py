@@ -1,4 +1,4 @@
-"""Defines decisions: what a policy wants, why, from which numbers, and what it expects of it."""
+"""Defines decisions: the changes that a policy proposes, why, and what it expects of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from trilithon.model.utility import Sense
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a decision should bring about: a metric of the job (`latency.p95`, `juice` …) is at most, or
-    at least, a value by a time.
+    """The effect that a decision should have: by a time, a metric of the job (`latency.p95`,
+    `juice` …) is at most, or at least, a value.
     """
 
     metric: str
@@ -26,11 +26,11 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy wants of one job, or of the cluster (`job` is None), and why.
+    """The changes that a policy proposes for one job, or for the cluster (`job` is None), and why.
 
-    `reason` is a stable code, `sentence` tells it to people, `numbers` are those it came from. `causes`
-    are ids of earlier decisions that this one follows from. `issuer` is the policy, where several are
-    layered. A decision without changes only informs.
+    `reason` is a stable code, `sentence` explains it to people, `numbers` are what it follows from.
+    `causes` are the ids of earlier decisions that led to this one. `issuer` is the policy, where
+    several are layered. A decision without changes only informs.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that a policy keeps to itself for a while: policies after it leave the job alone."""
+    """A policy's claim on a job until a time: policies after it leave the job alone."""
 
     job: str
     until_s: float

@@ -1,4 +1,4 @@
-"""Defines what a policy learns of its earlier decisions: what was granted, what came of it, what it brought."""
+"""Defines the feedback on a policy's decisions: what was granted, done and achieved."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,44 +6,44 @@ from typing import Final
 from trilithon.model.action import Outcome, Status
 from trilithon.model.change import ParallelismChange, Proposal
 
-# Why something that a policy asked for was not granted as it was asked.
+# Why the guard did not grant a change as the policy requested it.
 CLIP_CODES: Final[dict[str, str]] = {
     "MODE_OFF": "the job, or the cluster, is in mode off",
     "ADVICE_ONLY": "the job, or the cluster, is in mode advise",
-    "NOT_RUNNING": "the job does not run, or is about to end",
-    "IN_FLIGHT": "an action for the job is under way",
+    "NOT_RUNNING": "the job is not running, or is being stopped",
+    "IN_FLIGHT": "an action on the job is in flight",
     "UNHEALTHY": "the job is not healthy",
     "METRICS_MISSING": "metrics of the job are missing or stale",
-    "NOT_ENOUGH_FRESH_DATA": "there is not enough fresh data since a failure, a gap or a start",
-    "QUIET_HOURS": "these are quiet hours",
-    "COOL_DOWN": "the job, or the cluster's machines, were changed a short while ago",
-    "REFUSED_LATELY": "the engine refused a change of the job a short while ago",
-    "CLAIMED": "another policy has claimed the job for a while",
-    "CANNOT": "the engine cannot do this",
-    "FIXED": "the operator is excluded from changes",
+    "NOT_ENOUGH_FRESH_DATA": "too little data since the last failure, gap or start",
+    "QUIET_HOURS": "quiet hours are in effect",
+    "COOL_DOWN": "the job, or the cluster's machines, changed within the cool-down",
+    "REFUSED_LATELY": "the engine refused a change of the job recently",
+    "CLAIMED": "another policy has claimed the job",
+    "CANNOT": "the engine does not support this",
+    "FIXED": "the operator's parallelism is fixed",
     "UNKNOWN_OPERATOR": "the job has no such operator",
     "UNKNOWN_INSTANCE": "the operator has no such instance",
     "UNKNOWN_EDGE": "the job has no such edge",
     "UNKNOWN_MACHINE": "the cluster has no such machine",
-    "NOT_KEYED": "the operator does not get its records by key",
-    "SHAPE": "this was meant for another number of instances than was granted",
+    "NOT_KEYED": "the operator's input is not keyed",
+    "SHAPE": "the change fits another parallelism than was granted",
     "INVALID": "the values are out of range",
-    "MINIMUM": "below the least that the operator, or the cluster, may have",
-    "MAXIMUM": "above the most that the operator, or the cluster, may have",
-    "STEP": "more at once than a step may be",
+    "MINIMUM": "below the minimum of the operator or the cluster",
+    "MAXIMUM": "above the maximum of the operator or the cluster",
+    "STEP": "above the factor by which one step may change an operator",
     "SATURATED": "the operator is saturated, or its capacity is unknown",
-    "BACKLOG": "a backlog is being worked off",
-    "DELAYED": "fewer must be wished for long enough, and the highest wish counts",
-    "JOB_MAXIMUM": "above the most instances that the job may have",
-    "QUOTA": "above the quota of the tenant",
-    "SLOTS": "more slots than the cluster has, or would have left",
-    "SUPERSEDED": "an earlier decision of this round is about the same job or the same machines",
+    "BACKLOG": "the job is draining a backlog",
+    "DELAYED": "fewer instances must be requested throughout `down_delay_s`; the most counts",
+    "JOB_MAXIMUM": "above the maximum number of instances of the job",
+    "QUOTA": "above the tenant's quota",
+    "SLOTS": "more slots than the cluster has, or would have after removing machines",
+    "SUPERSEDED": "an earlier decision of this round changes the same job or machines",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """One thing that was asked and not granted as it was. Without an operator it is about the whole change."""
+    """A change that was not granted as requested; without an operator, the whole change."""
 
     code: str
     operator: str | None = None
@@ -52,23 +52,23 @@ class Clip:
     facet: str = "parallelism"
 
     def __str__(self) -> str:
-        what = "" if self.facet == "parallelism" else f"{self.facet.replace('_', ' ')}: "
+        subject = "" if self.facet == "parallelism" else f"{self.facet.replace('_', ' ')}: "
         if self.operator is not None and self.asked is not None:
-            what = f"{self.operator}: asked {self.asked}, granted {self.granted}; "
+            subject = f"{self.operator}: asked {self.asked}, granted {self.granted}; "
         elif self.operator is not None:
-            what = f"{what}{self.operator}: "
+            subject = f"{subject}{self.operator}: "
         elif self.asked is not None:
-            what = f"{what}asked {self.asked}, granted {self.granted}; "
-        return f"{what}{CLIP_CODES[self.code]}"
+            subject = f"{subject}asked {self.asked}, granted {self.granted}; "
+        return f"{subject}{CLIP_CODES[self.code]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """What became of one decision.
 
-    `granted` is what the guard let through of it, `clips` why not the rest, `outcomes` what the engine
-    did, action by action; none while it was not asked. `met` is whether the expectation was met when its
-    time had come, with the value `measured` then.
+    `granted` is what the guard granted of it, `clips` why not the rest. `outcomes` is what the
+    engine did, action by action; it is empty if the engine was not called. `met` is whether the
+    expectation was met at its time, with the value `measured` then.
     """
 
     decision: str
@@ -83,7 +83,7 @@ class Feedback:
 
     @property
     def applied(self) -> bool:
-        """Whether the engine has at least a part of it."""
+        """Whether the engine has applied at least a part of it."""
         return any(outcome.applied for outcome in self.outcomes)
 
     @property
@@ -93,13 +93,13 @@ class Feedback:
 
     @property
     def in_full(self) -> bool:
-        """Whether all of it was granted as asked, and applied."""
-        acts = any(one.facet is not None for one in self.granted)
-        done = all(outcome.applied for outcome in self.outcomes) and (self.applied or not acts)
-        return not self.clips and done
+        """Whether all of it was granted as requested, and applied."""
+        needs_engine = any(proposal.facet is not None for proposal in self.granted)
+        all_applied = all(outcome.applied for outcome in self.outcomes)
+        return not self.clips and all_applied and (self.applied or not needs_engine)
 
     def parallelism(self, job: str) -> dict[str, int]:
-        """The numbers of instances that were granted to a job."""
+        """The parallelism that was granted to a job, by operator."""
         return {
             operator: count
             for change in self.granted

@@ -1,8 +1,8 @@
-"""Layers policies: each sees what those before it decided in this round, and leaves alone what they claimed.
+"""Layers policies: each sees the decisions of earlier layers and leaves the jobs they claim alone.
 
-A policy claims a job by its verdict, for as long as it says. While a claim holds, the job's status tells
-every policy after it to hold off (`CLAIMED`), and the guard refuses them whatever they decide. The order
-of layers is the order of precedence.
+A policy claims a job in its verdict, until a time of its choice. While a claim holds, the job's
+status tells every other layer to hold off (`CLAIMED`), and the guard refuses their decisions about
+the job. The order of layers is the order of precedence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class LayeredParameters(Parameters):
     layers: tuple[tuple[str, Parameters], ...] = ()
 
     def __post_init__(self) -> None:
-        """Every layer has checked its own."""
+        """Nothing to check: every layer has checked its own parameters."""
 
     def given(self) -> dict[str, Any]:
         return {name: parameters.given() for name, parameters in self.layers}
@@ -36,7 +36,7 @@ class LayeredParameters(Parameters):
 
 @dataclass(frozen=True)
 class LayeredPolicy:
-    """Several policies as one, the first with precedence."""
+    """Several policies that decide as one, the first with precedence."""
 
     layers: tuple[Policy, ...]
 
@@ -58,61 +58,68 @@ class LayeredPolicy:
 
     def decide(self, scene: Scene, state: State) -> Verdict:
         states = dict(state.get(_LAYERS, {}))
-        claims = _live(claims_of(state), scene)
+        claims = _valid_claims(claims_of(state), scene)
         decisions: tuple[Decision, ...] = ()
-        rounds: list[float] = []
+        next_rounds_s: list[float] = []
         for layer in self.layers:
-            first = {"seed": state["seed"]} if "seed" in state else {}
-            seen = self._seen(scene, layer, decisions, claims)
-            verdict = layer.decide(seen, states.get(layer.name, first))
+            first_state = {"seed": state["seed"]} if "seed" in state else {}
+            layer_scene = self._scene_of(scene, layer, decisions, claims)
+            verdict = layer.decide(layer_scene, states.get(layer.name, first_state))
             states[layer.name] = verdict.state
-            decisions += tuple(replace(one, issuer=layer.name) for one in verdict.decisions)
-            # What an earlier layer has claimed stays its own.
+            decisions += tuple(
+                replace(decision, issuer=layer.name) for decision in verdict.decisions
+            )
+            # A job that another layer has claimed stays claimed by it.
             for claim in verdict.claims:
                 if claims.get(claim.job, (layer.name,))[0] == layer.name:
                     claims[claim.job] = (layer.name, claim)
             if verdict.next_round_s is not None:
-                rounds.append(verdict.next_round_s)
-        kept = {job: {"by": by, **asdict(claim)} for job, (by, claim) in sorted(claims.items())}
+                next_rounds_s.append(verdict.next_round_s)
+        stored_claims = {
+            job: {"by": by, **asdict(claim)} for job, (by, claim) in sorted(claims.items())
+        }
         return Verdict(
             decisions,
-            {**state, _LAYERS: states, _CLAIMS: kept},
-            # Who wants to be asked soonest decides: the others are asked more often than they need.
-            min(rounds) if len(rounds) == len(self.layers) else None,
+            {**state, _LAYERS: states, _CLAIMS: stored_claims},
+            # The layer with the shortest rounds decides; the others run more often than they need.
+            min(next_rounds_s) if len(next_rounds_s) == len(self.layers) else None,
             tuple(claim for _, claim in claims.values()),
         )
 
     def state_of(self, layer: Policy, state: State) -> State:
-        """What one layer remembers."""
-        found: State = state.get(_LAYERS, {}).get(layer.name, {})
-        return found
+        """The state of one layer."""
+        layer_state: State = state.get(_LAYERS, {}).get(layer.name, {})
+        return layer_state
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
         return {
-            **{one.name: one.status(scene, self.state_of(one, state)) for one in self.layers},
+            **{
+                layer.name: layer.status(scene, self.state_of(layer, state))
+                for layer in self.layers
+            },
             _CLAIMS: dict(state.get(_CLAIMS, {})),
         }
 
-    def _seen(
+    def _scene_of(
         self,
         scene: Scene,
         layer: Policy,
         decisions: tuple[Decision, ...],
         claims: Mapping[str, tuple[str, Claim]],
     ) -> Scene:
-        """The scene of one layer: others' claims hold its jobs, and it gets its own feedback only."""
-        mine = f"{layer.name}:"
-        others = {job for job, (by, _) in claims.items() if by != layer.name}
+        """The scene of one layer: jobs that others claim are held, feedback is its own."""
+        id_prefix = f"{layer.name}:"
+        claimed_by_others = {job for job, (by, _) in claims.items() if by != layer.name}
         return replace(
             scene,
             statuses={
-                name: _held(status) if name in others else status
+                name: _held(status) if name in claimed_by_others else status
                 for name, status in scene.statuses.items()
             },
             feedback={
                 id_: feedback
                 for id_, feedback in scene.feedback.items()
-                if id_.partition(":")[2].startswith(mine)
+                if id_.partition(":")[2].startswith(id_prefix)
                 and scene.round - feedback.round <= layer.feedback_rounds
             },
             earlier=decisions,
@@ -125,14 +132,17 @@ def _held(status: JobStatus) -> JobStatus:
 
 
 def claims_of(state: State) -> dict[str, tuple[str, Claim]]:
-    """The claims that a layered policy remembers: by job, whose they are and what they say."""
+    """The claims in the state of a layered policy: by job, the layer's name and its claim."""
     return {
         job: (claim["by"], Claim(claim["job"], claim["until_s"], claim["why"]))
         for job, claim in state.get(_CLAIMS, {}).items()
     }
 
 
-def _live(claims: dict[str, tuple[str, Claim]], scene: Scene) -> dict[str, tuple[str, Claim]]:
+def _valid_claims(
+    claims: dict[str, tuple[str, Claim]], scene: Scene
+) -> dict[str, tuple[str, Claim]]:
+    """The claims that have not expired, on jobs that still exist."""
     return {
         job: (by, claim)
         for job, (by, claim) in claims.items()

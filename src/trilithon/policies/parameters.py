@@ -1,4 +1,4 @@
-"""Owns the parameters of policies: each has a default, a unit, a meaning and a range, and is checked."""
+"""Defines parameters of policies: each has a default, a unit, a meaning and a range."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from trilithon.errors import InvalidPolicy
 
 
 def choice(default: str, options: Collection[str], meaning: str) -> Any:
-    """A parameter that is one of a few words. Words may come later, as keys of a registry."""
+    """A parameter that is one of a few words; `options` may be the keys of a growing registry."""
     return field(
         default=default,
         metadata={
@@ -26,15 +26,15 @@ def choice(default: str, options: Collection[str], meaning: str) -> Any:
 def parameter(
     default: float, unit: str, meaning: str, *, least: float = 0.0, most: float = math.inf
 ) -> Any:
-    """A number that a policy can be given. A default that is whole takes whole numbers only."""
+    """A parameter that is a number. If its default is an int, it takes whole numbers only."""
     return field(
         default=default, metadata={"unit": unit, "meaning": meaning, "least": least, "most": most}
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What a parameter is: a number in a range, or one of some words."""
+class ParameterInfo:
+    """Describes a parameter: a number in a range, or one of some words (`options`)."""
 
     name: str
     default: float | str
@@ -51,43 +51,47 @@ class Parameters:
 
     @classmethod
     @cache
-    def describe(cls) -> tuple[Described, ...]:
+    def describe(cls) -> tuple[ParameterInfo, ...]:
         return tuple(
-            Described(f.name, f.default, **f.metadata)  # type: ignore[arg-type]
+            ParameterInfo(f.name, f.default, **f.metadata)  # type: ignore[arg-type]
             for f in fields(cls)
         )
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Parameters from data: what is not given has its default, what is not known is refused."""
-        known = [described.name for described in cls.describe()]
+        """Parameters from data, with defaults for those that are absent; refuses unknown names."""
+        known = [info.name for info in cls.describe()]
         if unknown := sorted(set(given) - set(known)):
             raise InvalidPolicy(
-                f"There is no parameter {', '.join(map(repr, unknown))}.",
-                f"There are: {', '.join(known) or 'none'}.",
+                f"No parameter is named {', '.join(map(repr, unknown))}.",
+                f"Use one of: {', '.join(known) or 'none'}.",
             )
         return cls(**given)
 
     def __post_init__(self) -> None:
-        for one in self.describe():
-            value = getattr(self, one.name)
-            if one.options:
-                if value not in one.options:
+        for info in self.describe():
+            value = getattr(self, info.name)
+            if info.options:
+                if value not in info.options:
                     raise InvalidPolicy(
-                        f"The parameter {one.name!r} is {value!r}.",
-                        f"It is one of: {', '.join(one.options)}.",
+                        f"The parameter {info.name!r} is {value!r}.",
+                        f"Use one of: {', '.join(info.options)}.",
                     )
                 continue
-            whole = isinstance(one.default, int)
+            whole = isinstance(info.default, int)
             number = isinstance(value, int if whole else int | float)
-            if isinstance(value, bool) or not number or not one.least <= value <= one.most:
+            if isinstance(value, bool) or not number or not info.least <= value <= info.most:
                 kind = "a whole number" if whole else "a number"
-                upto = "" if math.isinf(one.most) else f" to {one.most:g}"
+                limits = (
+                    f"of at least {info.least:g}"
+                    if math.isinf(info.most)
+                    else f"from {info.least:g} to {info.most:g}"
+                )
                 raise InvalidPolicy(
-                    f"The parameter {one.name!r} is {value!r}.",
-                    f"It is {kind} ({one.unit}) from {one.least:g}{upto}{' on' if not upto else ''}.",
+                    f"The parameter {info.name!r} is {value!r}.",
+                    f"Use {kind} ({info.unit}) {limits}.",
                 )
 
     def given(self) -> dict[str, float | str]:
-        """As data."""
-        return {described.name: getattr(self, described.name) for described in self.describe()}
+        """The values by name, as JSON data."""
+        return {info.name: getattr(self, info.name) for info in self.describe()}

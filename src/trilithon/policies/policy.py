@@ -1,4 +1,4 @@
-"""Defines what a policy is: a pure function from a scene and a state to decisions and the next state."""
+"""Defines a policy: a pure function from a scene and a state to decisions and the next state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.scene import Scene
 
-# JSON data. The first state of a policy is {"seed": n}; one that draws numbers keeps its place in it.
+# JSON data. A policy's first state is {"seed": n}; one that draws random numbers keeps them there.
 State = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of one round: decisions, what to remember, when the policy wants to be asked again if
-    not after the usual time, and the jobs that it claims for itself from now on.
+    """The result of one round: decisions, the next state, the time until the next round if not the
+    usual one, and the jobs that the policy claims from now on.
     """
 
     decisions: tuple[Decision, ...]
@@ -25,36 +25,36 @@ class Verdict:
 
 
 class Policy(Protocol):
-    """Decides. The same scene and state give the same verdict, byte for byte, today and in a year: no
-    clock, no randomness but from the state, no files, no order of sets.
+    """Decides what to change. The same scene and state give the same verdict, byte for byte: no
+    clock, no randomness except from the state, no files, no dependence on the order of sets.
     """
 
     @property
     def name(self) -> str:
-        """By which it is asked for."""
+        """The name that users write to select it."""
 
     @property
     def parameters(self) -> Parameters:
-        """What it was given; the name and these make the same policy again."""
+        """Its parameters; name and parameters make the same policy again."""
 
     @property
     def lookback_s(self) -> float:
-        """How long a series it wants to see."""
+        """How long a series of snapshots it needs."""
 
     @property
     def feedback_rounds(self) -> int:
-        """For how many rounds it wants to see what became of a decision; 0 for not at all."""
+        """For how many rounds after a decision it needs the feedback on it; 0 for none."""
 
     def decide(self, scene: Scene, state: State) -> Verdict:
-        """One round."""
+        """Decides one round."""
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
-        """What it publishes about itself, as JSON data: for people, by the API and the command line."""
+        """Its status as JSON data, for people: shown by the API and the command line."""
 
 
 def decision_id(scene: Scene, job: str | None, ordinal: int = 0) -> str:
-    """An id that no other decision has: the round, the policy where several are layered, the job, and a
-    number if there are several.
+    """The unique id of a decision: the round, the policy where several are layered, the job, and an
+    ordinal from the second decision on.
     """
     layer = f"{scene.issuer}:" if scene.issuer else ""
     return f"{scene.round}:{layer}{job or 'cluster'}" + (f":{ordinal}" if ordinal else "")

@@ -14,14 +14,14 @@ from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Scene
 from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
 
-# What a policy can tell of a cluster when it is asked, as JSON data; None while too little is measured.
-# The state and the parameters are those of the policy itself, or None where another one decides.
+# A report on the cluster as JSON data; None while too little is measured. State and parameters are
+# those of the policy that offers the report, or None where that policy does not decide.
 Report = Callable[[Scene, State | None, Any], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy that can be asked for: its parameters, how it is made of them, and its reports by name."""
+    """A policy that users can select: its parameters, its factory, and its reports by name."""
 
     parameters: type[Parameters]
     make: Callable[[Any], Policy]
@@ -33,7 +33,7 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
     "henge": PolicyEntry(
         HengeParameters,
         HengePolicy,
-        "the whole cluster: instances for who misses its intent, the best sum of utilities",
+        "the whole cluster: more instances for jobs that miss intents, the best sum of utilities",
         {"crunch": crunch_report},
     ),
     "threshold": PolicyEntry(
@@ -45,9 +45,9 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
 
 
 def policy(name: str | Sequence[str], given: Mapping[str, Any] | None = None) -> Policy:
-    """The policy of this name, with these parameters. Several names are layers, the first with
-    precedence, and their parameters are given by name. A name is all that a user can give: no policy is
-    loaded from a path in a file.
+    """Makes the policy of this name with these parameters. Several names are layers, the first with
+    precedence, and their parameters stand under their names. Users can give names only: no policy
+    is loaded from an import path.
     """
     if isinstance(name, str):
         return _single(name, given or {})
@@ -58,15 +58,15 @@ def policy(name: str | Sequence[str], given: Mapping[str, Any] | None = None) ->
     parameters = given or {}
     if unknown := sorted(set(parameters) - set(name)):
         raise InvalidPolicy(
-            f"There are parameters for {', '.join(unknown)}, which is no layer.",
+            f"Parameters name {', '.join(unknown)}, which `policy` does not list.",
             f"With several policies, write parameters under their names: {', '.join(name)}.",
         )
-    for one, body in parameters.items():
-        if not isinstance(body, Mapping):
+    for layer, values in parameters.items():
+        if not isinstance(values, Mapping):
             raise InvalidPolicy(
-                f"The parameters of {one!r} are {body!r}.", "Write `name: value` under it."
+                f"The parameters of {layer!r} are {values!r}.", "Write `name: value` under it."
             )
-    return layered([_single(one, parameters.get(one, {})) for one in name])
+    return layered([_single(layer, parameters.get(layer, {})) for layer in name])
 
 
 def _single(name: str, given: Mapping[str, Any]) -> Policy:
@@ -76,17 +76,20 @@ def _single(name: str, given: Mapping[str, Any]) -> Policy:
 
 
 def report(name: str, scene: Scene, deciding: Policy, state: State) -> Mapping[str, Any] | None:
-    """A report by its name, whichever policy decides."""
+    """Computes a report by its name, whichever policy decides."""
     for owner, entry in POLICIES.items():
         if name in entry.reports:
-            mine, own_state = _own(owner, deciding, state)
-            return entry.reports[name](scene, own_state, None if mine is None else mine.parameters)
-    known = [one for entry in POLICIES.values() for one in entry.reports]
+            owning, own_state = _deciding_layer(owner, deciding, state)
+            parameters = None if owning is None else owning.parameters
+            return entry.reports[name](scene, own_state, parameters)
+    known = [report_name for entry in POLICIES.values() for report_name in entry.reports]
     raise NotFound(f"No report is named {name!r}.", f"Use one of: {', '.join(known)}.")
 
 
-def _own(owner: str, deciding: Policy, state: State) -> tuple[Policy | None, State | None]:
-    """The policy of this name among those that decide, and what it remembers."""
+def _deciding_layer(
+    owner: str, deciding: Policy, state: State
+) -> tuple[Policy | None, State | None]:
+    """The policy of this name among those that decide, and its state."""
     if deciding.name == owner:
         return deciding, state
     if isinstance(deciding, LayeredPolicy):

@@ -1,6 +1,4 @@
-"""Defines what a policy gets to see: measurements, the status of each job, what the cluster has, and what
-became of earlier decisions.
-"""
+"""Defines the scene, a policy's input: measurements, job statuses, the cluster, and feedback."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,12 +29,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """How a job stands when a round begins.
+    """The status of a job when a round begins.
 
-    `gap_s` has, for each kind of action that was ever done to it, the seconds for which its records
-    stopped; a kind that is not there was never done. `fixed` are operators whose parallelism must not
-    be changed, by the job's own wish or because the engine cannot. `hold_reason` is why the guard would refuse
-    any change now, in a code; it is empty if it would not.
+    `gap_s` has, for each kind of action that was ever applied to the job, the seconds for which
+    its records stopped; a kind that is absent was never applied. `fixed` are operators whose
+    parallelism must not change, because the job says so or the engine cannot. `hold_reason` is the
+    code of why the guard would refuse any change now; it is empty if it would not.
     """
 
     job: str
@@ -53,14 +51,14 @@ class JobStatus:
 
     @property
     def open(self) -> bool:
-        """Whether a decision about it would be carried out now."""
+        """Whether the guard and the engine would carry out a decision about the job now."""
         return self.mode is Mode.AUTO and not self.in_flight and not self.hold_reason
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine, as the last snapshot shows it. What was not measured is None; `slots` are those that it
-    brings, where the engine knows it.
+    """A machine of the last snapshot. Values that were not measured are None; `slots` are the slots
+    that the machine brings, where the engine knows it.
     """
 
     name: str
@@ -76,10 +74,11 @@ class Machine:
 class Cluster:
     """What all jobs share.
 
-    `slots` is None where an engine knows no limit; a tenant without a quota has none. `unseen` are the
-    instances of jobs that have no status, by tenant: they are being started, or a new version is.
-    `down_delay_s` is for how long fewer must be wished for before the guard grants it. `mode` is how far a
-    controller may go with machines, `machines_changed_s` when they last were added or removed.
+    `slots` is None where an engine has no limit; a tenant that is absent from `quotas` has none.
+    `unseen` are the instances of jobs without a status, by tenant: jobs that are being started, or
+    replaced by a new version. `down_delay_s` is how long fewer instances must be requested before
+    the guard grants them. `mode` says whether the controller may change machines;
+    `machines_changed_s` is when machines were last added or removed.
     """
 
     capabilities: Capabilities
@@ -100,10 +99,11 @@ class Cluster:
 class Scene:
     """Everything that a policy may decide from.
 
-    `round` is the number of the round, and never comes twice in the life of a journal. The series is as
-    long as the policy asked for, and not empty. `feedback` is what became of the policy's own decisions of
-    earlier rounds, by id, for as many rounds as it asked for. Where policies are layered, `earlier` are the
-    decisions of this round by those before, and `issuer` is the name of the one that is asked.
+    `round` is the number of the round, unique within a journal. The series is as long as the
+    policy asked for, and not empty. `feedback` is what became of the policy's own decisions of
+    earlier rounds, by decision id, for as many rounds as it asked for. Where policies are layered,
+    `earlier` are the decisions of earlier layers in this round, and `issuer` is the name of the
+    layer that decides now.
     """
 
     round: int
@@ -120,13 +120,13 @@ class Scene:
 
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
-        """The machines of the last snapshot, in its order, with what runs on each."""
+        """The machines of the last snapshot, in its order, with the instances that run on each."""
         last, slots = self.series.last, self.cluster.capabilities.machine_slots
         layout, columns = last.layout, last.machines
         keys = tuple(layout.instance_row)
-        on: dict[int, list[InstanceKey]] = {}
+        instances: dict[int, list[InstanceKey]] = {}
         for row in np.flatnonzero(~np.isnan(last.instances.machine)):
-            on.setdefault(int(last.instances.machine[row]), []).append(keys[row])
+            instances.setdefault(int(last.instances.machine[row]), []).append(keys[row])
         return tuple(
             Machine(
                 name=name,
@@ -135,7 +135,7 @@ class Scene:
                 load=present(columns.load[row]),
                 memory_bytes=present(columns.memory_bytes[row]),
                 memory_used_bytes=present(columns.memory_used_bytes[row]),
-                instances=tuple(on.get(row, ())),
+                instances=tuple(instances.get(row, ())),
             )
             for row, name in enumerate(layout.machines)
         )

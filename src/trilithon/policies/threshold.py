@@ -1,11 +1,12 @@
-"""Owns the simplest policy: more instances where a latency threshold is missed, fewer where there is room.
+"""Defines the simplest policy: more instances when a latency is missed, fewer when there is room.
 
-A job that misses a latency threshold gets more instances of its busiest operator; one that has ample room
-loses an instance where that leaves the most room. Capacity is Henge's (SoCC'18, equation 3). With p
-instances, an operator of capacity c would have c · p / (p − 1) with one fewer.
+A job that misses a latency threshold gets more instances of its busiest operator. A job with ample
+room loses an instance of the operator that stays the least busy. Capacity is Henge's (SoCC'18,
+equation 3). With p instances, an operator of capacity c would have c · p / (p − 1) with one fewer.
 
-What did not suffice is remembered with the load of that time: an operator is not lowered to it again until
-the load has fallen. Without this a constant load would make it swing for ever.
+The policy remembers a parallelism that did not suffice, with the load of that time. It does not
+lower the operator to it again until the load has fallen. Otherwise it would oscillate under a
+constant load.
 """
 
 import math
@@ -36,17 +37,25 @@ AMPLE: Final = "AMPLE_ROOM"
 
 @dataclass(frozen=True)
 class ThresholdParameters(Parameters):
-    window_s: float = parameter(20.0, "s", "over which latency and capacity are taken", least=1)
-    grow: float = parameter(0.5, "ratio", "how much more an operator gets, rounded up", most=4)
-    busy: float = parameter(0.3, "ratio", "below this capacity an operator is not raised", most=1)
-    room: float = parameter(0.5, "ratio", "latency over threshold below which is room", most=1)
-    full: float = parameter(0.6, "ratio", "capacity that lowering must not lead above", most=1)
-    eased: float = parameter(0.2, "ratio", "by how much load falls until less is tried", most=1)
+    window_s: float = parameter(
+        20.0, "s", "window over which latency and capacity are measured", least=1
+    )
+    grow: float = parameter(0.5, "ratio", "share by which an operator grows, rounded up", most=4)
+    busy: float = parameter(0.3, "ratio", "capacity below which an operator does not grow", most=1)
+    room: float = parameter(
+        0.5, "ratio", "latency over threshold below which there is room", most=1
+    )
+    full: float = parameter(
+        0.6, "ratio", "highest capacity to which fewer instances may lead", most=1
+    )
+    eased: float = parameter(
+        0.2, "ratio", "fall of the load after which fewer instances are tried again", most=1
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """The window of a round, measured."""
+    """The measures of a round's window."""
 
     window: Window
     values: Mapping[str, Floats]
@@ -56,7 +65,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """An operator that may be moved."""
+    """An operator whose parallelism may change."""
 
     name: str
     instances: int
@@ -65,10 +74,14 @@ class _Operator:
     capacity: float
     input_rate: float
 
+    @property
+    def capacity_with_one_fewer(self) -> float:
+        return self.capacity * self.instances / (self.instances - 1)
+
 
 @dataclass(frozen=True)
 class ThresholdPolicy:
-    """`threshold`: raise the busiest on a miss, lower where there is ample room."""
+    """`threshold`: grows the busiest operator on a miss, shrinks one when there is ample room."""
 
     parameters: ThresholdParameters = field(default_factory=ThresholdParameters)
     name: str = "threshold"
@@ -79,13 +92,15 @@ class ThresholdPolicy:
 
     @property
     def feedback_rounds(self) -> int:
-        """None: each round looks at what there is."""
+        """None: each round decides from the current measurements."""
         return 0
 
     def decide(self, scene: Scene, state: State) -> Verdict:
         window = scene.series.window(self.parameters.window_s)
-        # What was learned of a job goes with it.
-        learned = {j: one for j, one in state.get("jobs", {}).items() if j in scene.statuses}
+        # What was learned of a job is dropped with the job.
+        learned = {
+            job: entry for job, entry in state.get("jobs", {}).items() if job in scene.statuses
+        }
         decisions: list[Decision] = []
         if window is not None:
             measured = _Measured(
@@ -95,17 +110,17 @@ class ThresholdPolicy:
                 status, job = scene.statuses.get(name), window.jobs.get(name)
                 if status is None or job is None or not _ready(status, window):
                     continue
-                missed = _tightest(job, measured.values, row)
-                if missed is None:
+                tightest = _tightest_latency(job, measured.values, row)
+                if tightest is None:
                     continue
-                threshold, value = missed
-                decision = self._one(scene, status, measured, threshold, value, learned)
+                threshold, value = tightest
+                decision = self._decide_job(scene, status, measured, threshold, value, learned)
                 if decision is not None:
                     decisions.append(decision)
         return Verdict(tuple(decisions), {**state, "jobs": learned})
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
-        """Per job, the operators with the fewest instances that may be tried and the load of that time."""
+        """Per job and operator: the fewest instances that may be tried, and at which load."""
         learned = state.get("jobs", {})
         return {
             "floors": {
@@ -113,7 +128,7 @@ class ThresholdPolicy:
             }
         }
 
-    def _one(
+    def _decide_job(
         self,
         scene: Scene,
         status: JobStatus,
@@ -124,21 +139,21 @@ class ThresholdPolicy:
     ) -> Decision | None:
         before = learned.get(status.job, {})
         if value > threshold.value:
-            operators = list(_movable(status, measured))
-            decision, floors = self._raise(scene, status, operators, threshold, value, before)
+            operators = list(_scalable_operators(status, measured))
+            decision, floors = self._grow(scene, status, operators, threshold, value, before)
             learned[status.job] = {"last": decision.id, "floors": floors}
             return decision
         if value > self.parameters.room * threshold.value:
             return None
-        operators = list(_movable(status, measured))
-        lowered = self._lower(scene, status, operators, threshold, value, before)
-        if lowered is None:
+        operators = list(_scalable_operators(status, measured))
+        shrunk = self._shrink(scene, status, operators, threshold, value, before)
+        if shrunk is None:
             return None
-        decision, name = lowered
+        decision, name = shrunk
         learned[status.job] = {"floors": {}, **before, "last": decision.id, "lowering": name}
         return decision
 
-    def _raise(
+    def _grow(
         self,
         scene: Scene,
         status: JobStatus,
@@ -148,39 +163,39 @@ class ThresholdPolicy:
         before: Mapping[str, Any],
     ) -> tuple[Decision, dict[str, Any]]:
         floors = dict(before.get("floors", {}))
-        candidates = [one for one in operators if one.capacity >= self.parameters.busy]
-        open_ones = [one for one in candidates if one.instances < one.max]
-        said = f"{threshold} is missed with {value:.1f} ms"
+        busy = [operator for operator in operators if operator.capacity >= self.parameters.busy]
+        growable = [operator for operator in busy if operator.instances < operator.max]
+        miss = f"{threshold} is missed with {value:.1f} ms"
         numbers: dict[str, float | None] = {threshold.key: value, "threshold": threshold.value}
         causes = (before["last"],) if "last" in before else ()
-        if not open_ones:
-            busiest = max(candidates, key=lambda one: one.capacity, default=None)
+        if not growable:
+            busiest = max(busy, key=lambda operator: operator.capacity, default=None)
             why = (
-                "no operator that may be changed is busy: more instances would not help"
+                "no operator that may change is busy, so more instances would not help"
                 if busiest is None
-                else f"{busiest.name} is the busiest (capacity {busiest.capacity:.2f}) and has all "
-                f"{busiest.instances} instances that it may have"
+                else f"the busiest operator, {busiest.name} (capacity {busiest.capacity:.2f}), has "
+                f"its maximum of {busiest.instances} instances"
             )
             if busiest is not None:
                 numbers |= {"capacity": busiest.capacity, "instances": busiest.instances}
-            sentence = f"{said}, but {why}."
-            nothing = Decision(
-                decision_id(scene, status.job), status.job, (), AT_LIMIT, sentence, numbers, causes
-            )  # fmt: skip
-            return nothing, floors
-        one = max(open_ones, key=lambda one: one.capacity)
-        more = max(one.instances + 1, math.ceil(one.instances * (1 + self.parameters.grow)))
-        wanted = min(one.max, more)
-        rate = None if math.isnan(one.input_rate) else one.input_rate
-        floors[one.name] = [one.instances + 1, rate]
-        numbers |= {"capacity": one.capacity, "instances": one.instances, "input_rate": rate}
+            sentence = f"{miss}, but {why}."
+            id_ = decision_id(scene, status.job)
+            at_limit = Decision(id_, status.job, (), AT_LIMIT, sentence, numbers, causes)
+            return at_limit, floors
+        chosen = max(growable, key=lambda operator: operator.capacity)
+        instances = chosen.instances
+        grown = max(instances + 1, math.ceil(instances * (1 + self.parameters.grow)))
+        wanted = min(chosen.max, grown)
+        rate = None if math.isnan(chosen.input_rate) else chosen.input_rate
+        floors[chosen.name] = [instances + 1, rate]
+        numbers |= {"capacity": chosen.capacity, "instances": instances, "input_rate": rate}
         return Decision(
             id=decision_id(scene, status.job),
             job=status.job,
-            changes=(ParallelismChange(status.job, {one.name: wanted}),),
+            changes=(ParallelismChange(status.job, {chosen.name: wanted}),),
             reason=MISSED,
-            sentence=f"{said}; {one.name} is the busiest with capacity {one.capacity:.2f}: "
-            f"{one.instances} → {wanted} instances.",
+            sentence=f"{miss}. The busiest operator is {chosen.name} with capacity "
+            f"{chosen.capacity:.2f}: {instances} → {wanted} instances.",
             numbers=numbers,
             causes=causes,
             expects=Expectation(
@@ -191,7 +206,7 @@ class ThresholdPolicy:
             ),
         ), floors
 
-    def _lower(
+    def _shrink(
         self,
         scene: Scene,
         status: JobStatus,
@@ -201,31 +216,37 @@ class ThresholdPolicy:
         before: Mapping[str, Any],
     ) -> tuple[Decision, str] | None:
         floors: Mapping[str, Any] = before.get("floors", {})
-        candidates = [
-            (one.capacity * one.instances / (one.instances - 1), one)
-            for one in operators
-            if one.instances - 1 >= max(one.min, self._floor(floors.get(one.name), one))
+        shrinkable = [
+            operator
+            for operator in operators
+            if operator.instances - 1
+            >= max(operator.min, self._floor(floors.get(operator.name), operator))
         ]
-        candidates = [(after, one) for after, one in candidates if after <= self.parameters.full]
+        candidates = [
+            (after, operator)
+            for operator in shrinkable
+            if (after := operator.capacity_with_one_fewer) <= self.parameters.full
+        ]
         if not candidates:
             return None
-        # Whoever was chosen in the round before is chosen again: a guard that waits until fewer were
-        # wished for some time would wait for ever if two operators took turns.
+        # The operator of the round before is chosen again: a guard that grants fewer instances only
+        # after they were requested for some time would never do so if two operators took turns.
         again = [pair for pair in candidates if pair[1].name == before.get("lowering")]
-        after, one = min(again or candidates, key=lambda pair: pair[0])
+        after, chosen = min(again or candidates, key=lambda pair: pair[0])
         return Decision(
             id=decision_id(scene, status.job),
             job=status.job,
-            changes=(ParallelismChange(status.job, {one.name: one.instances - 1}),),
+            changes=(ParallelismChange(status.job, {chosen.name: chosen.instances - 1}),),
             reason=AMPLE,
-            sentence=f"{threshold} is met with ample room ({value:.1f} ms); {one.name} would have "
-            f"capacity {after:.2f} with one instance fewer: {one.instances} → {one.instances - 1}.",
+            sentence=f"{threshold} is met with ample room ({value:.1f} ms). With one instance "
+            f"fewer, {chosen.name} would have capacity {after:.2f}: {chosen.instances} → "
+            f"{chosen.instances - 1} instances.",
             numbers={
                 threshold.key: value,
                 "threshold": threshold.value,
-                "capacity": one.capacity,
+                "capacity": chosen.capacity,
                 "capacity_after": after,
-                "instances": one.instances,
+                "instances": chosen.instances,
             },
             causes=(before["last"],) if "last" in before else (),
             expects=Expectation(
@@ -234,48 +255,50 @@ class ThresholdPolicy:
                 scene.now_s + 2 * self.parameters.window_s,
                 threshold.sense,
             ),
-        ), one.name
+        ), chosen.name
 
-    def _floor(self, learned: list[float | None] | None, one: _Operator) -> int:
-        """The fewest instances that may be tried, by what was learned under at least this load."""
+    def _floor(self, learned: list[float | None] | None, operator: _Operator) -> int:
+        """The fewest instances that may be tried, as learned at this load or a higher one."""
         if learned is None:
             return 1
         least, rate = learned
-        eased = rate is not None and one.input_rate < (1 - self.parameters.eased) * rate
+        eased = rate is not None and operator.input_rate < (1 - self.parameters.eased) * rate
         return 1 if eased or least is None else int(least)
 
 
 def _ready(status: JobStatus, window: Window) -> bool:
-    """Whether a decision makes sense: it is wanted, nothing is under way, and the window has only what
-    was measured under the allocation of now.
+    """Whether to decide about a job: it is not off, no action is in flight, and the whole window
+    was measured under its present allocation.
     """
     fresh = status.changed_s is None or window.start_s >= status.changed_s
     return status.mode is not Mode.OFF and not status.in_flight and fresh
 
 
-def _tightest(job: Job, values: Mapping[str, Floats], row: int) -> tuple[Threshold, float] | None:
-    """The latency threshold that is kept least, with its value; None if one cannot be told."""
-    found: tuple[Threshold, float] | None = None
+def _tightest_latency(
+    job: Job, values: Mapping[str, Floats], row: int
+) -> tuple[Threshold, float] | None:
+    """The latency threshold with the least room, with its value; None if a value is missing."""
+    tightest: tuple[Threshold, float] | None = None
     for threshold in job.intent.thresholds:
         if threshold.metric is not Metric.LATENCY:
             continue
         value = float(values[threshold.key][row])
         if np.isnan(value):
             return None
-        if found is None or value / threshold.value > found[1] / found[0].value:
-            found = threshold, value
-    return found
+        if tightest is None or value / threshold.value > tightest[1] / tightest[0].value:
+            tightest = threshold, value
+    return tightest
 
 
-def _movable(status: JobStatus, measured: _Measured) -> Iterator[_Operator]:
-    """The operators that may get other numbers of instances and whose capacity is known."""
+def _scalable_operators(status: JobStatus, measured: _Measured) -> Iterator[_Operator]:
+    """The operators whose parallelism may change and whose capacity is known."""
     row = measured.window.layout.node_row
     for name, instances in status.allocation.parallelism.items():
         span = status.spans.get(name)
         node = row.get((status.job, name))
         if name in status.fixed or span is None or node is None:
             continue
-        busy = float(measured.capacity[node])
-        if not math.isnan(busy):
+        capacity_ = float(measured.capacity[node])
+        if not math.isnan(capacity_):
             rate = float(measured.input_rate[node])
-            yield _Operator(name, instances, span.min, span.max, busy, rate)
+            yield _Operator(name, instances, span.min, span.max, capacity_, rate)

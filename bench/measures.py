@@ -45,7 +45,7 @@ def job(i: int) -> Job:
         Threshold(Metric.LATENCY, 200, "p95", Utility(UTILITIES[i % len(UTILITIES)])),
         Threshold(Metric.JUICE, 0.95),
     )
-    constraint = Constraint(sequence_of(names[:3]), 100.0, over_s=10.0)
+    constraint = Constraint(sequence_of(names[3:6]), 100.0, over_s=10.0)
     return Job(
         tenant="bench",
         name=f"j{i}",

@@ -20,6 +20,7 @@ from trilithon.model.change import (
     BatchingChange,
     JobRestart,
     MachinesAddition,
+    MachinesRemoval,
     ParallelismChange,
     Proposal,
 )
@@ -96,6 +97,39 @@ def granted(ruling: Ruling) -> dict[str, int] | None:
 
 def codes(ruling: Ruling) -> list[str]:
     return [clip.code for clip in ruling.clips]
+
+
+def test_several_changes_of_parallelism_in_a_decision_are_limited_together() -> None:
+    """Each was limited on its own once: the job got 14 instances where it may have 10."""
+    small = replace(JOB, bounds=Bounds(max_instances=10))
+    changes = ParallelismChange(JOB.id, {"o0": 6}), ParallelismChange(JOB.id, {"o1": 8})
+    ruling = review(asks(*changes), job=small)
+    assert (granted(ruling), codes(ruling)) == ({"o0": 6, "o1": 4}, ["JOB_MAXIMUM"])
+    last_wins = ParallelismChange(JOB.id, {"o0": 5}), ParallelismChange(JOB.id, {"o0": 6})
+    assert granted(review(asks(*last_wins), slots=10)) == {"o0": 6, "o1": 4}
+
+
+@pytest.mark.parametrize("removal_first", [False, True])
+def test_slots_that_a_raise_takes_and_a_removed_machine_brings_are_not_given_twice(
+    removal_first: bool,
+) -> None:
+    """Each was checked against the slots at the beginning of the round once."""
+    where = scene(standing(), slots=12)
+    layout = Layout.build([], machines=("m0", "m1", "m2"))
+    capabilities = replace(
+        where.cluster.capabilities, machine_slots=dict.fromkeys(("m0", "m1", "m2"), 4)
+    )
+    where = replace(
+        where,
+        series=Series((Snapshot.empty(START_S, layout),)),
+        cluster=replace(where.cluster, capabilities=capabilities),
+    )
+    decisions = [asks(wants(6, 4)), asks(MachinesRemoval(("m2",)), job=None)]
+    if removal_first:
+        decisions.reverse()
+    rulings = Guard(Rules()).review(where, decisions, {JOB.id: JOB}, {JOB.id: CALM})
+    assert [bool(ruling.granted) for ruling in rulings] == [True, False]
+    assert codes(rulings[1])[0] == "SLOTS"
 
 
 def test_what_keeps_every_bound_is_granted_as_asked() -> None:

@@ -66,6 +66,11 @@ class _Review:
     changed_jobs: set[str] = field(default_factory=set)
     machines_changed: bool = False
 
+    def take_slots(self, count: int) -> None:
+        """These slots are not free any more in this round."""
+        if self.slots is not None:
+            self.slots -= count
+
 
 class Guard:
     """Reviews the decisions of a round, and remembers wishes for fewer instances."""
@@ -142,13 +147,10 @@ class Guard:
         refusal = _refusal(status)
         granted: list[AllocationChange] = []
         clips: list[Clip] = []
-        for change in changes:
-            if not isinstance(change, ParallelismChange):
-                continue
-            wanted, why = self._parallelism(review, status, change, refusal)
-            clips += why
-            if wanted is not None:
-                granted.append(wanted)
+        counts_wanted = _counts_wanted(changes)
+        if counts_wanted is not None:
+            wanted, clips = self._parallelism(review, status, counts_wanted, refusal)
+            granted += [] if wanted is None else [wanted]
         counts = status.allocation.changed(granted).parallelism
         shape = ShapeCheck(review.jobs[job], counts, status.fixed, review.scene.machine_names)
         for change in changes:
@@ -164,7 +166,7 @@ class Guard:
         return _that_change(status, granted), clips
 
     def _parallelism(
-        self, review: _Review, status: JobStatus, change: ParallelismChange, refusal: str
+        self, review: _Review, status: JobStatus, asked: Mapping[str, int], refusal: str
     ) -> tuple[ParallelismChange | None, list[Clip]]:
         now = status.allocation.parallelism
         limits = InstanceLimits(
@@ -176,12 +178,12 @@ class Guard:
         )
         clips = [
             Clip("UNKNOWN_OPERATOR", name, count, 0)
-            for name, count in change.parallelism.items()
+            for name, count in asked.items()
             if name not in now
         ]
         wanted: dict[str, int] = {}
         for name, current in now.items():
-            wish = change.parallelism.get(name, current)
+            wish = asked.get(name, current)
             wanted[name], codes = limits.grant(name, wish)
             clips += [Clip(code, name, wish, wanted[name]) for code in codes]
         if refusal:
@@ -189,8 +191,7 @@ class Guard:
             return None, [Clip(refusal), *clips]
         clips += _clip_total(review, status, wanted)
         used = max(0, sum(wanted.values()) - status.allocation.instances)
-        if review.slots is not None:
-            review.slots -= used
+        review.take_slots(used)
         if status.tenant in review.quotas:
             review.quotas[status.tenant] -= used
         moved = {name: count for name, count in wanted.items() if count != now[name]}
@@ -236,8 +237,10 @@ class Guard:
                 return [Clip("UNKNOWN_MACHINE", facet=facet)]
             if len(names) - count < limits.min_machines:
                 return [Clip("MINIMUM", asked=count, granted=0, facet=facet)]
-            if not _fits_without(review, change.machines):
+            lost = _slots_of(review, change.machines)
+            if review.slots is not None and lost > review.slots:
                 return [Clip("SLOTS", asked=count, granted=0, facet=facet)]
+            review.take_slots(lost)
         review.machines_changed = True
         return []
 
@@ -277,6 +280,16 @@ def _by_job(changes: Iterable[Change]) -> dict[str, list[AllocationChange]]:
         if isinstance(change, AllocationChange):
             by_job.setdefault(change.job, []).append(change)
     return by_job
+
+
+def _counts_wanted(changes: Iterable[AllocationChange]) -> dict[str, int] | None:
+    """The instances that a decision wants of a job, of all its changes of parallelism together: the
+    limits of the job and the cluster hold for their sum.
+    """
+    parallelism = [change for change in changes if isinstance(change, ParallelismChange)]
+    if not parallelism:
+        return None
+    return {name: count for change in parallelism for name, count in change.parallelism.items()}
 
 
 def _unavailable(review: _Review, decision: Decision, job: str) -> str:
@@ -338,12 +351,11 @@ def _clip_total(review: _Review, status: JobStatus, wanted: dict[str, int]) -> l
     return clips
 
 
-def _fits_without(review: _Review, machines: Sequence[str]) -> bool:
-    """Whether the instances fit into the remaining slots. Where slots are not counted, or the slots
-    of a machine are unknown, the engine itself must refuse.
+def _slots_of(review: _Review, machines: Sequence[str]) -> int:
+    """The slots that the cluster loses with these machines. Where the slots of a machine are unknown,
+    the engine itself must refuse.
     """
-    cluster = review.scene.cluster
-    brings = cluster.capabilities.machine_slots
-    if cluster.slots is None or any(name not in brings for name in machines):
-        return True
-    return cluster.slots_used <= cluster.slots - sum(brings[name] for name in machines)
+    brings = review.scene.cluster.capabilities.machine_slots
+    if any(name not in brings for name in machines):
+        return 0
+    return sum(brings[name] for name in machines)

@@ -239,7 +239,7 @@ def test_what_version_0_1_wrote_is_explained_and_told_to_policies(tmp_path: Path
     assert "a ×4" in said
     assert "asked 8, granted 4" in said
     assert "It expected latency.p95 of at most 100" in said
-    [feedback] = journal.feedback(0)
+    [(feedback, _)] = journal.feedback(0)
     assert feedback.applied
     assert [clip.code for clip in feedback.clips] == ["STEP"]
     journal.close()

@@ -14,11 +14,16 @@ def describe_change(data: Data) -> str:
     return _CHANGES[data["change"]](data)
 
 
-def describe_action(data: Data, changes: tuple[Data, ...] = ()) -> str:
-    """An action in a few words. Wanted state is described by the changes it was made from."""
+def describe_action(
+    data: Data, changes: tuple[Data, ...] = (), facets: tuple[str, ...] = ()
+) -> str:
+    """An action in a few words. Wanted state is described by the changes it was made from, of
+    these facets if they are known.
+    """
     if data["do"] == "reallocate":
         mine = [c for c in changes if c.get("change") in _WANTED_STATE]
         mine = [c for c in mine if c["job"] == data["allocation"]["job"]]
+        mine = [c for c in mine if not facets or c["change"] in facets]
         if mine:
             return "; ".join(map(describe_change, mine))
         return _parallelism(data["allocation"])

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from trilithon.control.describe import describe_action, describe_change
 from trilithon.control.encoding import expectation_from_json
@@ -10,6 +10,13 @@ from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import ActionRow, DecisionRow
 from trilithon.errors import NotFound
 from trilithon.policies.feedback import Clip
+
+# Actions that ended without an answer of the engine, by their codes.
+_ENDED_WITHOUT_ENGINE: Final = {
+    "GONE": "Lapsed",
+    "LAPSED": "Lapsed",
+    "SUPERSEDED": "Superseded",
+}
 
 
 def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]:
@@ -104,7 +111,7 @@ def _granted(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> list[str]
 
 
 def _done(action: ActionRow, granted: tuple[Mapping[str, Any], ...]) -> str:
-    what = describe_action(action.body, granted)
+    what = describe_action(action.body, granted, action.facets)
     if action.started_s is None and action.ended_s is None:
         return f"Pending: {what}."
     if action.ended_s is None:
@@ -118,6 +125,7 @@ def _done(action: ActionRow, granted: tuple[Mapping[str, Any], ...]) -> str:
         "failed": "Failed and rolled back",
         "unknown": "Outcome unknown",
     }[action.status or "unknown"]
+    word = _ENDED_WITHOUT_ENGINE.get(action.code or "", word)
     return f"{word} at {clock(action.ended_s)}: {what}{why}."
 
 

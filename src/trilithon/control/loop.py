@@ -333,7 +333,7 @@ class Controller:
     def _reallocate(
         self, planned: PlannedAction, action: Reallocate, now_s: float
     ) -> list[ActionResult]:
-        """Asks for wanted state. If the engine refuses one facet of it, asks for the rest."""
+        """Asks for wanted state. As long as the engine refuses a facet of it, asks for the rest."""
         outcome = call_engine("reallocate", partial(self.engine.apply, action))
         result = ActionResult(planned, outcome, _status_after(outcome), self.clock.now_s())
         with self.lock:
@@ -342,18 +342,18 @@ class Controller:
             if record is None or before is None or record.wanted is not action.allocation:
                 return [result]
             rest = without_refused_facet(planned, outcome, before, record.last_generation + 1)
-            if rest is None:
+            if rest is None or not isinstance(rest.action, Reallocate):
                 return [result]
             record.next_generation()
             self.journal.add_action(rest, now_s)
             self._want(rest)
-        again = call_engine("reallocate", partial(self.engine.apply, rest.action))
-        return [result, ActionResult(rest, again, _status_after(again), self.clock.now_s())]
+        # Each time a facet fewer: it ends.
+        return [result, *self._reallocate(rest, rest.action, now_s)]
 
     def _take_over(self, result: ActionResult) -> None:
         """Takes the result of an action over into memory."""
         action, outcome = result.planned.action, result.outcome
-        self.feedback.acted(result.planned.decision, outcome)
+        self.feedback.acted(result.planned.decision, result.planned.id, outcome)
         job = getattr(action, "job", None)
         with self.lock:
             if job is None:

@@ -7,6 +7,7 @@ id of their decision and a number.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import PlannedAction
@@ -83,9 +84,23 @@ class Planner:
         record, decided_on = self.jobs[job], self.scene.statuses[job].allocation
         if record.wanted.generation != decided_on.generation:
             return None
-        wanted = replace(decided_on.changed(changes), generation=record.next_generation())
+        wanted = self._on_machines(decided_on.changed(changes))
+        wanted = replace(wanted, generation=record.next_generation())
         facets = facets_between(decided_on, wanted)
         return PlannedAction(id_, decision, Reallocate(wanted), record.version.generation, facets)
+
+    def _on_machines(self, wanted: Allocation) -> Allocation:
+        """Without machines that are gone: an engine would refuse the allocation for ever because of a
+        placement that was granted when they were there.
+        """
+        there = set(self.scene.machine_names)
+        if not there:
+            return wanted
+        placement = {
+            operator: tuple(machine if machine in there else None for machine in machines)
+            for operator, machines in wanted.placement.items()
+        }
+        return wanted if placement == wanted.placement else replace(wanted, placement=placement)
 
 
 def one_shot(id_: str, change: OneShotChange) -> Action:
@@ -108,6 +123,9 @@ def without_refused_facet(
     """
     facet = REFUSED_FACETS.get(outcome.code)
     action = planned.action
+    if facet is Ability.WEIGHTS and facet not in planned.facets:
+        # The job has weights already: it is the new placement that does not go with them.
+        facet = Ability.PLACEMENT
     if outcome.status is not Status.REFUSED or not isinstance(action, Reallocate):
         return None
     if facet not in planned.facets or len(planned.facets) == 1:
@@ -115,10 +133,36 @@ def without_refused_facet(
     name = FACET_FIELDS[facet]
     kept = {name: getattr(before, name)}
     if facet is Ability.PARALLELISM:
-        # Weights, placement and key groups were meant for the instances that were refused.
-        kept |= {"weights": before.weights, "placement": before.placement, "groups": before.groups}
+        kept |= _of_unchanged_counts(before, action.allocation)
     wanted = replace(action.allocation, generation=generation, **kept)
     facets = facets_between(before, wanted)
     if not facets:
         return None
     return replace(planned, id=f"{planned.id}+", action=Reallocate(wanted), facets=facets)
+
+
+def _of_unchanged_counts(before: Allocation, wanted: Allocation) -> dict[str, dict[str, Any]]:
+    """Weights, placement and key groups as wanted where the number of instances stays; where it was to
+    change, those of before: the wanted ones were meant for the refused number.
+    """
+    same = {
+        name for name, count in wanted.parallelism.items() if before.parallelism.get(name) == count
+    }
+    fields: dict[str, dict[str, Any]] = {}
+    for field in ("weights", "placement", "groups"):
+        old, new = getattr(before, field), getattr(wanted, field)
+        fields[field] = {name: value for name, value in old.items() if name not in same}
+        fields[field] |= {name: value for name, value in new.items() if name in same}
+    return fields
+
+
+def without_facet(wanted: Allocation, outcome: Outcome) -> Allocation | None:
+    """An allocation without the facet because of which an engine does not start a job; None if that
+    was not the reason. A job runs rather without a placement than not at all.
+    """
+    facet = REFUSED_FACETS.get(outcome.code)
+    if outcome.status is not Status.REFUSED or facet in {None, Ability.PARALLELISM}:
+        return None
+    name = FACET_FIELDS[facet]
+    emptied: dict[str, Any] = {name: {}}
+    return replace(wanted, **emptied) if getattr(wanted, name) else None

@@ -15,13 +15,14 @@ from trilithon.control.cost import Costs
 from trilithon.control.engine_calls import call_engine
 from trilithon.control.feedback_log import FeedbackLog
 from trilithon.control.freshness import Freshness
-from trilithon.control.journal import Journal
+from trilithon.control.journal import Journal, PlannedAction
 from trilithon.control.journal.rows import DesiredState, SpecStatus
+from trilithon.control.planner import without_facet, without_refused_facet
 from trilithon.control.rules import Rules
 from trilithon.control.spec_changes import running_form
 from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.model.action import Outcome, Reallocate, RestartJob, Status
-from trilithon.model.allocation import Allocation, initial
+from trilithon.model.allocation import Allocation, facets_between, initial
 from trilithon.model.capability import Ability
 
 HEALTHY: Final = "running"
@@ -164,6 +165,8 @@ class Reconciler:
                 LONGEST_WAIT_S, self.rules.limits.round_s * 2**record.tries
             )
             message = f"The engine did not start the job: {outcome.code} {outcome.message}"
+            if self._retry_without_facet(record, version, wanted, outcome, now_s, message):
+                return False
             if message != record.problem:
                 record.problem = message
                 self.journal.event("not_started", name, message, now_s)
@@ -172,6 +175,28 @@ class Reconciler:
             if version.status is SpecStatus.WANTED and record.version is version:
                 self._roll_back(name, record, message, now_s)
         return False
+
+    def _retry_without_facet(
+        self,
+        record: JobRecord,
+        version: Version,
+        wanted: Allocation,
+        outcome: Outcome,
+        now_s: float,
+        message: str,
+    ) -> bool:
+        """Whether the next round tries again without the facet because of which the engine does not
+        start the job, such as a placement on a machine that is gone.
+        """
+        rest = without_facet(wanted, outcome)
+        if rest is None or record.version is not version or record.wanted is not wanted:
+            return False
+        spec = version.generation
+        self._close(wanted, spec, SpecStatus.REFUSED, now_s, message, outcome)
+        record.wanted = replace(rest, generation=record.next_generation())
+        self.journal.want(record.wanted, spec, now_s)
+        record.problem, record.try_at_s = message, 0.0
+        return True
 
     def _runs(
         self, name: str, record: JobRecord, version: Version, there: Accepted, now_s: float
@@ -210,7 +235,7 @@ class Reconciler:
     def _reassert(
         self, record: JobRecord, wanted: Allocation, current: Allocation, now_s: float
     ) -> None:
-        outcome = None
+        outcome, rest = None, None
         if wanted.instances > current.instances:
             outcome = self._over_quota(wanted.job, record)
         outcome = outcome or call_engine(
@@ -222,8 +247,9 @@ class Reconciler:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
                 self._has(record, wanted, now_s, "The engine was brought to the wanted allocation.")
             elif outcome.status in {Status.REFUSED, Status.FAILED}:
-                message = f"The engine refused an allocation: {outcome.code} {outcome.message}"
-                self._refused(record, wanted, current, now_s, message, outcome)
+                rest = self._refused(record, wanted, current, now_s, outcome)
+        if rest is not None:
+            self._reassert(record, rest, current, now_s)
 
     def _refused(
         self,
@@ -231,21 +257,52 @@ class Reconciler:
         wanted: Allocation,
         current: Allocation,
         now_s: float,
-        message: str,
         outcome: Outcome,
-    ) -> None:
-        """The engine refused wanted state: what it has is wanted again."""
+    ) -> Allocation | None:
+        """The engine refused wanted state. If that is because of one facet, the rest is wanted, and
+        returned; otherwise what the engine has is wanted again.
+        """
         spec = record.version.generation
-        self.journal.settle(wanted, spec, SpecStatus.REFUSED, now_s, message, outcome)
-        self.feedback.settled(wanted.job, outcome)
-        record.wanted = record.accepted = current
-        record.refused(now_s, self.rules.limits.cool_down_s)
+        action = self.journal.open_reallocation(wanted)
+        decision = None if action is None else action.decision
+        planned = PlannedAction(
+            "" if action is None else action.id,
+            decision or "",
+            Reallocate(wanted),
+            spec,
+            facets_between(current, wanted),
+        )
+        rest = without_refused_facet(planned, outcome, current, record.last_generation + 1)
+        message = f"The engine refused an allocation: {outcome.code} {outcome.message}"
+        self._close(wanted, spec, SpecStatus.REFUSED, now_s, message, outcome)
+        if rest is None or not isinstance(rest.action, Reallocate):
+            record.wanted = record.accepted = current
+            record.refused(now_s, self.rules.limits.cool_down_s)
+            return None
+        record.wanted = replace(rest.action.allocation, generation=record.next_generation())
+        if decision is None:
+            self.journal.want(record.wanted, spec, now_s)
+        else:
+            self.journal.add_action(replace(rest, action=Reallocate(record.wanted)), now_s)
+        return record.wanted
 
     def _has(self, record: JobRecord, allocation: Allocation, now_s: float, message: str) -> None:
-        spec = record.version.generation
-        self.journal.settle(allocation, spec, SpecStatus.ACCEPTED, now_s, message)
-        self.feedback.settled(allocation.job, Outcome(Status.DONE))
+        self._close(allocation, record.version.generation, SpecStatus.ACCEPTED, now_s, message)
         record.accepted, record.changed_s = allocation, now_s
+
+    def _close(
+        self,
+        allocation: Allocation,
+        spec: int,
+        status: SpecStatus,
+        now_s: float,
+        message: str,
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Writes that the engine has, or refused, an allocation; open actions for the job have ended."""
+        closed = self.journal.settle(allocation, spec, status, now_s, message, outcome)
+        for decision, action, result in closed:
+            self.feedback.acted(decision, action, result)
 
     def _judge(self, name: str, record: JobRecord, now_s: float) -> None:
         """Marks a new spec good once the job is healthy under it, or rolls it back when its time is

@@ -20,6 +20,7 @@ from trilithon.control.journal.rows import (
     event_of,
     spec_of,
 )
+from trilithon.model.action import Outcome, Status
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability
 from trilithon.policies.feedback import Clip, Feedback
@@ -121,17 +122,22 @@ class JournalReads:
             if json.loads(row["granted"]):
                 yield row["id"], row["job"], json.loads(row["expects"])
 
-    def feedback(self, after_round: int) -> tuple[Feedback, ...]:
-        """Feedback on the decisions after a round."""
+    def feedback(self, after_round: int) -> tuple[tuple[Feedback, tuple[str, ...]], ...]:
+        """Feedback on the decisions after a round, each with the ids of the actions of its outcomes."""
         rows = self.database.all(
             "SELECT * FROM decision WHERE round > ? ORDER BY round", after_round
         )
         return tuple(self._feedback(decision_of(row)) for row in rows)
 
-    def _feedback(self, row: DecisionRow) -> Feedback:
-        outcomes = [action.outcome for action in self.actions(row.id)]
+    def _feedback(self, row: DecisionRow) -> tuple[Feedback, tuple[str, ...]]:
+        outcomes = {
+            # Wanted state that has no outcome yet may be in force: the next round compares.
+            action.id: action.outcome or Outcome(Status.UNKNOWN)
+            for action in self.actions(row.id)
+            if action.outcome is not None or action.kind == "reallocate"
+        }
         came = row.came or {}
-        return Feedback(
+        feedback = Feedback(
             decision=row.id,
             round=row.round,
             time_s=row.time_s,
@@ -139,10 +145,11 @@ class JournalReads:
             # Rows that version 0.1 wrote have actions where later ones have changes.
             granted=tuple(proposal_from_json(c) for c in row.granted if "change" in c),
             clips=tuple(Clip(**clip) for clip in row.clips),
-            outcomes=tuple(outcome for outcome in outcomes if outcome is not None),
+            outcomes=tuple(outcomes.values()),
             measured=came.get("value"),
             met=came.get("kept"),
         )
+        return feedback, tuple(outcomes)
 
     # The past.
 
@@ -178,13 +185,23 @@ class JournalReads:
         return tuple(decision_of(row) for row in reversed(rows))
 
     def actions(self, decision: str) -> tuple[ActionRow, ...]:
-        rows = self.database.all("SELECT * FROM action WHERE decision = ? ORDER BY id", decision)
+        """The actions of a decision, in the order in which they were done."""
+        rows = self.database.all("SELECT * FROM action WHERE decision = ?", decision)
+        return tuple(sorted(map(action_of, rows), key=lambda action: action.order))
+
+    def open_actions(self, job: str | None = None) -> tuple[ActionRow, ...]:
+        """The actions that have not ended; of one job if `job` names it."""
+        rows = self.database.all(
+            "SELECT * FROM action WHERE ended_s IS NULL AND (? IS NULL OR job = ?)", job, job
+        )
         return tuple(map(action_of, rows))
 
-    def open_actions(self) -> tuple[ActionRow, ...]:
-        return tuple(
-            map(action_of, self.database.all("SELECT * FROM action WHERE ended_s IS NULL"))
-        )
+    def open_reallocation(self, allocation: Allocation) -> ActionRow | None:
+        """The action for this allocation that has not ended, if a decision wanted it."""
+        for action in self.open_actions(allocation.job):
+            if action.generation == allocation.generation:
+                return action
+        return None
 
     def events(
         self, after: int = 0, limit: int = 500, job: str | None = None

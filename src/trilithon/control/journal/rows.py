@@ -73,6 +73,18 @@ class ActionRow:
     facets: tuple[str, ...] = ()
 
     @property
+    def order(self) -> tuple[int, int, str]:
+        """By its number in the decision; what is left of a refused action comes right after it."""
+        number = self.id.rpartition("#")[2]
+        digits = number.rstrip("+")
+        return (int(digits) if digits.isdigit() else 0, len(number) - len(digits), self.id)
+
+    @property
+    def generation(self) -> int | None:
+        """The generation of the wanted state that it asks for."""
+        return self.body["allocation"]["generation"] if self.kind == "reallocate" else None
+
+    @property
     def outcome(self) -> Outcome | None:
         """None while the action is pending; unknown if it was started and has no end."""
         if self.status is None:

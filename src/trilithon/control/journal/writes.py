@@ -26,6 +26,9 @@ from trilithon.policies.policy import State
 from trilithon.recording.snapshots import job_to_json
 
 FILE: Final = "journal.sqlite"
+_SUPERSEDED: Final = Outcome(
+    Status.REFUSED, "SUPERSEDED", "Another allocation was wanted before the outcome was known."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +188,13 @@ class Journal(JournalReads):
         now_s: float,
         message: str = "",
         outcome: Outcome | None = None,
-    ) -> None:
-        """The engine has, or refused, wanted state; an open action for it has ended."""
+    ) -> list[tuple[str, str, Outcome]]:
+        """The engine has, or refused, wanted state: the open action for it has ended, and those for
+        other allocations of the job are superseded. Returns the decision, the id and the outcome of
+        each action that ended.
+        """
+        done = Outcome(Status.DONE if standing is SpecStatus.ACCEPTED else Status.REFUSED)
+        closed: list[tuple[str, str, Outcome]] = []
         with self.database.transaction("settle") as db:
             updated = db.write(
                 "UPDATE allocation SET standing = ?, body = ? WHERE job = ? AND generation = ?",
@@ -199,18 +207,30 @@ class Journal(JournalReads):
                 self._insert_allocation(allocation, spec, now_s, standing, None)
             if standing is SpecStatus.ACCEPTED:
                 db.write("UPDATE job SET changed_s = ? WHERE id = ?", now_s, allocation.job)
-            db.write(
-                "UPDATE action SET ended_s = ?, started_s = coalesce(started_s, ?), status = ?, "
-                "code = ?, message = ? WHERE job = ? AND kind = 'reallocate' AND ended_s IS NULL",
-                now_s,
-                now_s,
-                "done" if standing is SpecStatus.ACCEPTED else "refused",
-                outcome.code if outcome else "",
-                outcome.message if outcome else message,
-                allocation.job,
-            )
+            for action in self.open_actions(allocation.job):
+                if action.kind != "reallocate":
+                    continue
+                asked = action.generation == allocation.generation
+                result = (outcome or done) if asked else _SUPERSEDED
+                db.write(
+                    "UPDATE action SET ended_s = ?, started_s = coalesce(started_s, ?), "
+                    "status = ?, code = ?, message = ? WHERE id = ?",
+                    now_s,
+                    now_s,
+                    result.status.value,
+                    result.code,
+                    result.message or message,
+                    action.id,
+                )
+                closed.append((action.decision or "", action.id, result))
             if message:
                 self._event(now_s, f"allocation_{standing.value}", allocation.job, message)
+        return closed
+
+    def want(self, allocation: Allocation, spec: int, now_s: float) -> None:
+        """An allocation is wanted without a decision."""
+        with self.database.transaction("settle"):
+            self._insert_allocation(allocation, spec, now_s, SpecStatus.WANTED, None)
 
     def event(self, kind: str, job: str | None, message: str, now_s: float) -> None:
         with self.database.transaction("wish"):

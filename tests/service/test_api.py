@@ -45,6 +45,26 @@ def apply(client: TestClient, job: Any = JOB, **more: Any) -> Any:
     return client.post("/jobs", json={"spec": dump_job(job), **more})
 
 
+def test_a_deletion_is_answered_though_the_loop_is_faster(
+    client: TestClient, running: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was looked up after the next round had ended the job: 404 for what was done."""
+    assert apply(client).is_success
+    until(lambda: state(client) == "running")
+    delete = running.commands.delete
+
+    def slowly(job: str) -> None:
+        delete(job)
+        deadline = time.monotonic() + 1.0
+        while job in running.controller.state.jobs and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    monkeypatch.setattr(running.commands, "delete", slowly)
+    answer = client.delete(f"/jobs/{JOB.id}")
+    assert (answer.status_code, answer.json()["state"]) == (200, "ending")
+    until(lambda: state(client) == "gone")
+
+
 def test_a_job_is_applied_runs_is_rescaled_and_explained(
     client: TestClient, cluster: FakeCluster
 ) -> None:

@@ -185,9 +185,12 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
         return _wished(lambda job: commands.mode(job, mode), f"{tenant}/{name}")
 
     def _wished(wish: Callable[[str], None], job: str) -> dict[str, Any]:
-        wish(job)
+        # The next round may be so fast that the job is gone before it can be shown.
+        with daemon.controller.lock:
+            wish(job)
+            line = views.job_line(job, commands.record(job))
         daemon.wake()
-        return views.job_line(job, commands.record(job))
+        return line
 
 
 def _explanations(app: FastAPI, daemon: Daemon) -> None:

@@ -21,6 +21,7 @@ from trilithon.engines.simulated.faults import MachineCrash
 from trilithon.errors import FileExists, InvalidLoad, InvalidScenario
 from trilithon.model.change import ParallelismChange
 from trilithon.policies.decision import Decision
+from trilithon.policies.layered import layered
 from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.registry import policy as make_policy
 from trilithon.policies.scene import Scene
@@ -273,6 +274,32 @@ def test_a_simulated_run_is_recorded_and_decided_again(tmp_path: Path) -> None:
     assert len(rounds) == 30
     assert all(one.same for one in rounds)
     assert any(one.decisions for one in rounds)
+
+
+class Wishes(FakePolicy):
+    """Asks in every round for what no guard grants."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        job = min(scene.statuses)
+        wish = ParallelismChange(job, {"nothing": 2})
+        decision = Decision(decision_id(scene, job), job, (wish,), self.name, "It must.")
+        return Verdict((decision,), state)
+
+
+def test_a_refused_wish_is_shown_once_also_if_policies_are_layered(tmp_path: Path) -> None:
+    """Two policies with different wishes about a job were news for each other, in every round."""
+    policy = layered([Wishes("first"), Wishes("second")])
+    scenario = replace(load_scenario(written(tmp_path, SMALL)), policy=policy, length_s=120.0)
+    folder = tmp_path / "run"
+    simulate(replace(scenario, warm_up_s=0.0), folder)
+    lines = (folder / "decisions.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    settled = [row["reason"] for row in rows if row["time_s"] > 60.0]
+    assert settled == []
+    assert {row["reason"] for row in rows} == {"first", "second"}
 
 
 def test_outcomes_are_those_of_their_own_decision(tmp_path: Path) -> None:

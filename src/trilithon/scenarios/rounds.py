@@ -108,7 +108,7 @@ class ControlledRounds:
                 engine, journal, policy, rules, _EngineClock(engine), recorder
             )
             self._ending = ending.pop_all()
-        self._shown: dict[str | None, tuple[str, tuple[str, ...]]] = {}
+        self._shown: dict[tuple[str, str | None], tuple[str, tuple[str, ...]]] = {}
 
     @property
     def series(self) -> Series:
@@ -135,8 +135,10 @@ class ControlledRounds:
         for ruling in done.rulings:
             decision, clips = ruling.decision, tuple(str(clip) for clip in ruling.clips)
             outcomes = tuple(result.outcome for result in done.results_of(decision.id))
-            same = self._shown.get(decision.job) == (decision.reason, clips)
-            self._shown[decision.job] = (decision.reason, clips)
+            # Layered policies may each have a decision about the same job.
+            subject = (decision.issuer, decision.job)
+            same = self._shown.get(subject) == (decision.reason, clips)
+            self._shown[subject] = (decision.reason, clips)
             if outcomes or not same:
                 yield DecisionResult(self._engine.now_s, decision, outcomes, clips)
 

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from trilithon.model.columns import Floats
 from trilithon.model.series import Window
 from trilithon.model.snapshot import present
 from trilithon.policies.decision import Expectation
+
+SATISFACTION: Final = "satisfaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,17 @@ class Expectations:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._due: list[tuple[float, str, str, Expectation]] = []
+        self._due: list[tuple[float, str, str | None, Expectation]] = []
         for decision, job, expects in journal.open_expectations():
             self._push(decision, job, expectation_from_json(expects))
 
     def add(self, ruling: Ruling) -> None:
         """Adds the expectation of a decision of which a change was granted."""
         decision, expects = ruling.decision, ruling.decision.expects
-        if expects is not None and decision.job is not None and ruling.acts:
+        if expects is not None and ruling.acts:
             self._push(decision.id, decision.job, expects)
 
-    def _push(self, decision: str, job: str, expects: Expectation) -> None:
+    def _push(self, decision: str, job: str | None, expects: Expectation) -> None:
         heapq.heappush(self._due, (expects.by_s, decision, job, expects))
 
     def check(
@@ -70,9 +73,16 @@ def _values(window: Window) -> dict[str, Floats]:
     """The metrics that can be expected of a job; `satisfaction` is that of the whole cluster."""
     intents = assess_intents(window)
     whole = np.full(len(window.layout.jobs), intents.cluster_satisfaction)
-    return {**intents.values, "satisfaction": whole}
+    return {**intents.values, SATISFACTION: whole}
 
 
-def _value(window: Window, values: Mapping[str, Floats], job: str, metric: str) -> float | None:
-    row = window.layout.job_row.get(job)
+def _value(
+    window: Window, values: Mapping[str, Floats], job: str | None, metric: str
+) -> float | None:
+    """The metric of a job, or of the whole cluster, of which only the satisfaction is known."""
+    rows = window.layout.job_row
+    if job is None:
+        row = next(iter(rows.values()), None) if metric == SATISFACTION else None
+    else:
+        row = rows.get(job)
     return None if row is None or metric not in values else present(values[metric][row])

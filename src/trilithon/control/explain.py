@@ -131,7 +131,7 @@ def _done(action: ActionRow, granted: tuple[Mapping[str, Any], ...]) -> str:
 
 def _expected(decision: DecisionRow) -> list[str]:
     expects, came = decision.expects, decision.came
-    if expects is None or not decision.granted:
+    if expects is None or all(change.get("change") == "alert" for change in decision.granted):
         return []
     sense = expectation_from_json(expects).sense.value.replace("_", " ")
     expected = f"It expected {expects['metric']} of {sense} {expects['value']:.4g}"

@@ -36,7 +36,7 @@ from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import ParallelismChange
 from trilithon.model.report import Report
 from trilithon.model.series import Series
-from trilithon.policies.layered import claims_of
+from trilithon.policies.layered import LayeredPolicy, claims_of
 from trilithon.policies.policy import Policy, State, Verdict
 from trilithon.policies.scene import Cluster, JobStatus, Scene
 
@@ -44,7 +44,8 @@ from trilithon.policies.scene import Cluster, JobStatus, Scene
 # ran.
 WRITTEN_EVERY_S: Final = 60.0
 TRIMMED_EVERY_S: Final = 600.0
-_COSTS_MORE: Final = (How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
+# A facet may change along with another though the engine cannot change it alone: it costs nothing.
+_COSTS_MORE: Final = (How.NOT_AT_ALL, How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
 _log = logs.logger()
 
 
@@ -162,6 +163,9 @@ class Controller:
         """
         with self.lock:
             jobs = list(self.state.jobs.values())
+        machines_s = self.state.machines_changed_s
+        if machines_s is not None and machines_s > now_s:
+            self.state.machines_changed_s = now_s
         for record in jobs:
             if record.changed_s is not None and record.changed_s > now_s:
                 record.changed_s = now_s
@@ -265,7 +269,9 @@ class Controller:
         }
         with self.lock:
             jobs = {name: record.job for name, record in self.state.jobs.items()}
-        claims = {job: by for job, (by, _) in claims_of(verdict.state).items()}
+        claims = {}
+        if isinstance(self.policy, LayeredPolicy):
+            claims = {job: by for job, (by, _) in claims_of(verdict.state).items()}
         signs = self.freshness.signs(sorted(lowered))
         return self.guard.review(scene, verdict.decisions, jobs, signs, claims)
 
@@ -282,7 +288,6 @@ class Controller:
             planner = Planner(scene, self.state.jobs)
             planned: list[PlannedAction] = []
             for ruling in rulings:
-                self.feedback.decided(ruling, number, now_s)
                 with_cause = self._repeats.with_known_cause(ruling)
                 if (first := self._repeats.first_of(ruling)) is not None:
                     repeated.append(first)
@@ -291,12 +296,19 @@ class Controller:
                 planned += planner.plan(ruling)
             self._repeats.end_round(subjects(rulings), set(self.state.jobs))
             state, (before, at_s) = text(verdict.state), self._written
-            self.state.policy_state = verdict.state
             if fresh or repeated or state != before or not 0 <= now_s - at_s < WRITTEN_EVERY_S:
-                self.journal.round(
-                    number, self.policy.name, verdict.state, fresh, planned, now_s, repeated
-                )
+                try:
+                    self.journal.round(
+                        number, self.policy.name, verdict.state, fresh, planned, now_s, repeated
+                    )
+                except BaseException:
+                    # Nothing of this round counts: the journal has none of its decisions.
+                    self._repeats = Repeats()
+                    raise
                 self._written = (state, now_s)
+            self.state.policy_state = verdict.state
+            for ruling in rulings:
+                self.feedback.decided(ruling, number, now_s)
             for ruling in fresh:
                 self.expectations.add(ruling)
             for action in planned:
@@ -318,8 +330,9 @@ class Controller:
                 results += self._reallocate(action, action.action, now_s)
                 continue
             self.journal.start(action.id, now_s)
+            began_s = self.clock.now_s()
             outcome = call_engine("one_shot", partial(self.engine.apply, action.action))
-            result = ActionResult(action, outcome, None, self.clock.now_s())
+            result = ActionResult(action, outcome, None, self.clock.now_s(), began_s)
             self.journal.end([result])
             results.append(result)
         # An action of unknown outcome stays open: the next round compares and repeats it if needed.
@@ -367,7 +380,7 @@ class Controller:
         if outcome.status is Status.DONE:
             facet = self._costliest(result.planned.facets)
             for name in touched:
-                self.costs.began(name, facet, result.ended_s)
+                self.costs.began(name, facet, result.began_s or result.ended_s)
 
     def _settle(self, record: JobRecord, result: ActionResult) -> bool:
         """Whether the job was changed."""
@@ -433,8 +446,8 @@ def _lowers(change: ParallelismChange, status: JobStatus | None) -> bool:
 
 
 def _counts(record: JobRecord) -> bool:
-    """Whether a job occupies its slots: it runs, or is about to start."""
-    return record.desired is DesiredState.RUN and (record.running or not record.tries)
+    """Whether a job occupies its slots: it is about to start, or runs, even if it is to stop."""
+    return record.running or (record.desired is DesiredState.RUN and not record.tries)
 
 
 def _status_after(outcome: Outcome) -> SpecStatus | None:

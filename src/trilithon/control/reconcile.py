@@ -95,6 +95,8 @@ class Reconciler:
                 return
         record.running, record.accepted, record.health, record.problem = False, None, "", ""
         self.freshness.distrust(name)
+        # The pause of a job is not a gap that an action caused.
+        self.costs.forget(name)
         with self.lock:
             # Its owner may have changed the desired state while the engine stopped it.
             if record.desired is DesiredState.DELETE and not keep:

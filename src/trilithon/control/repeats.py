@@ -4,11 +4,16 @@ A policy asks again in every round for what the guard refuses. The journal count
 instead of writing them again.
 """
 
+from collections import deque
 from dataclasses import replace
+from typing import Final
 
 from trilithon.contract.change_wire import proposal_to_json
 from trilithon.control.encoding import text
 from trilithon.control.guard import Ruling
+
+# A policy names a decision of the latest rounds as a cause, if any.
+_KNOWN_REPEATS: Final = 1000
 
 
 class Repeats:
@@ -17,8 +22,9 @@ class Repeats:
     def __init__(self) -> None:
         # By subject: what was asked and granted, and the id of the decision in the journal.
         self._last: dict[str, tuple[str, str]] = {}
-        # By subject whose last decision was a repeat: the id of the decision that it repeats.
-        self._first: dict[str, str] = {}
+        # By subject whose last decision was a repeat: the ids of the latest repeats, and that of the
+        # decision that they repeat.
+        self._first: dict[str, tuple[deque[str], str]] = {}
 
     def first_of(self, ruling: Ruling) -> str | None:
         """The id of the decision that this one repeats; None if it is new, and then it is
@@ -35,7 +41,8 @@ class Repeats:
         key = text([decision.reason, asked, codes, sentence])
         before = self._last.get(subject)
         if not ruling.acts and before is not None and before[0] == key:
-            self._first[subject] = before[1]
+            repeated, _ = self._first.setdefault(subject, (deque(maxlen=_KNOWN_REPEATS), before[1]))
+            repeated.append(decision.id)
             return before[1]
         self._last[subject] = (key, decision.id)
         self._first.pop(subject, None)
@@ -45,16 +52,18 @@ class Repeats:
         """The ruling with causes that the journal has: a repeated decision is replaced by the
         first.
         """
-        first = self._first.get(_subject(ruling))
-        if first is None or not ruling.decision.causes:
+        repeated, first = self._first.get(_subject(ruling), ((), ""))
+        causes = ruling.decision.causes
+        known = tuple(dict.fromkeys(first if id_ in repeated else id_ for id_ in causes))
+        if known == causes:
             return ruling
-        return replace(ruling, decision=replace(ruling.decision, causes=(first,)))
+        return replace(ruling, decision=replace(ruling.decision, causes=known))
 
     def end_round(self, subjects: set[str], jobs: set[str]) -> None:
         """Forgets subjects without a decision in this round, and jobs that are gone."""
         self._last = {s: last for s, last in self._last.items() if s in subjects or _is_cluster(s)}
         self._first = {
-            s: id_ for s, id_ in self._first.items() if _is_cluster(s) or _job(s) in jobs
+            s: first for s, first in self._first.items() if _is_cluster(s) or _job(s) in jobs
         }
 
 

@@ -23,6 +23,7 @@ from trilithon.control.journal.rows import (
 from trilithon.model.action import Outcome, Status
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability
+from trilithon.model.change import ALERT
 from trilithon.policies.feedback import Clip, Feedback
 
 
@@ -112,14 +113,14 @@ class JournalReads:
         )
         return None if row is None else row["at_s"]
 
-    def open_expectations(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """Expectations that were not checked yet, of decisions of which something was granted."""
+    def open_expectations(self) -> Iterator[tuple[str, str | None, Mapping[str, Any]]]:
+        """Expectations that were not checked yet, of decisions of which a change was granted."""
         rows = self.database.all(
             "SELECT id, job, expects, granted FROM decision "
-            "WHERE expects IS NOT NULL AND came IS NULL AND job IS NOT NULL"
+            "WHERE expects IS NOT NULL AND came IS NULL"
         )
         for row in rows:
-            if json.loads(row["granted"]):
+            if any(change.get("change") != ALERT for change in json.loads(row["granted"])):
                 yield row["id"], row["job"], json.loads(row["expects"])
 
     def feedback(self, after_round: int) -> tuple[tuple[Feedback, tuple[str, ...]], ...]:

@@ -54,6 +54,8 @@ class ActionResult:
     outcome: Outcome
     status: SpecStatus | None
     ended_s: float
+    # When the engine was asked, of actions that may take long.
+    began_s: float | None = None
 
     @property
     def changed(self) -> bool:
@@ -361,13 +363,14 @@ class Journal(JournalReads):
                 ("event", "time_s"),
             ):
                 db.write(f"DELETE FROM {table} WHERE {column} < ?", history_before_s)  # noqa: S608
-            # What is in force, or has a higher generation, stays: no generation is reused.
+            # The newest allocation of each version stays, for a roll-back; and the highest generation
+            # of a job: none is reused.
             db.write(
-                "DELETE FROM allocation WHERE wanted_s < ? "
-                "AND standing NOT IN ('wanted', 'accepted') "
-                "AND generation < (SELECT max(generation) "
-                "FROM allocation AS other WHERE other.job = allocation.job "
-                "AND other.standing != 'refused')",
+                "DELETE FROM allocation WHERE wanted_s < ? AND generation < coalesce("
+                "(SELECT max(generation) FROM allocation AS other WHERE other.job = allocation.job "
+                "AND other.spec = allocation.spec AND other.standing != 'refused'), generation + 1) "
+                "AND generation < (SELECT max(generation) FROM allocation AS other "
+                "WHERE other.job = allocation.job)",
                 history_before_s,
             )
 

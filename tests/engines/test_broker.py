@@ -146,22 +146,3 @@ def test_a_state_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         broker._locked(tmp_path / "file/x"),
     ):
         pass
-
-
-def test_a_command_line_that_is_still_empty_is_not_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Linux wakes whoever started a program before its command line can be read: on a busy machine
-    a broker that had just begun was taken for one that had ended.
-    """
-    looks = iter([False, True])
-    monkeypatch.setattr(broker, "_is_broker_of", lambda *_: next(looks))
-    answers = iter([False, True])
-    monkeypatch.setattr(broker, "_listens", lambda _: next(answers))
-    monkeypatch.setattr(broker, "_is_ready", lambda *_, **__: True)
-    record = broker.BrokerRecord(1, 9092, "c", None, ready=False)
-    broker._wait_until_ready(tmp_path, record)
-    monkeypatch.setattr(broker, "_is_broker_of", lambda *_: False)
-    monkeypatch.setattr(broker, "_listens", lambda _: False)
-    with pytest.raises(BrokerUnavailable, match="its process ended"):
-        broker._wait_until_ready(tmp_path, record)

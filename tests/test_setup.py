@@ -85,6 +85,15 @@ def test_on_debian_as_root_what_is_missing_is_installed(
     assert any(command[:2] == ("apt-get", "install") and package in command for command in commands)
 
 
+@pytest.mark.parametrize("folder", ["src", "tests", "tools", "bench", "examples"])
+def test_code_is_left_unformatted_only_with_a_reason(folder: str) -> None:
+    """Written as `# fmt: skip  # the reason`."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.rstrip().endswith(f"# fmt: {'skip'}"):
+                pytest.fail(f"{path.relative_to(ROOT)} has no reason for: {line.strip()}")
+
+
 def test_the_hooks_run_what_make_check_runs() -> None:
     """Formatting is checked by the one and done by the other."""
     hooks = YAML(typ="safe").load(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]

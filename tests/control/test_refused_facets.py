@@ -112,8 +112,8 @@ def decided(world: World) -> None:
 
 
 def test_the_rest_is_also_done_when_wanted_state_is_asked_for_again(tmp_path: Path) -> None:
-    """A call got no answer, and the retry of the next round was refused because of one facet: all of
-    the decision was dropped then.
+    """A call got no answer, and the retry of the next round was refused because of one facet: all
+    of the decision was dropped then.
     """
     world, policy = world_of(
         tmp_path, CHANGES["parallelism"], CHANGES["batching"], cluster=(cluster := Silent())
@@ -151,7 +151,9 @@ def test_what_was_done_is_explained_without_the_facet_that_was_refused(tmp_path:
 def test_an_outcome_that_became_known_after_a_restart_of_the_daemon_is_told_to_the_policy(
     tmp_path: Path, applied: bool
 ) -> None:
-    """The journal had no outcome of an action that was never answered, and the policy never heard."""
+    """The journal had no outcome of an action that was never
+    answered, and the policy never heard.
+    """
     world, policy = world_of(tmp_path, CHANGES["weights"], cluster=(cluster := Silent()))
     if applied:
         cluster.fails = [Status.UNKNOWN]

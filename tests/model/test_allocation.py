@@ -53,8 +53,8 @@ def test_an_allocation_that_cannot_be_is_refused(wanted: dict[str, object], said
 
 
 def test_a_new_version_keeps_what_still_fits_of_every_facet() -> None:
-    """Operators whose number of instances changes lose what was meant for the old number; the others do
-    not. Key groups go when records no longer come by key.
+    """Operators whose number of instances changes lose what was meant for the old number; the
+    others do not. Key groups go when records no longer come by key.
     """
     job = chain(operators=3)
     keyed = tuple(

@@ -352,8 +352,8 @@ def _clip_total(review: _Review, status: JobStatus, wanted: dict[str, int]) -> l
 
 
 def _slots_of(review: _Review, machines: Sequence[str]) -> int:
-    """The slots that the cluster loses with these machines. Where the slots of a machine are unknown,
-    the engine itself must refuse.
+    """The slots that the cluster loses with these machines. Where the slots of a machine are
+    unknown, the engine itself must refuse.
     """
     brings = review.scene.cluster.capabilities.machine_slots
     if any(name not in brings for name in machines):

@@ -90,8 +90,8 @@ class Planner:
         return PlannedAction(id_, decision, Reallocate(wanted), record.version.generation, facets)
 
     def _on_machines(self, wanted: Allocation) -> Allocation:
-        """Without machines that are gone: an engine would refuse the allocation for ever because of a
-        placement that was granted when they were there.
+        """Without machines that are gone: an engine would refuse the allocation for ever because of
+        a placement that was granted when they were there.
         """
         there = set(self.scene.machine_names)
         if not there:
@@ -142,8 +142,8 @@ def without_refused_facet(
 
 
 def _of_unchanged_counts(before: Allocation, wanted: Allocation) -> dict[str, dict[str, Any]]:
-    """Weights, placement and key groups as wanted where the number of instances stays; where it was to
-    change, those of before: the wanted ones were meant for the refused number.
+    """Weights, placement and key groups as wanted where the number of instances stays; where it was
+    to change, those of before: the wanted ones were meant for the refused number.
     """
     same = {
         name for name, count in wanted.parallelism.items() if before.parallelism.get(name) == count

@@ -301,7 +301,9 @@ class Reconciler:
         message: str,
         outcome: Outcome | None = None,
     ) -> None:
-        """Writes that the engine has, or refused, an allocation; open actions for the job have ended."""
+        """Writes that the engine has, or refused, an allocation; open
+        actions for the job have ended.
+        """
         closed = self.journal.settle(allocation, spec, status, now_s, message, outcome)
         for decision, action, result in closed:
             self.feedback.acted(decision, action, result)

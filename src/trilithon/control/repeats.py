@@ -22,8 +22,8 @@ class Repeats:
     def __init__(self) -> None:
         # By subject: what was asked and granted, and the id of the decision in the journal.
         self._last: dict[str, tuple[str, str]] = {}
-        # By subject whose last decision was a repeat: the ids of the latest repeats, and that of the
-        # decision that they repeat.
+        # By subject whose last decision was a repeat: the ids of the latest repeats, and that of
+        # the decision that they repeat.
         self._first: dict[str, tuple[deque[str], str]] = {}
 
     def first_of(self, ruling: Ruling) -> str | None:

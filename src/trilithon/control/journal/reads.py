@@ -124,7 +124,9 @@ class JournalReads:
                 yield row["id"], row["job"], json.loads(row["expects"])
 
     def feedback(self, after_round: int) -> tuple[tuple[Feedback, tuple[str, ...]], ...]:
-        """Feedback on the decisions after a round, each with the ids of the actions of its outcomes."""
+        """Feedback on the decisions after a round, each with the ids
+        of the actions of its outcomes.
+        """
         rows = self.database.all(
             "SELECT * FROM decision WHERE round > ? ORDER BY round", after_round
         )

@@ -363,12 +363,13 @@ class Journal(JournalReads):
                 ("event", "time_s"),
             ):
                 db.write(f"DELETE FROM {table} WHERE {column} < ?", history_before_s)  # noqa: S608
-            # The newest allocation of each version stays, for a roll-back; and the highest generation
-            # of a job: none is reused.
+            # The newest allocation of each version stays, for a roll-back; and the highest
+            # generation of a job: none is reused.
             db.write(
                 "DELETE FROM allocation WHERE wanted_s < ? AND generation < coalesce("
                 "(SELECT max(generation) FROM allocation AS other WHERE other.job = allocation.job "
-                "AND other.spec = allocation.spec AND other.standing != 'refused'), generation + 1) "
+                "AND other.spec = allocation.spec AND other.standing != "
+                "'refused'), generation + 1) "
                 "AND generation < (SELECT max(generation) FROM allocation AS other "
                 "WHERE other.job = allocation.job)",
                 history_before_s,

@@ -85,8 +85,8 @@ class Ready:
 
     def apply(self, action: Action) -> Outcome:
         assert isinstance(action, Reallocate)
-        found = self.held[action.job]
-        self.held[action.job] = Accepted(found.job, action.allocation)
+        held = self.held[action.job]
+        self.held[action.job] = Accepted(held.job, action.allocation)
         self._layouts = None
         return Outcome(Status.DONE)
 
@@ -106,9 +106,9 @@ class Ready:
         """What will have been reported when the next round begins."""
         if self._layouts is None:
             parts: list[list[Job]] = [[] for _ in range(SENDERS)]
-            for i, one in enumerate(self.held.values()):
-                parts[i % SENDERS].append(one.job)
-            wanted = {name: one.allocation.parallelism for name, one in self.held.items()}
+            for i, accepted in enumerate(self.held.values()):
+                parts[i % SENDERS].append(accepted.job)
+            wanted = {name: accepted.allocation.parallelism for name, accepted in self.held.items()}
             self._layouts = [Layout.build(part, wanted) for part in parts]
         self._ready = []
         for step in range(REPORTS_PER_ROUND):
@@ -139,14 +139,14 @@ class Ready:
         )
 
     def _latencies(self, layout: Layout, number: int) -> Sketches:
-        found = []
+        histograms = []
         for i, (name, _) in enumerate(layout.sink_row):
             missed = i % 50 == number // 10 % 50 and number % 100 < 30
             bucket = int(bucket_of([250.0 if missed else 70.0])[0])
             counts = self._sketches.setdefault(name, {})
             counts[bucket] = counts.get(bucket, 0.0) + 500.0
-            found.append(dict(counts))
-        return Sketches.of(found)
+            histograms.append(dict(counts))
+        return Sketches.of(histograms)
 
 
 def _counted(table: Any, rows: int, records: float, **more: npt.NDArray[np.float64]) -> Any:
@@ -164,24 +164,24 @@ class EngineClock:
 
 def controller(folder: Path, jobs: int) -> tuple[Controller, Ready]:
     engine = Ready()
-    found = Controller(
+    controller_ = Controller(
         engine, Journal(folder / FILE), policy("threshold"), Rules(), EngineClock(engine)
     )
-    commands = JobCommands(found)
+    commands = JobCommands(controller_)
     for number in range(jobs):
         commands.apply(job(number))
-    return found, engine
+    return controller_, engine
 
 
 def rounds(
-    found: Controller, engine: Ready, count: int, first: int = 0
+    controller_: Controller, engine: Ready, count: int, first: int = 0
 ) -> tuple[list[float], list[float]]:
     """How long each round took, and how much of the CPU: in milliseconds."""
     took, used = [], []
     for number in range(first, first + count):
         engine.prepare(number)
         began, cpu = time.perf_counter(), time.thread_time()
-        found.round()
+        controller_.round()
         took.append(1000 * (time.perf_counter() - began))
         used.append(1000 * (time.thread_time() - cpu))
     return took, used
@@ -196,16 +196,16 @@ def measure_rounds(sizes: Mapping[int, int]) -> None:
     print(" ".join(f"{head:>10}" for head in heads))
     for jobs, count in sizes.items():
         with tempfile.TemporaryDirectory() as folder:
-            found, engine = controller(Path(folder), jobs)
-            rounds(found, engine, 5)
-            took, used = rounds(found, engine, count, 5)
-            done = found.journal.database.all("SELECT count(*) AS n FROM action")[0]["n"]
-            found.journal.close()
+            controller_, engine = controller(Path(folder), jobs)
+            rounds(controller_, engine, 5)
+            took, used = rounds(controller_, engine, count, 5)
+            done = controller_.journal.database.all("SELECT count(*) AS n FROM action")[0]["n"]
+            controller_.journal.close()
         figures = [f(of) for of in (took, used) for f in (np.median, _p99)]
         cells = [
             f"{jobs:>10}",
             f"{count:>10}",
-            *(f"{one:>10.1f}" for one in figures),
+            *(f"{figure:>10.1f}" for figure in figures),
             f"{done:>10}",
         ]
         print(" ".join(cells), flush=True)
@@ -222,14 +222,14 @@ def size_of(folder: Path) -> int:
 def measure_journal(jobs: int, count: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found, engine = controller(folder, jobs)
-        rounds(found, engine, 10)
-        found.journal.database.all("PRAGMA wal_checkpoint(TRUNCATE)")
+        controller_, engine = controller(folder, jobs)
+        rounds(controller_, engine, 10)
+        controller_.journal.database.all("PRAGMA wal_checkpoint(TRUNCATE)")
         before = size_of(folder)
-        rounds(found, engine, count, 10)
-        found.journal.database.all("PRAGMA wal_checkpoint(TRUNCATE)")
+        rounds(controller_, engine, count, 10)
+        controller_.journal.database.all("PRAGMA wal_checkpoint(TRUNCATE)")
         grown = size_of(folder) - before
-        found.journal.close()
+        controller_.journal.close()
     per_day = grown * DAY_ROUNDS / count
     print(
         f"journal: {jobs} jobs, {count} rounds: {grown / 2**20:.1f} MiB; "
@@ -240,11 +240,11 @@ def measure_journal(jobs: int, count: int) -> None:
 def measure_memory(jobs: int, count: int) -> None:
     print(f"memory: {jobs} jobs, resident MiB after so many rounds")
     with tempfile.TemporaryDirectory() as folder:
-        found, engine = controller(Path(folder), jobs)
+        controller_, engine = controller(Path(folder), jobs)
         for part in range(10):
-            rounds(found, engine, count // 10, part * (count // 10))
+            rounds(controller_, engine, count // 10, part * (count // 10))
             print(f"{(part + 1) * (count // 10):>8} {resident_mib():>8.1f}", flush=True)
-        found.journal.close()
+        controller_.journal.close()
 
 
 def resident_mib() -> float:

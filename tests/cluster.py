@@ -85,9 +85,12 @@ class FakeCluster(FakeEngine):
     def jobs(self) -> Mapping[str, Accepted]:
         return {
             name: Accepted(
-                one.job, one.allocation, *self.health.get(name, ("running", "")), one.checkpoint
+                accepted.job,
+                accepted.allocation,
+                *self.health.get(name, ("running", "")),
+                accepted.checkpoint,
             )
-            for name, one in super().jobs().items()
+            for name, accepted in super().jobs().items()
         }
 
     def advance(self, seconds: float) -> None:

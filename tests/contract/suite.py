@@ -51,12 +51,12 @@ class EngineContract:
 
     def reports(self, engine: Engine, until: Callable[[list[Report]], bool]) -> list[Report]:
         """The reports up to one that makes the condition true, or as many as patience allows."""
-        found: list[Report] = []
+        reports: list[Report] = []
         deadline = time.monotonic() + self.patience_s
         while True:
-            found += engine.reports()
-            if until(found) or time.monotonic() > deadline:
-                return found
+            reports += engine.reports()
+            if until(reports) or time.monotonic() > deadline:
+                return reports
             time.sleep(0.1)
 
     def test_a_job_that_runs_already_is_not_started_twice(
@@ -149,34 +149,34 @@ class EngineContract:
     def test_what_was_accepted_can_be_asked_for(self, engine: Engine, running: Job) -> None:
         wider = Allocation(running.id, 5, {"first": 2, "second": 2})
         assert engine.apply(Reallocate(wider)).changed
-        found = engine.jobs()
-        assert set(found) == {running.id}
-        assert found[running.id].job == running
-        assert found[running.id].allocation == wider
-        assert found[running.id].health == "running"
+        jobs = engine.jobs()
+        assert set(jobs) == {running.id}
+        assert jobs[running.id].job == running
+        assert jobs[running.id].allocation == wider
+        assert jobs[running.id].health == "running"
         engine.cancel(running.id)
         assert engine.jobs() == {}
 
     def test_reports_speak_of_the_job_and_follow_each_other(
         self, engine: Engine, running: Job
     ) -> None:
-        def spoken(found: list[Report]) -> bool:
-            return any(key[0] == running.id for report in found for key in report.instance_keys)
+        def spoken(reports: list[Report]) -> bool:
+            return any(key[0] == running.id for report in reports for key in report.instance_keys)
 
-        found = self.reports(engine, spoken)
-        assert spoken(found)
-        found += self.reports(engine, lambda more: len(more) >= 2)
+        reports = self.reports(engine, spoken)
+        assert spoken(reports)
+        reports += self.reports(engine, lambda more: len(more) >= 2)
         sequences = defaultdict(list)
-        for report in found:
+        for report in reports:
             sequences[report.sender].append(report.sequence)
         for sequence in sequences.values():
             assert sequence == sorted(set(sequence))
 
     def test_capabilities_name_every_ability(self, engine: Engine) -> None:
-        found = engine.capabilities()
-        assert set(found.how) == set(Ability)
-        assert found.of(Ability.PARALLELISM) is not How.NOT_AT_ALL
-        assert found.slots is None or found.slots > 0
+        capabilities = engine.capabilities()
+        assert set(capabilities.how) == set(Ability)
+        assert capabilities.of(Ability.PARALLELISM) is not How.NOT_AT_ALL
+        assert capabilities.slots is None or capabilities.slots > 0
 
     def test_closing_twice_does_nothing_the_second_time(self, engine: Engine) -> None:
         engine.close()

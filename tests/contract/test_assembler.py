@@ -46,17 +46,17 @@ def report(
     )
 
 
-def assembler(parallelism: int = 2) -> Assembler:
-    found = Assembler()
-    found.expect(JOB, Allocation(JOB.id, 1, {"a": parallelism, "b": 1}))
-    return found
+def new_assembler(parallelism: int = 2) -> Assembler:
+    assembler = Assembler()
+    assembler.expect(JOB, Allocation(JOB.id, 1, {"a": parallelism, "b": 1}))
+    return assembler
 
 
 def test_a_snapshot_holds_what_the_senders_know() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    found.take(report("y", 1, 10, {1: 7}))
-    snapshot = found.snapshot(10)
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.take(report("y", 1, 10, {1: 7}))
+    snapshot = assembler.snapshot(10)
     assert snapshot.instances.taken[:2].tolist() == [5, 7]
     assert np.isnan(snapshot.instances.taken[2])  # nobody spoke of b
     assert snapshot.layout.machines == ("m-x", "m-y")
@@ -66,11 +66,11 @@ def test_a_snapshot_holds_what_the_senders_know() -> None:
 
 def test_counters_of_one_row_from_several_senders_add_up() -> None:
     """An instance that moved counts on from 0 elsewhere; senders on both machines feed one edge."""
-    found = assembler()
+    assembler = new_assembler()
     edges = {"edge_keys": (EDGE,), "edges": Edges.of(1, emitted=[100], senders=[1])}
-    found.take(report("x", 1, 10, {0: 5}, **edges))
-    found.take(report("y", 1, 11, {0: 7}, edge_keys=(EDGE,), edges=Edges.of(1, emitted=[40])))
-    snapshot = found.snapshot(11)
+    assembler.take(report("x", 1, 10, {0: 5}, **edges))
+    assembler.take(report("y", 1, 11, {0: 7}, edge_keys=(EDGE,), edges=Edges.of(1, emitted=[40])))
+    snapshot = assembler.snapshot(11)
     assert snapshot.instances.taken[0] == 12
     row = snapshot.layout.edge_row[EDGE]
     assert snapshot.edges.emitted[row] == 140
@@ -79,10 +79,10 @@ def test_counters_of_one_row_from_several_senders_add_up() -> None:
 
 
 def test_histograms_add_up() -> None:
-    found = assembler()
+    assembler = new_assembler()
     sink = ("ads/good", "k")
     for sender, histogram in (("x", {10: 2.0}), ("y", {10: 1.0, 20: 4.0})):
-        found.take(
+        assembler.take(
             report(
                 sender,
                 1,
@@ -93,33 +93,33 @@ def test_histograms_add_up() -> None:
                 latencies=Sketches.of([histogram]),
             )
         )
-    snapshot = found.snapshot(10)
+    snapshot = assembler.snapshot(10)
     assert snapshot.latencies.row(0) == {10: 3.0, 20: 4.0}
     assert snapshot.sinks.written.tolist() == [6]
 
 
 def test_what_a_silent_sender_counted_for_is_missing() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    found.take(report("y", 1, 20, {0: 7, 1: 8}))
-    snapshot = found.snapshot(20)
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.take(report("y", 1, 20, {0: 7, 1: 8}))
+    snapshot = assembler.snapshot(20)
     assert np.isnan(snapshot.instances.taken[0])
     assert snapshot.instances.taken[1] == 8
 
 
 def test_a_sender_that_was_lost_stays_in_the_sums() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    found.take(report("y", 1, 20, {0: 7, 1: 8}))
-    found.lose("x")
-    assert found.snapshot(20).instances.taken[:2].tolist() == [12, 8]
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.take(report("y", 1, 20, {0: 7, 1: 8}))
+    assembler.lose("x")
+    assert assembler.snapshot(20).instances.taken[:2].tolist() == [12, 8]
 
 
 def test_a_silent_sender_that_still_runs_something_is_not_forgotten() -> None:
     """Metrics that stopped for a minute read 0 once, since the host
     counts zeros for all that there is.
     """
-    found = assembler()
+    assembler = new_assembler()
     host = Report(
         "host",
         1,
@@ -127,58 +127,58 @@ def test_a_silent_sender_that_still_runs_something_is_not_forgotten() -> None:
         instance_keys=tuple(("ads/good", "a", i) for i in (0, 1)),
         instances=Instances.of(2, taken=[0, 0], busy_s=[0, 0], incarnation=[1, 1]),
     )
-    found.take(report("x", 1, 10, {0: 5}))
-    found.take(report("y", 1, 10, {1: 8}))
-    found.take(host)
-    found.lose_silent(50)
-    assert np.isnan(found.snapshot(80).instances.taken).all()
-    assert found.snapshot(80).layout.machines == ("m-x", "m-y")
-    found.take(report("x", 2, 80, {0: 9}))
-    assert found.snapshot(80).instances.taken[0] == 9
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.take(report("y", 1, 10, {1: 8}))
+    assembler.take(host)
+    assembler.lose_silent(50)
+    assert np.isnan(assembler.snapshot(80).instances.taken).all()
+    assert assembler.snapshot(80).layout.machines == ("m-x", "m-y")
+    assembler.take(report("x", 2, 80, {0: 9}))
+    assert assembler.snapshot(80).instances.taken[0] == 9
 
 
 def test_a_silent_sender_whose_instances_run_elsewhere_is_lost_and_stays_in_the_sums() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    found.take(report("y", 1, 80, {0: 7, 1: 8}))
-    found.lose_silent(50)
-    assert found.snapshot(80).instances.taken[:2].tolist() == [12, 8]
-    assert found.snapshot(80).layout.machines == ("m-y",)
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.take(report("y", 1, 80, {0: 7, 1: 8}))
+    assembler.lose_silent(50)
+    assert assembler.snapshot(80).instances.taken[:2].tolist() == [12, 8]
+    assert assembler.snapshot(80).layout.machines == ("m-y",)
 
 
 def test_a_silent_sender_of_an_earlier_life_does_not_hide_the_next() -> None:
-    found = assembler()
+    assembler = new_assembler()
     old = report("x", 1, 10, {0: 5})
-    found.take(old)
+    assembler.take(old)
     newer = report("host", 1, 80, {0: 0, 1: 0})
     columns = Instances.of(2, taken=[0, 0], busy_s=[0, 0], incarnation=[2, 2])
-    found.take(replace(newer, instances=columns, machine_keys=(), machines=Machines.missing(0)))
-    found.lose_silent(50)
-    assert found.snapshot(80).instances.taken[:2].tolist() == [0, 0]
+    assembler.take(replace(newer, instances=columns, machine_keys=(), machines=Machines.missing(0)))
+    assembler.lose_silent(50)
+    assert assembler.snapshot(80).instances.taken[:2].tolist() == [0, 0]
 
 
 def test_an_old_report_changes_nothing_and_a_gap_is_counted() -> None:
-    found = assembler()
-    found.take(report("x", 2, 10, {0: 5}))
-    found.take(report("x", 1, 9, {0: 99}))
-    found.take(report("x", 5, 13, {0: 6}))
-    assert found.snapshot(13).instances.taken[0] == 6
-    assert found.lost_reports == 2
+    assembler = new_assembler()
+    assembler.take(report("x", 2, 10, {0: 5}))
+    assembler.take(report("x", 1, 9, {0: 99}))
+    assembler.take(report("x", 5, 13, {0: 6}))
+    assert assembler.snapshot(13).instances.taken[0] == 6
+    assert assembler.lost_reports == 2
 
 
 def test_an_instance_that_comes_back_begins_at_zero_in_a_new_incarnation() -> None:
     """Its tasks never went: the probe counts on, and without this
     all of its past would be growth.
     """
-    found = assembler(2)
-    found.take(report("x", 1, 10, {0: 10, 1: 1000}))
-    first = found.snapshot(10)
-    found.expect(JOB, Allocation(JOB.id, 2, {"a": 1, "b": 1}))
-    found.take(report("x", 2, 11, {0: 20, 1: 1000}))
-    second = found.snapshot(11)
-    found.expect(JOB, Allocation(JOB.id, 3, {"a": 2, "b": 1}))
-    found.take(report("x", 3, 12, {0: 30, 1: 1005}))
-    third = found.snapshot(12)
+    assembler = new_assembler(2)
+    assembler.take(report("x", 1, 10, {0: 10, 1: 1000}))
+    first = assembler.snapshot(10)
+    assembler.expect(JOB, Allocation(JOB.id, 2, {"a": 1, "b": 1}))
+    assembler.take(report("x", 2, 11, {0: 20, 1: 1000}))
+    second = assembler.snapshot(11)
+    assembler.expect(JOB, Allocation(JOB.id, 3, {"a": 2, "b": 1}))
+    assembler.take(report("x", 3, 12, {0: 30, 1: 1005}))
+    third = assembler.snapshot(12)
     assert third.instances.taken[:2].tolist() == [30, 5]
     for series in (Series((second, third)), Series((first, second, third))):
         window = series.window()
@@ -187,30 +187,30 @@ def test_an_instance_that_comes_back_begins_at_zero_in_a_new_incarnation() -> No
 
 
 def test_jobs_come_and_go() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    found.forget(JOB.id)
-    assert found.snapshot(10).layout.jobs == ()
-    found.expect(JOB, initial(JOB))
-    assert found.snapshot(10).layout.jobs == (JOB.id,)
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.forget(JOB.id)
+    assert assembler.snapshot(10).layout.jobs == ()
+    assembler.expect(JOB, initial(JOB))
+    assert assembler.snapshot(10).layout.jobs == (JOB.id,)
 
 
 def test_layouts_are_shared_while_nothing_changes() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    first = found.snapshot(10)
-    found.take(report("x", 2, 11, {0: 6}))
-    assert found.snapshot(11).layout is first.layout
-    assert found.snapshot(11).jobs is first.jobs
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    first = assembler.snapshot(10)
+    assembler.take(report("x", 2, 11, {0: 6}))
+    assert assembler.snapshot(11).layout is first.layout
+    assert assembler.snapshot(11).jobs is first.jobs
 
 
 @given(snapshots(), st.integers(1, 3))
 def test_a_snapshot_cut_into_reports_is_put_together_again(snapshot: Snapshot, parts: int) -> None:
     """Every row to one of the senders, in any order."""
     layout = snapshot.layout
-    found = Assembler()
+    assembler = Assembler()
     for job in snapshot.jobs.values():
-        found.expect(job, initial(job))
+        assembler.expect(job, initial(job))
 
     def rows(keys: list[Any], part: int) -> tuple[tuple[Any, ...], Any]:
         mine = [i for i in range(len(keys)) if i % parts == part]
@@ -229,77 +229,79 @@ def test_a_snapshot_cut_into_reports_is_put_together_again(snapshot: Snapshot, p
             tables[f"{name}s"] = getattr(snapshot, f"{name}s").take(index)
             if name == "sink":
                 tables["latencies"] = snapshot.latencies.take(index)
-        found.take(Report(f"part-{part}", 1, snapshot.time_s, **tables))
-    again = found.snapshot(snapshot.time_s)
+        assembler.take(Report(f"part-{part}", 1, snapshot.time_s, **tables))
+    again = assembler.snapshot(snapshot.time_s)
     for name in ("edges", "sources", "sinks"):
         assert getattr(again, name).equals(getattr(snapshot, name))
     assert again.instances.taken == pytest.approx(snapshot.instances.taken, nan_ok=True)
     assert again.latencies.equals(snapshot.latencies)
 
 
-def in_life(found: Report, life: float) -> Report:
+def in_life(plain: Report, life: float) -> Report:
     """The same report of another life of the job."""
-    lives = replace(found.instances, incarnation=[life] * len(found.instances))  # type: ignore[arg-type]
-    return replace(found, instances=lives)
+    count = len(plain.instances)
+    lives = replace(plain.instances, incarnation=[life] * count)  # type: ignore[arg-type]
+    return replace(plain, instances=lives)
 
 
 def test_what_was_counted_in_an_earlier_life_does_not_count() -> None:
     """A job is started anew; one executor tells so a moment before the other does."""
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 100}))
-    found.take(report("y", 1, 10, {0: 50}))
-    assert found.snapshot(10).instances.taken[0] == 150
-    found.take(in_life(report("x", 2, 11, {0: 3}), 2))
-    assert found.snapshot(11).instances.taken[0] == 3
-    found.take(in_life(report("y", 2, 11, {0: 2}), 2))
-    assert found.snapshot(11).instances.taken[0] == 5
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 100}))
+    assembler.take(report("y", 1, 10, {0: 50}))
+    assert assembler.snapshot(10).instances.taken[0] == 150
+    assembler.take(in_life(report("x", 2, 11, {0: 3}), 2))
+    assert assembler.snapshot(11).instances.taken[0] == 3
+    assembler.take(in_life(report("y", 2, 11, {0: 2}), 2))
+    assert assembler.snapshot(11).instances.taken[0] == 5
 
 
 def test_a_lost_sender_is_told_by_another_and_its_machine_is_gone() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5}))
-    found.take(report("y", 1, 10, {1: 7}))
-    found.take(report("x", 2, 30, {0: 9}, lost=("y",)))
-    snapshot = found.snapshot(30)
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5}))
+    assembler.take(report("y", 1, 10, {1: 7}))
+    assembler.take(report("x", 2, 30, {0: 9}, lost=("y",)))
+    snapshot = assembler.snapshot(30)
     assert snapshot.instances.taken[:2].tolist() == [9, 7]  # what it counted stays
     assert snapshot.layout.machines == ("m-x",)
-    found.take(in_life(report("x", 3, 31, {0: 1, 1: 2}), 2))
-    assert found.snapshot(31).instances.taken[:2].tolist() == [1, 2]
+    assembler.take(in_life(report("x", 3, 31, {0: 1, 1: 2}), 2))
+    assert assembler.snapshot(31).instances.taken[:2].tolist() == [1, 2]
 
 
 def test_an_instance_that_came_back_counts_on_when_its_job_begins_anew() -> None:
-    found = assembler()
-    found.take(report("x", 1, 10, {0: 5, 1: 7}))
-    found.expect(JOB, Allocation(JOB.id, 2, {"a": 1, "b": 1}))
-    found.expect(JOB, Allocation(JOB.id, 3, {"a": 2, "b": 1}))
-    found.take(report("x", 2, 11, {0: 6, 1: 9}))
-    assert found.snapshot(11).instances.taken[1] == 2
-    found.take(in_life(report("x", 3, 12, {0: 1, 1: 4}), 2))
-    assert found.snapshot(12).instances.taken[1] == 4
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {0: 5, 1: 7}))
+    assembler.expect(JOB, Allocation(JOB.id, 2, {"a": 1, "b": 1}))
+    assembler.expect(JOB, Allocation(JOB.id, 3, {"a": 2, "b": 1}))
+    assembler.take(report("x", 2, 11, {0: 6, 1: 9}))
+    assert assembler.snapshot(11).instances.taken[1] == 2
+    assembler.take(in_life(report("x", 3, 12, {0: 1, 1: 4}), 2))
+    assert assembler.snapshot(12).instances.taken[1] == 4
 
 
 def test_instances_that_are_not_the_first_ones_are_rows_as_they_are_told() -> None:
     """An operator with a wish for machines uses the tasks that lie there, which may be any."""
-    found = assembler()
-    found.take(report("x", 1, 10, {1: 5, 3: 7}))
-    assert [key[2] for key in found.snapshot(10).layout.instance_row if key[1] == "a"] == [0, 1]
-    found.take(Report("host", 1, 10, placed={("ads/good", "a"): (1, 3)}))
-    snapshot = found.snapshot(10)
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 10, {1: 5, 3: 7}))
+    assert [key[2] for key in assembler.snapshot(10).layout.instance_row if key[1] == "a"] == [0, 1]
+    assembler.take(Report("host", 1, 10, placed={("ads/good", "a"): (1, 3)}))
+    snapshot = assembler.snapshot(10)
     rows = [row for key, row in snapshot.layout.instance_row.items() if key[1] == "a"]
     assert [key[2] for key in snapshot.layout.instance_row if key[1] == "a"] == [1, 3]
     assert snapshot.instances.taken[rows].tolist() == [5, 7]
-    found.take(Report("host", 2, 11, placed={}))
-    assert [key[2] for key in found.snapshot(11).layout.instance_row if key[1] == "a"] == [0, 1]
+    assembler.take(Report("host", 2, 11, placed={}))
+    assert [key[2] for key in assembler.snapshot(11).layout.instance_row if key[1] == "a"] == [0, 1]
 
 
 def test_an_instance_is_on_the_machine_that_says_that_it_runs_there() -> None:
     """After a move both executors tell what they counted of it."""
-    found = assembler()
+    assembler = new_assembler()
     stays, moved = report("x", 1, 10, {0: 5, 1: 3}), report("y", 1, 10, {1: 4})
     runs = replace(stays.instances, machine=[0.0, np.nan])  # type: ignore[arg-type]
-    found.take(replace(moved, instances=replace(moved.instances, machine=[0.0])))  # type: ignore[arg-type]
-    found.take(replace(stays, time_s=10.5, instances=runs))
-    snapshot = found.snapshot(11)
+    instances = replace(moved.instances, machine=[0.0])  # type: ignore[arg-type]
+    assembler.take(replace(moved, instances=instances))
+    assembler.take(replace(stays, time_s=10.5, instances=runs))
+    snapshot = assembler.snapshot(11)
     assert [snapshot.layout.machines[int(m)] for m in snapshot.instances.machine[:2]] == [
         "m-x",
         "m-y",

@@ -79,9 +79,9 @@ def test_an_outcome_survives(outcome: Outcome) -> None:
 
 
 def test_capabilities_survive_and_what_is_not_named_cannot_be_done() -> None:
-    found = Capabilities({Ability.PARALLELISM: How.LIVE}, slots=8, fixed={"t/j": ("count",)})
-    again = capabilities_from_json(wired(capabilities_to_json(found)))
-    assert again == found
+    capabilities = Capabilities({Ability.PARALLELISM: How.LIVE}, slots=8, fixed={"t/j": ("count",)})
+    again = capabilities_from_json(wired(capabilities_to_json(capabilities)))
+    assert again == capabilities
     assert again.of(Ability.PARALLELISM) is How.LIVE
     assert again.of(Ability.ADD_MACHINES) is How.NOT_AT_ALL
 

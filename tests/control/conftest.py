@@ -27,7 +27,7 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    found = World(tmp_path)
-    yield found
-    assert found.journal is not None
-    found.journal.close()
+    world_ = World(tmp_path)
+    yield world_
+    assert world_.journal is not None
+    world_.journal.close()

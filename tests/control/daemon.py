@@ -70,11 +70,11 @@ class Busy(FakePolicy):
 
 
 def job(name: str, p95_ms: float = 80.0, where: str | None = None) -> Job:
-    found = chain(name, "ads" if name < "c" else "search", p95_ms=p95_ms, most=4)
+    plain = chain(name, "ads" if name < "c" else "search", p95_ms=p95_ms, most=4)
     if where is None:
-        return found
-    changed = replace(found.operators[0], work=replace(found.operators[0].work, where=where))
-    return replace(found, operators=(changed, *found.operators[1:]))
+        return plain
+    changed = replace(plain.operators[0], work=replace(plain.operators[0].work, where=where))
+    return replace(plain, operators=(changed, *plain.operators[1:]))
 
 
 class Run:

@@ -118,7 +118,7 @@ class Proposes(FakePolicy):
         if not ready or (state.get("done") and not self.again):
             return Verdict((), state)
         # Of a cluster it speaks only with machines.
-        about = None if all(one.job is None for one in self.changes) else JOB.id
+        about = None if all(change.job is None for change in self.changes) else JOB.id
         decision = Decision(decision_id(scene, about), about, self.changes, "WHY", "It must.")
         return Verdict((decision,), {**state, "done": True})
 
@@ -170,7 +170,9 @@ def last(world: World) -> tuple[list[Any], list[Any]]:
     """What was granted and clipped of the only decision, by the journal."""
     assert world.journal is not None
     [row] = world.journal.decisions()
-    return [one["change"] for one in row.granted], [(c["facet"], c["code"]) for c in row.clips]
+    return [change["change"] for change in row.granted], [
+        (c["facet"], c["code"]) for c in row.clips
+    ]
 
 
 @pytest.mark.parametrize("facet", CHANGES)
@@ -192,7 +194,7 @@ def test_a_change_of_no_kind_is_refused() -> None:
 def test_capability_check_leaves_out_only_what_the_engine_cannot_do(facet: str) -> None:
     how = {a: How.NOT_AT_ALL if a == facet else How.LIVE for a in Ability}
     possible, clips = check_capabilities(Capabilities(how), CHANGES.values())
-    assert [facet_name(one) for one in possible] == [name for name in ACTS if name != facet]
+    assert [facet_name(change) for change in possible] == [name for name in ACTS if name != facet]
     assert [(clip.facet, clip.code) for clip in clips] == [(facet, "CANNOT")]
 
 
@@ -235,7 +237,7 @@ def test_guard_keeps_to_the_mode_of_the_job_or_the_cluster(
     if facet == "alert" and mode is Mode.ADVISE:
         assert (granted, clips) == (["alert"], [])  # advice is what an alert is
     else:
-        assert (granted, {one for _, one in clips}) == ([], {code})
+        assert (granted, {code_ for _, code_ in clips}) == ([], {code})
 
 
 @pytest.mark.parametrize("facet", ACTS)
@@ -259,7 +261,7 @@ def _insistent(policy: Proposes) -> Any:
     def decide(scene: Scene, state: State) -> Verdict:
         if JOB.id not in scene.statuses:
             return Verdict((), state)
-        about = None if all(one.job is None for one in policy.changes) else JOB.id
+        about = None if all(change.job is None for change in policy.changes) else JOB.id
         id_ = decision_id(scene, about)
         return Verdict((Decision(id_, about, policy.changes, "WHY", "It must."),), state)
 
@@ -318,8 +320,8 @@ def test_journal_has_what_was_asked_granted_and_wanted_before_it_is_done(
     assert seen == ([] if facet == "alert" else [1])
     assert world.journal is not None
     [row] = world.journal.decisions()
-    assert [proposal_from_json(one) for one in row.asked] == [CHANGES[facet]]
-    assert [proposal_from_json(one) for one in row.granted] == [CHANGES[facet]]
+    assert [proposal_from_json(data) for data in row.asked] == [CHANGES[facet]]
+    assert [proposal_from_json(data) for data in row.granted] == [CHANGES[facet]]
     assert world.journal.open_actions() == ()
 
 
@@ -335,7 +337,8 @@ def test_engine_is_asked_for_what_was_granted_under_one_number(tmp_path: Path, f
     if facet in WANTED_STATE:
         change = CHANGES[facet]
         assert isinstance(action, Reallocate)
-        assert action.allocation == before.changed([change]).next_generation()  # type: ignore[list-item]
+        changed = before.changed([change])  # type: ignore[list-item]
+        assert action.allocation == changed.next_generation()
         return
     expected: dict[str, Action] = {
         "restart_instance": RestartInstance(f"{row.id}#0", JOB.id, "o1", 1),
@@ -352,10 +355,10 @@ def test_all_facets_of_a_job_in_one_decision_are_one_allocation(tmp_path: Path) 
     world.rounds(8)
     [action] = done(world.cluster)
     assert isinstance(action, Reallocate)
-    found = action.allocation
-    assert (found.parallelism, found.weights) == ({"o0": 2, "o1": 2}, {"o1": (1.0, 0.5)})
-    assert (found.placement, found.groups) == ({"o1": ("m0", None)}, {"o1": GROUPS})
-    assert found.batching_ms == {EDGE: 5.0}
+    allocation = action.allocation
+    assert (allocation.parallelism, allocation.weights) == ({"o0": 2, "o1": 2}, {"o1": (1.0, 0.5)})
+    assert (allocation.placement, allocation.groups) == ({"o1": ("m0", None)}, {"o1": GROUPS})
+    assert allocation.batching_ms == {EDGE: 5.0}
 
 
 @pytest.mark.parametrize(
@@ -381,11 +384,11 @@ def test_what_the_engine_refuses_of_wanted_state_is_left_out_and_the_rest_is_don
     assert [row[:2] for row in rows] == [("refused", code), ("done", "")]
     assert rows[1][2] == '["parallelism"]'
     [feedback] = policy.scenes[-1].feedback.values()
-    assert [one.status for one in feedback.outcomes] == [Status.REFUSED, Status.DONE]
+    assert [outcome.status for outcome in feedback.outcomes] == [Status.REFUSED, Status.DONE]
     assert feedback.applied
     assert not feedback.in_full
-    told = " ".join(explain(world.journal, JOB.id)[0]["sentences"])  # type: ignore[arg-type]
-    assert code in told
+    sentences = " ".join(explain(world.journal, JOB.id)[0]["sentences"])  # type: ignore[arg-type]
+    assert code in sentences
 
 
 @pytest.mark.parametrize("facet", ACTS)
@@ -405,7 +408,7 @@ def test_outcome_is_kept_and_told_to_the_policy_by_the_id_of_its_decision(
     assert feedback.granted == (CHANGES[facet],)
     # Wanted state whose outcome was unknown is found out by the next round.
     settled = status is Status.UNKNOWN and facet in WANTED_STATE
-    assert [one.status for one in feedback.outcomes] == [Status.DONE if settled else status]
+    assert [outcome.status for outcome in feedback.outcomes] == [Status.DONE if settled else status]
     [stored] = world.rows("SELECT status FROM action")
     assert stored == ("done" if settled else status.value,)
 
@@ -505,8 +508,8 @@ def test_replay_decides_the_same_from_the_recording(tmp_path: Path, facet: str) 
     world.controller.recorder.close()  # type: ignore[union-attr]
     policy = Proposes(CHANGES[facet])
     rounds = list(replay(tmp_path / "recording", policy))
-    assert all(one.same for one in rounds)
-    decided: Sequence[Decision] = [d for one in rounds for d in one.decisions]
+    assert all(replayed.same for replayed in rounds)
+    decided: Sequence[Decision] = [d for replayed in rounds for d in replayed.decisions]
     assert [d.changes for d in decided] == [(CHANGES[facet],)]
     # What the policy learned of it is in the recording, too.
     [feedback] = policy.scenes[-1].feedback.values()

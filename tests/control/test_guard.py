@@ -38,14 +38,14 @@ CALM = LoadSigns({"o0": 0.1, "o1": 0.1}, 0.0)
 
 
 def standing(job: Job = JOB, **change: object) -> JobStatus:
-    found = JobStatus(
+    status = JobStatus(
         job.id,
         job.tenant,
         Allocation(job.id, 3, {"o0": 4, "o1": 4}),
         START_S - 1000,
         spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
     )
-    return replace(found, **change)  # type: ignore[arg-type]
+    return replace(status, **change)  # type: ignore[arg-type]
 
 
 def scene(
@@ -55,11 +55,11 @@ def scene(
     unseen: Mapping[str, int] | None = None,
 ) -> Scene:
     how = {**dict.fromkeys(Ability, How.LIVE), Ability.BATCHING: How.NOT_AT_ALL}
-    used = sum(one.allocation.instances for one in statuses)
+    used = sum(status.allocation.instances for status in statuses)
     return Scene(
         1,
         Series((Snapshot.empty(now_s, Layout.build([])),)),
-        {one.job: one for one in statuses},
+        {status.job: status for status in statuses},
         Cluster(Capabilities(how, slots), slots, used, unseen=unseen or {}),
     )
 
@@ -74,14 +74,14 @@ def wants(o0: int = 4, o1: int = 4, job: str = JOB.id) -> ParallelismChange:
 
 def review(
     decision: Decision,
-    one: JobStatus | None = None,
+    status: JobStatus | None = None,
     signs: LoadSigns = CALM,
     guard: Guard | None = None,
     job: Job = JOB,
     **scenery: object,
 ) -> Ruling:
     guard = guard or Guard(Rules(limits=Limits(down_delay_s=0.0)))
-    where = scene(one or standing(), **scenery)  # type: ignore[arg-type]
+    where = scene(status or standing(), **scenery)  # type: ignore[arg-type]
     [ruling] = guard.review(where, [decision], {JOB.id: job}, {JOB.id: signs})
     return ruling
 
@@ -196,16 +196,16 @@ def test_raising_is_allowed_where_lowering_is_not() -> None:
 
 def test_the_job_the_tenant_and_the_cluster_have_limits_of_their_own() -> None:
     small = replace(JOB, bounds=Bounds(max_instances=10))
-    found = review(asks(wants(6, 6)), job=small)
-    assert (granted(found), codes(found)) == ({"o0": 6, "o1": 4}, ["JOB_MAXIMUM"])
-    found = review(asks(wants(6, 6)), slots=11)
-    assert (granted(found), codes(found)) == ({"o0": 6, "o1": 5}, ["SLOTS"])
+    ruling = review(asks(wants(6, 6)), job=small)
+    assert (granted(ruling), codes(ruling)) == ({"o0": 6, "o1": 4}, ["JOB_MAXIMUM"])
+    ruling = review(asks(wants(6, 6)), slots=11)
+    assert (granted(ruling), codes(ruling)) == ({"o0": 6, "o1": 5}, ["SLOTS"])
     guard = Guard(Rules(quotas={"ads": 9}))
-    found = review(asks(wants(6, 6)), guard=guard)
-    assert (granted(found), set(codes(found))) == ({"o0": 5, "o1": 4}, {"QUOTA"})
+    ruling = review(asks(wants(6, 6)), guard=guard)
+    assert (granted(ruling), set(codes(ruling))) == ({"o0": 5, "o1": 4}, {"QUOTA"})
     # A job that is being replaced has no standing, and its quota all the same.
-    found = review(asks(wants(6, 6)), guard=guard, unseen={"ads": 1})
-    assert (granted(found), set(codes(found))) == (None, {"QUOTA"})
+    ruling = review(asks(wants(6, 6)), guard=guard, unseen={"ads": 1})
+    assert (granted(ruling), set(codes(ruling))) == (None, {"QUOTA"})
 
 
 def test_a_job_above_a_limit_may_stay_and_shrink_but_not_grow() -> None:
@@ -219,8 +219,8 @@ def test_slots_given_to_one_job_are_not_given_to_the_next() -> None:
     two = [standing(), standing(other)]
     decisions = [asks(wants(8)), asks(wants(8, job=other.id), job=other.id)]
     guard = Guard(Rules())
-    found = guard.review(scene(*two, slots=18), decisions, {JOB.id: JOB, other.id: other}, {})
-    assert [granted(ruling) for ruling in found] == [{"o0": 6, "o1": 4}, None]
+    rulings = guard.review(scene(*two, slots=18), decisions, {JOB.id: JOB, other.id: other}, {})
+    assert [granted(ruling) for ruling in rulings] == [{"o0": 6, "o1": 4}, None]
 
 
 def test_slots_that_a_job_gives_back_are_free_in_the_next_round_only() -> None:
@@ -228,16 +228,16 @@ def test_slots_that_a_job_gives_back_are_free_in_the_next_round_only() -> None:
     two = [standing(), standing(other)]
     decisions = [asks(wants(2)), asks(wants(8, job=other.id), job=other.id)]
     guard = Guard(Rules(limits=Limits(down_delay_s=0.0)))
-    found = guard.review(
+    rulings = guard.review(
         scene(*two, slots=16), decisions, {JOB.id: JOB, other.id: other}, {JOB.id: CALM}
     )
-    assert [granted(ruling) for ruling in found] == [{"o0": 2, "o1": 4}, None]
+    assert [granted(ruling) for ruling in rulings] == [{"o0": 2, "o1": 4}, None]
 
 
 def test_only_the_first_action_on_a_job_in_a_round_is_granted() -> None:
-    found = review(asks(wants(5), JobRestart(JOB.id)))
-    assert len(found.granted) == 1
-    assert codes(found) == ["SUPERSEDED"]
+    ruling = review(asks(wants(5), JobRestart(JOB.id)))
+    assert len(ruling.granted) == 1
+    assert codes(ruling) == ["SUPERSEDED"]
 
 
 def test_fewer_must_be_wished_for_as_long_as_the_delay_and_the_highest_wish_counts() -> None:
@@ -309,7 +309,7 @@ def test_rules_that_cannot_be_meant_are_refused(data: dict[str, object]) -> None
 
 
 def test_rules_are_read_from_data() -> None:
-    found = Rules.of(
+    read = Rules.of(
         {
             "limits": {"cool_down_s": 5},
             "quotas": {"ads": 3},
@@ -320,8 +320,8 @@ def test_rules_are_read_from_data() -> None:
             "seed": 7,
         }
     )
-    assert (found.limits.cool_down_s, found.quotas, found.mode) == (5, {"ads": 3}, Mode.ADVISE)
-    assert found.quiet == (QuietHours(79_200.0, 21_600.0),)
+    assert (read.limits.cool_down_s, read.quotas, read.mode) == (5, {"ads": 3}, Mode.ADVISE)
+    assert read.quiet == (QuietHours(79_200.0, 21_600.0),)
 
 
 counts = st.integers(1, 12)
@@ -353,14 +353,14 @@ def test_nothing_that_is_granted_breaks_a_bound(
 ) -> None:
     bounds = {"o0": Span(*sorted(spans[:2])), "o1": Span(*sorted(spans[2:]))}
     before = dict(zip(("o0", "o1"), now, strict=True))
-    one = standing(
+    status = standing(
         allocation=Allocation(JOB.id, 3, before), spans=bounds, fixed=frozenset(fixed), mode=mode
     )
     limits = Limits(down_delay_s=0.0)
     guard = Guard(Rules(limits=limits, quotas={} if quota is None else {"ads": quota}))
     job = replace(JOB, bounds=Bounds(max_instances=most))
     signs = LoadSigns({"o0": busy, "o1": busy}, backlog)
-    ruling = review(asks(wants(*asked)), one, signs, guard, job, slots=slots)
+    ruling = review(asks(wants(*asked)), status, signs, guard, job, slots=slots)
     assert set(codes(ruling)) <= set(CLIP_CODES)
     if not ruling.granted:
         return

@@ -49,11 +49,11 @@ def processes() -> multiprocessing.context.ForkServerContext:
 def host(tmp_path: Path) -> Iterator[tuple[FakeCluster, Host]]:
     cluster = FakeCluster(slots=14, auto_s=10.0)
     cluster.rates = {"ads/a": 150.0, "ads/b": 60.0, "search/c": 250.0}
-    found = Host(cluster, tmp_path / "host.sock")
-    serving = threading.Thread(target=found.serve, daemon=True)
+    host = Host(cluster, tmp_path / "host.sock")
+    serving = threading.Thread(target=host.serve, daemon=True)
     serving.start()
-    yield cluster, found
-    found.close()
+    yield cluster, host
+    host.close()
     serving.join(timeout=5)
 
 
@@ -113,18 +113,18 @@ def _nothing_accepted_is_lost(
         what, name = line.split()
         state[name] = {"apply": "run", "version": "run"}.get(what, what)
     for name, last in state.items():
-        found = jobs.get(daemon.job(name).id)
+        wish = jobs.get(daemon.job(name).id)
         if last == "delete":
-            assert found is None
+            assert wish is None
             continue
         if f"version {name}" in lines:
             assert cluster.jobs_by_name[daemon.job(name).id].operators[0].work.where == "v >= 1"
         # What came after the last answer may have been written, too; it was not promised.
-        assert found is not None or "delete" in _next(name, lines)
-        if found is not None and last in {"pause", "advise"}:
-            assert found[1] == "advise"
-        if found is not None and last == "pause":
-            assert found[0] == "pause"
+        assert wish is not None or "delete" in _next(name, lines)
+        if wish is not None and last in {"pause", "advise"}:
+            assert wish[1] == "advise"
+        if wish is not None and last == "pause":
+            assert wish[0] == "pause"
 
 
 def _next(name: str, lines: list[str]) -> set[str]:
@@ -147,8 +147,8 @@ def _nothing_is_done_twice(folder: Path, cluster: FakeCluster) -> None:
             "SELECT body, status, ended_s FROM action WHERE kind != 'reallocate'"
         )
         assert all(row["ended_s"] is not None for row in rows)
-        told = {row["status"] for row in rows}
-        assert told <= {"done", "unknown", "refused"}
+        statuses = {row["status"] for row in rows}
+        assert statuses <= {"done", "unknown", "refused"}
         # No more was done than was written down before.
         assert len(shots) <= len(rows)
     finally:

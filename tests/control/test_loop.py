@@ -30,9 +30,9 @@ def test_a_job_that_misses_its_threshold_meets_it_after_a_while(world: World) ->
     world.commands.apply(JOB)
     world.rounds(40)
     assert world.parallelism(JOB.id)["o0"] >= 3
-    found = world.controller.assessment()
-    assert found is not None
-    assert found.intents.met[0] == 1.0
+    assessment = world.controller.assessment()
+    assert assessment is not None
+    assert assessment.intents.met[0] == 1.0
 
 
 def test_with_the_mode_off_it_does_not(world: World) -> None:
@@ -259,9 +259,17 @@ def test_a_new_daemon_goes_on_where_the_old_one_was(world: World) -> None:
     assert after.round >= before.round - 6
     assert after.policy_state == before.policy_state
     for name, held in before.jobs.items():
-        found = after.jobs[name]
-        assert (found.job, found.wanted, found.accepted) == (held.job, held.wanted, held.accepted)
-        assert (found.mode, found.changed_s, found.gap_s) == (held.mode, held.changed_s, held.gap_s)
+        record = after.jobs[name]
+        assert (record.job, record.wanted, record.accepted) == (
+            held.job,
+            held.wanted,
+            held.accepted,
+        )
+        assert (record.mode, record.changed_s, record.gap_s) == (
+            held.mode,
+            held.changed_s,
+            held.gap_s,
+        )
     events = world.rows("SELECT count(*) FROM event")
     world.round()
     assert world.rows("SELECT count(*) FROM event") == events
@@ -350,22 +358,22 @@ def test_an_explanation_tells_what_why_from_which_numbers_and_what_came_of_it(
     world.commands.apply(JOB)
     world.rounds(40)
     assert world.journal is not None
-    found = explain(world.journal, JOB.id)
-    first = "\n".join(found[0]["sentences"])
-    done = next(one for one in found if one["granted"])
-    told = "\n".join(done["sentences"])
-    assert "threshold decided (LATENCY_MISSED)" in told
-    assert "Based on: capacity 1, " in told
-    assert ", latency.p95 " in told
-    assert "×" in told
-    assert "Done in " in told or "Done at " in told
-    assert "It expected latency.p95 of at most 100" in told
-    assert ": not met." in told
+    explanations = explain(world.journal, JOB.id)
+    first = "\n".join(explanations[0]["sentences"])
+    done = next(row for row in explanations if row["granted"])
+    sentences = "\n".join(done["sentences"])
+    assert "threshold decided (LATENCY_MISSED)" in sentences
+    assert "Based on: capacity 1, " in sentences
+    assert ", latency.p95 " in sentences
+    assert "×" in sentences
+    assert "Done in " in sentences or "Done at " in sentences
+    assert "It expected latency.p95 of at most 100" in sentences
+    assert ": not met." in sentences
     assert "Nothing was granted" in first
-    kept = [one["came"]["kept"] for one in found if one["came"]]
+    kept = [row["came"]["kept"] for row in explanations if row["came"]]
     assert kept == sorted(kept)
     assert kept[-1] is True
-    json.dumps(found)
+    json.dumps(explanations)
     with pytest.raises(NotFound):
         explain(world.journal, "no/body")
 

@@ -129,8 +129,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, ill=st.booleans())
     def health(self, name: str, ill: bool) -> None:
-        told = ("degraded", "It died.") if ill else ("running", "")
-        self.cluster.health[job(name).id] = told
+        health = ("degraded", "It died.") if ill else ("running", "")
+        self.cluster.health[job(name).id] = health
 
     @rule(jump_s=st.sampled_from([-7200.0, -15.0, 25.0, 7200.0]))
     def clock_jump(self, jump_s: float) -> None:
@@ -147,26 +147,33 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
     def never_above_capacity_or_quota(self) -> None:
-        found = self.cluster.allocations
-        assert sum(one.instances for one in found.values()) <= SLOTS
-        assert sum(one.instances for id_, one in found.items() if id_.startswith("ads")) <= QUOTA
+        allocations = self.cluster.allocations
+        assert sum(allocation.instances for allocation in allocations.values()) <= SLOTS
+        assert (
+            sum(
+                allocation.instances
+                for id_, allocation in allocations.items()
+                if id_.startswith("ads")
+            )
+            <= QUOTA
+        )
 
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
     def bounds_are_kept(self) -> None:
-        for id_, found in self.cluster.allocations.items():
+        for id_, allocation in self.cluster.allocations.items():
             for operator in self.cluster.jobs_by_name[id_].operators:
-                count = found.parallelism[operator.name]
+                count = allocation.parallelism[operator.name]
                 assert operator.parallelism.min <= count <= operator.parallelism.max
 
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
     def no_action_is_in_flight_twice(self) -> None:
-        found = self.world.rows(
+        rows = self.world.rows(
             "SELECT job, count(*) FROM action WHERE ended_s IS NULL GROUP "
             "BY job HAVING count(*) > 1"
         )
-        assert found == []
+        assert rows == []
 
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
@@ -208,7 +215,7 @@ class Machine(RuleBasedStateMachine):
         self.cluster.health.clear()
         self.world.rounds(110)
         quiet = self.world.rounds(15)
-        assert [outcome for one in quiet for outcome in one.outcomes] == []
+        assert [outcome for done in quiet for outcome in done.outcomes] == []
         for name, held in self.world.controller.state.jobs.items():
             if held.desired is DesiredState.RUN and held.running:
                 assert self.cluster.allocations[name] == held.wanted == held.accepted

@@ -151,9 +151,7 @@ def test_what_was_done_is_explained_without_the_facet_that_was_refused(tmp_path:
 def test_an_outcome_that_became_known_after_a_restart_of_the_daemon_is_told_to_the_policy(
     tmp_path: Path, applied: bool
 ) -> None:
-    """The journal had no outcome of an action that was never
-    answered, and the policy never heard.
-    """
+    """The journal had no outcome of an unanswered action, and so the policy got none."""
     world, policy = world_of(tmp_path, CHANGES["weights"], cluster=(cluster := Silent()))
     if applied:
         cluster.fails = [Status.UNKNOWN]

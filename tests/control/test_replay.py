@@ -38,15 +38,15 @@ def overload(folder: Path, rounds_per_file: int = 360, rounds: int = 40) -> Worl
 
 
 def lines(path: Path, name: str = "threshold", seed: int | None = None) -> list[str]:
-    return [line for one in replay(path, policy(name), seed) for line in one.lines()]
+    return [line for replayed in replay(path, policy(name), seed) for line in replayed.lines()]
 
 
 def test_what_was_decided_is_decided_again_byte_for_byte(tmp_path: Path) -> None:
     world = overload(tmp_path)
-    found = list(replay(tmp_path / "recording", policy("threshold")))
-    assert len(found) == 45
-    assert all(one.same for one in found)
-    decided = [decision for one in found for decision in one.decisions]
+    rounds = list(replay(tmp_path / "recording", policy("threshold")))
+    assert len(rounds) == 45
+    assert all(replayed.same for replayed in rounds)
+    decided = [decision for replayed in rounds for decision in replayed.decisions]
     assert len(decided) > 10
     # What the journal has is among them.
     recorded = {row[0] for row in world.rows("SELECT id FROM decision")}
@@ -57,26 +57,28 @@ def test_a_recording_of_version_0_1_is_replayed_and_not_compared() -> None:
     """Version 0.1 recorded actions instead of changes, and no feedback."""
     old = list(replay(GOLDEN / "overload-0.1.parquet", policy("threshold")))
     new = list(replay(RECORDING, policy("threshold")))
-    assert {one.same for one in old} == {None}
-    assert [one.decisions for one in old] == [one.decisions for one in new]
-    assert sum(len(one.decisions) for one in old) > 10
+    assert {replayed.same for replayed in old} == {None}
+    assert [replayed.decisions for replayed in old] == [replayed.decisions for replayed in new]
+    assert sum(len(replayed.decisions) for replayed in old) > 10
 
 
 def test_a_recording_in_several_files_is_one(tmp_path: Path) -> None:
     overload(tmp_path, rounds_per_file=7)
     files_found = sorted((tmp_path / "recording").iterdir())
     assert len(files_found) == 7
-    assert all(one.same for one in replay(tmp_path / "recording", policy("threshold")))
+    assert all(replayed.same for replayed in replay(tmp_path / "recording", policy("threshold")))
     # Each can be replayed by itself: it begins with what its first round looks back on.
     for file in files_found:
-        assert all(one.same for one in replay(file, policy("threshold")))
+        assert all(replayed.same for replayed in replay(file, policy("threshold")))
 
 
 def test_other_parameters_decide_otherwise_and_are_not_compared(tmp_path: Path) -> None:
     overload(tmp_path)
-    found = list(replay(tmp_path / "recording", policy("threshold", {"grow": 2.0})))
-    assert {one.same for one in found} == {None}
-    assert [line for one in found for line in one.lines()] != lines(tmp_path / "recording")
+    rounds = list(replay(tmp_path / "recording", policy("threshold", {"grow": 2.0})))
+    assert {replayed.same for replayed in rounds} == {None}
+    assert [line for replayed in rounds for line in replayed.lines()] != lines(
+        tmp_path / "recording"
+    )
 
 
 def test_a_recording_is_a_series_to_whoever_does_not_care_for_rounds(tmp_path: Path) -> None:
@@ -87,10 +89,10 @@ def test_a_recording_is_a_series_to_whoever_does_not_care_for_rounds(tmp_path: P
     again = tmp_path / "again.parquet"
     parquet.write_series(again, series.snapshots)
     # Without rounds, how jobs stood is told by the snapshots alone.
-    found = list(replay(again, policy("threshold")))
-    assert len(found) == 45
-    assert {one.same for one in found} == {None}
-    assert any(one.decisions for one in found)
+    rounds = list(replay(again, policy("threshold")))
+    assert len(rounds) == 45
+    assert {replayed.same for replayed in rounds} == {None}
+    assert any(replayed.decisions for replayed in rounds)
 
 
 def test_the_golden_recording_gives_the_golden_decisions() -> None:
@@ -98,7 +100,7 @@ def test_the_golden_recording_gives_the_golden_decisions() -> None:
     tests.control.test_replay` writes both anew.
     """
     assert lines(RECORDING) == DECISIONS.read_text(encoding="utf-8").splitlines()
-    assert all(one.same for one in replay(RECORDING, policy("threshold")))
+    assert all(replayed.same for replayed in replay(RECORDING, policy("threshold")))
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
@@ -107,14 +109,14 @@ def test_the_order_of_hashes_changes_nothing(hash_seed: str) -> None:
         "import sys; from pathlib import Path; from tests.control.test_replay import lines\n"
         "sys.stdout.write('\\n'.join(lines(Path(sys.argv[1]))))"
     )
-    found = subprocess.run(  # noqa: S603 - ourselves
+    output = subprocess.run(  # noqa: S603 - ourselves
         [sys.executable, "-c", code, str(RECORDING)],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         check=True,
         capture_output=True,
     ).stdout
-    assert found.decode() == DECISIONS.read_text(encoding="utf-8").rstrip("\n")
+    assert output.decode() == DECISIONS.read_text(encoding="utf-8").rstrip("\n")
 
 
 def test_a_clock_that_was_set_back_can_be_replayed(tmp_path: Path) -> None:
@@ -126,9 +128,9 @@ def test_a_clock_that_was_set_back_can_be_replayed(tmp_path: Path) -> None:
     world.cluster.now_s -= 3600.0
     world.rounds(12)
     recorder.close()
-    found = list(replay(tmp_path / "recording", policy("threshold")))
-    assert len(found) == 18
-    assert all(one.same for one in found)
+    rounds = list(replay(tmp_path / "recording", policy("threshold")))
+    assert len(rounds) == 18
+    assert all(replayed.same for replayed in rounds)
 
 
 def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ class TestNewVersions:
     def test_an_intent_is_changed_while_the_job_runs(self, world: World) -> None:
         world.commands.apply(JOB)
         world.rounds(5)
-        told = world.commands.apply(chain(p95_ms=50))
+        acceptance = world.commands.apply(chain(p95_ms=50))
         world.rounds(3)
-        assert told.plan.impact == "live"
+        assert acceptance.plan.impact == "live"
         assert world.cluster.checkpoints[JOB.id] == {"": 1}
         assert (
             world.controller.freshness.observer.series.last.jobs[JOB.id].intent
@@ -196,8 +196,9 @@ class TestOddMoments:
         self, world: World
     ) -> None:
         submit, renamed = world.cluster.submit, replace(JOB.operators[0], name="renamed")
+        names = {"o0": "renamed"}
         edges = tuple(
-            replace(e, **{k: "renamed" for k in ("source", "target") if getattr(e, k) == "o0"})  # type: ignore[arg-type]
+            replace(e, source=names.get(e.source, e.source), target=names.get(e.target, e.target))
             for e in JOB.edges
         )
         other = replace(JOB, operators=(renamed, *JOB.operators[1:]), edges=edges)
@@ -255,9 +256,9 @@ class TestOddMoments:
         class Slow(ThresholdPolicy):
             def decide(self, scene: Scene, state: State) -> Verdict:
                 verdict = super().decide(scene, state)
-                [one] = worlds
-                if verdict.decisions and one.controller.state.jobs[JOB.id].last_spec == 1:
-                    one.commands.apply(replace(JOB, operators=(narrow, second)))
+                [world_] = worlds
+                if verdict.decisions and world_.controller.state.jobs[JOB.id].last_spec == 1:
+                    world_.commands.apply(replace(JOB, operators=(narrow, second)))
                 return verdict
 
         world = World(tmp_path, policy=Slow())
@@ -287,6 +288,6 @@ def test_a_job_that_is_taken_over_goes_on_from_the_checkpoint_that_it_has(tmp_pa
     )
     other.rounds(5)
     assert world.cluster.runs_from[JOB.id] == "g2"
-    for one in (world, other):
-        assert one.journal is not None
-        one.journal.close()
+    for world_ in (world, other):
+        assert world_.journal is not None
+        world_.journal.close()

@@ -75,8 +75,8 @@ def series() -> Series:
 
 
 def test_profiles_and_transport_are_found_again(series: Series) -> None:
-    found = calibration.calibrate(series, "a run")
-    first, second = (found.profiles[TRUTH.id][name] for name in ("first", "second"))
+    calibrated = calibration.calibrate(series, "a run")
+    first, second = (calibrated.profiles[TRUTH.id][name] for name in ("first", "second"))
     assert first.service_ms == pytest.approx(0.5, rel=0.05)
     assert first.selectivity == pytest.approx(0.5, rel=0.05)
     assert first.cpu_share == pytest.approx(1.0, abs=0.02)
@@ -84,16 +84,16 @@ def test_profiles_and_transport_are_found_again(series: Series) -> None:
     assert second.service_cv == pytest.approx(0.7, rel=0.1)
     assert second.cpu_share == pytest.approx(0.25, abs=0.02)
     assert second.learned
-    assert found.character.transit_s == pytest.approx(0.007, rel=0.05)
-    assert found.character.fetch_s == pytest.approx(0.003, rel=0.1)
-    assert found.character.stall_s == pytest.approx(SPARK_RTM.stall_s, rel=0.5)
+    assert calibrated.character.transit_s == pytest.approx(0.007, rel=0.05)
+    assert calibrated.character.fetch_s == pytest.approx(0.003, rel=0.1)
+    assert calibrated.character.stall_s == pytest.approx(SPARK_RTM.stall_s, rel=0.5)
 
 
 def test_a_calibration_is_kept_and_read_again(series: Series, tmp_path: Path) -> None:
-    found = calibration.calibrate(series, "a run")
+    calibrated = calibration.calibrate(series, "a run")
     path = tmp_path / "calibration.yaml"
-    calibration.save_calibration(path, found)
-    assert calibration.load_calibration(path) == found
+    calibration.save_calibration(path, calibrated)
+    assert calibration.load_calibration(path) == calibrated
     path.write_text("format: something\n", encoding="utf-8")
     with pytest.raises(InvalidScenario):
         calibration.load_calibration(path)
@@ -114,13 +114,13 @@ def test_a_part_of_a_run_is_compared_by_itself(series: Series) -> None:
     rows = compare(
         series, ASSUMED, seed=5, parts=[RunPhase("low", 5, 40), RunPhase("none", 900, 990)]
     )
-    found = {row.metric: row for row in rows}
-    low = found["throughput (records/s), low"]
+    by_metric = {row.metric: row for row in rows}
+    low = by_metric["throughput (records/s), low"]
     assert isinstance(low.real, float)
     assert low.real == pytest.approx(75, rel=0.1)  # half of 150
     assert low.holds
-    assert found["mean latency (ms), low"].holds
-    assert found["throughput (records/s), none"].holds is None
+    assert by_metric["mean latency (ms), low"].holds
+    assert by_metric["throughput (records/s), none"].holds is None
 
 
 def test_a_run_is_compared_from_when_its_jobs_are_there(series: Series) -> None:
@@ -189,15 +189,15 @@ def test_how_keys_are_spread_is_found_again(zipf: float) -> None:
         engine.advance(1.0)
         looking.round()
     bare = replace(job, operators=tuple(replace(o, profile=None) for o in job.operators))
-    found = calibration.calibrate(
+    calibrated = calibration.calibrate(
         Series(tuple(replace(s, jobs={job.id: bare}) for s in looking.series.snapshots)), "a run"
     )
-    learned = found.profiles[job.id]["count"].zipf
+    learned = calibrated.profiles[job.id]["count"].zipf
     assert learned == pytest.approx(zipf, abs=0.05)
-    assert found.profiles[job.id]["split"].zipf is None
+    assert calibrated.profiles[job.id]["split"].zipf is None
 
 
-def told(cpu_s: float, busy: tuple[float, ...], at_s: float, instances: int) -> Snapshot:
+def snapshot_of(cpu_s: float, busy: tuple[float, ...], at_s: float, instances: int) -> Snapshot:
     """A job of some instances that have computed so long together, on hosts that are this busy."""
     job = line(operator("work", instances))
     machines = [f"host{i // 2}/{i}" for i in range(len(busy))]
@@ -216,7 +216,9 @@ def test_constant_load_is_what_computes_beside_the_instances_once_per_host() -> 
     """Two executors on a host each tell of all of it. Instances that
     go take their counts with them.
     """
-    snapshots = [told(0.8 * second, (1.5, 1.5), float(second), 4) for second in range(11)]
-    snapshots += [told(0.2 * second, (0.9, 0.9), float(second), 1) for second in range(11, 22)]
-    found = calibration.calibrate(Series(tuple(snapshots)), "a run")
-    assert found.character.constant_load == pytest.approx(0.7)
+    snapshots = [snapshot_of(0.8 * second, (1.5, 1.5), float(second), 4) for second in range(11)]
+    snapshots += [
+        snapshot_of(0.2 * second, (0.9, 0.9), float(second), 1) for second in range(11, 22)
+    ]
+    calibrated = calibration.calibrate(Series(tuple(snapshots)), "a run")
+    assert calibrated.character.constant_load == pytest.approx(0.7)

@@ -24,43 +24,44 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run" / "report.html"
 
 
-def boxes(found: Page) -> list[dict[str, float]]:
-    drawn = found.locator("figure canvas").all()
-    return [box for one in drawn if (box := one.bounding_box()) is not None]  # type: ignore[misc]
+def boxes(page_: Page) -> list[dict[str, float]]:
+    drawn = page_.locator("figure canvas").all()
+    boxes_ = [canvas.bounding_box() for canvas in drawn]
+    return [box for box in boxes_ if box is not None]  # type: ignore[misc]
 
 
-def apart(one: dict[str, float], two: dict[str, float]) -> bool:
+def apart(first: dict[str, float], second: dict[str, float]) -> bool:
     return (
-        one["x"] + one["width"] <= two["x"] + 1
-        or two["x"] + two["width"] <= one["x"] + 1
-        or one["y"] + one["height"] <= two["y"] + 1
-        or two["y"] + two["height"] <= one["y"] + 1
+        first["x"] + first["width"] <= second["x"] + 1
+        or second["x"] + second["width"] <= first["x"] + 1
+        or first["y"] + first["height"] <= second["y"] + 1
+        or second["y"] + second["height"] <= first["y"] + 1
     )
 
 
 @pytest.mark.parametrize("width", [480, 1200, 1900])
 def test_all_plots_are_drawn_side_by_side_without_an_error(report: Path, width: int) -> None:
-    with page(width) as (found, wrong):
-        found.goto(report.as_uri())
-        found.wait_for_selector("figure canvas")
-        drawn = boxes(found)
+    with page(width) as (opened, wrong):
+        opened.goto(report.as_uri())
+        opened.wait_for_selector("figure canvas")
+        drawn = boxes(opened)
         assert len(drawn) == PLOTS
         assert all(box["width"] > 200 for box in drawn)
-        assert all(apart(one, two) for one, two in combinations(drawn, 2))
+        assert all(apart(first, two) for first, two in combinations(drawn, 2))
         assert max(box["x"] + box["width"] for box in drawn) <= width
-        assert found.locator("#summary tbody tr").count() == 3
-        assert "papers/pageload" in found.locator("#acted").inner_text()
+        assert opened.locator("#summary tbody tr").count() == 3
+        assert "papers/pageload" in opened.locator("#acted").inner_text()
         assert wrong == []
 
 
 def test_another_job_can_be_looked_at_and_the_window_made_smaller(report: Path) -> None:
-    with page() as (found, wrong):
-        found.goto(report.as_uri())
-        found.select_option("#which", label="papers/linear-1")
-        legend = found.locator("#job figure").nth(2).inner_text()
+    with page() as (opened, wrong):
+        opened.goto(report.as_uri())
+        opened.select_option("#which", label="papers/linear-1")
+        legend = opened.locator("#job figure").nth(2).inner_text()
         assert "third" in legend
-        assert len(boxes(found)) == PLOTS
-        found.set_viewport_size({"width": 700, "height": 900})
-        found.wait_for_timeout(200)
-        assert max(box["x"] + box["width"] for box in boxes(found)) <= 700
+        assert len(boxes(opened)) == PLOTS
+        opened.set_viewport_size({"width": 700, "height": 900})
+        opened.wait_for_timeout(200)
+        assert max(box["x"] + box["width"] for box in boxes(opened)) <= 700
         assert wrong == []

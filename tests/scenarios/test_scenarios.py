@@ -60,15 +60,15 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_runs_and_its_numbers_are_chosen_in_one_file(path: Path) -> None:
-    found = load_scenario(path)
-    for fed in found.jobs:
-        names = set(load_chosen().common.profiles[fed.job.name])
-        assert names == {operator.name for operator in fed.job.operators}
-        for operator in fed.job.operators:
+    scenario = load_scenario(path)
+    for scheduled in scenario.jobs:
+        names = set(load_chosen().common.profiles[scheduled.job.name])
+        assert names == {operator.name for operator in scheduled.job.operators}
+        for operator in scheduled.job.operators:
             assert operator.profile is not None
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"service|\b(rate|peak|calm|burst|steps|period):", text)
-    short = found.__class__(**{**vars(found), "length_s": 60.0, "faults": ()})
+    short = scenario.__class__(**{**vars(scenario), "length_s": 60.0, "faults": ()})
     result = simulate(short)
     for row in result.figures.summary():
         assert row["throughput"] > 0
@@ -109,11 +109,11 @@ def test_a_run_leaves_a_recording_decisions_a_page_and_a_summary(tmp_path: Path)
     series = load_recording(folder / "recording.parquet")
     assert len(series) == 30
     assert series.last.time_s == 300
-    told = (folder / "decisions.jsonl").read_text(encoding="utf-8").splitlines()
-    decisions = [json.loads(one) for one in told]
+    lines = (folder / "decisions.jsonl").read_text(encoding="utf-8").splitlines()
+    decisions = [json.loads(row) for row in lines]
     assert decisions
     assert {"reason", "sentence", "numbers", "changes", "outcomes"} <= set(decisions[0])
-    assert any(one["outcomes"] for one in decisions)
+    assert any(row["outcomes"] for row in decisions)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert [job["job"] for job in summary["jobs"]] == [
         "papers/pageload",
@@ -133,8 +133,8 @@ def test_the_same_scenario_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         simulate(scenario, tmp_path / name)
     for part in ("decisions.jsonl", "report.html", "summary.json", "recording.parquet"):
-        one, two = ((tmp_path / name / part).read_bytes() for name in ("one", "two"))
-        assert one == two
+        first, second = ((tmp_path / name / part).read_bytes() for name in ("one", "two"))
+        assert first == second
 
 
 def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Pat
     (tmp_path / "pageload").write_text(
         own.replace("tenant: papers", "tenant: mine"), encoding="utf-8"
     )
-    assert [fed.job.tenant for fed in load_scenario(written(tmp_path, SMALL)).jobs] == [
+    assert [scheduled.job.tenant for scheduled in load_scenario(written(tmp_path, SMALL)).jobs] == [
         "mine",
         "papers",
         "papers",
@@ -151,14 +151,14 @@ def test_a_job_file_beside_the_scenario_comes_before_a_shipped_one(tmp_path: Pat
 
 def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:
     text = SMALL + "engine: spark-rtm\nway: events\narrivals: even\n"
-    found = load_scenario(written(tmp_path, text))
-    assert found.character is SPARK_RTM
-    assert found.way == "events"
-    assert found.even
-    assert [m.cores for m in found.machines] == [4, 4, 4]
-    assert found.faults == (MachineCrash(180, 60, "m2"),)
-    assert found.policy is not None
-    linear = found.jobs[1].job
+    scenario = load_scenario(written(tmp_path, text))
+    assert scenario.character is SPARK_RTM
+    assert scenario.way == "events"
+    assert scenario.even
+    assert [m.cores for m in scenario.machines] == [4, 4, 4]
+    assert scenario.faults == (MachineCrash(180, 60, "m2"),)
+    assert scenario.policy is not None
+    linear = scenario.jobs[1].job
     assert {o.name: o.parallelism.initial for o in linear.operators} == {
         "first": 1,
         "second": 1,
@@ -272,8 +272,8 @@ def test_a_simulated_run_is_recorded_and_decided_again(tmp_path: Path) -> None:
     simulate(scenario, record=tmp_path / "rounds")
     rounds = list(replay(tmp_path / "rounds", make_policy("threshold")))
     assert len(rounds) == 30
-    assert all(one.same for one in rounds)
-    assert any(one.decisions for one in rounds)
+    assert all(replayed.same for replayed in rounds)
+    assert any(replayed.decisions for replayed in rounds)
 
 
 class Wishes(FakePolicy):
@@ -338,6 +338,6 @@ def test_outcomes_are_those_of_their_own_decision(tmp_path: Path) -> None:
                 rounds._engine.advance(10.0)  # type: ignore[attr-defined]
                 acted += rounds.round()
         first = min(controller.state.jobs)
-        assert {one.decision.job for one in acted if one.outcomes} == set(controller.state.jobs) - {
-            first
-        }
+        assert {result.decision.job for result in acted if result.outcomes} == set(
+            controller.state.jobs
+        ) - {first}

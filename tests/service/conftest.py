@@ -24,8 +24,8 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def running(tmp_path: Path, cluster: FakeCluster) -> Iterator[Daemon]:
-    with daemon(cluster, RULES, tmp_path / "daemon", clock=ClusterClock(cluster)) as found:
-        yield found
+    with daemon(cluster, RULES, tmp_path / "daemon", clock=ClusterClock(cluster)) as running_daemon:
+        yield running_daemon
 
 
 @pytest.fixture

@@ -30,15 +30,15 @@ PATIENCE_S = 30.0
 def until(check: Callable[[], Any]) -> Any:
     """Waits until something is so, for as long as a slow machine may take."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := check()):
+    while not (value := check()):
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def state(client: TestClient, name: str = JOB.id) -> str:
-    found = {one["job"]: one["state"] for one in client.get("/jobs").json()}
-    return str(found.get(name, "gone"))
+    states = {row["job"]: row["state"] for row in client.get("/jobs").json()}
+    return str(states.get(name, "gone"))
 
 
 def apply(client: TestClient, job: Any = JOB, **more: Any) -> Any:
@@ -73,11 +73,11 @@ def test_a_job_is_applied_runs_is_rescaled_and_explained(
     assert (answer["job"], answer["generation"]) == (JOB.id, 1)
     until(lambda: state(client) == "running")
     until(lambda: client.get(f"/jobs/{JOB.id}").json()["instances"] > 3)
-    found = client.get(f"/jobs/{JOB.id}").json()
-    assert found["spec"]["name"] == "chain"
-    assert found["figures"]["operators"][0]["operator"] == "o0"
-    told = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
-    assert any(sentence.startswith("Done") for row in told for sentence in row["sentences"])
+    shown = client.get(f"/jobs/{JOB.id}").json()
+    assert shown["spec"]["name"] == "chain"
+    assert shown["figures"]["operators"][0]["operator"] == "o0"
+    explanations = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
+    assert any(sentence.startswith("Done") for row in explanations for sentence in row["sentences"])
     assert client.get("/decisions").json()
     assert client.get("/figures").json()[0]["job"] == JOB.id
     status = client.get("/cluster").json()
@@ -151,8 +151,8 @@ def test_every_error_has_one_shape(
 
 def test_every_address_is_in_the_reference(client: TestClient) -> None:
     served = client.get("/openapi.json").json()["paths"]
-    found = {(method.upper(), path) for path, methods in served.items() for method in methods}
-    assert found == {(method, path) for method, path, _ in ADDRESSES}
+    addresses = {(method.upper(), path) for path, methods in served.items() for method in methods}
+    assert addresses == {(method, path) for method, path, _ in ADDRESSES}
 
 
 def test_only_who_has_the_token_may_ask_and_only_by_this_machines_name(
@@ -174,29 +174,29 @@ def test_events_come_as_they_happen_and_a_reader_that_comes_back_misses_none(
     first = running.journal.events()[0]
 
     def read(**given: Any) -> list[dict[str, Any]]:
-        found = []
+        rows = []
         with client.stream("GET", "/events", **given) as stream:
             for line in stream.iter_lines():
                 if line.startswith("data:"):
-                    found.append(json.loads(line[5:]))
-                if len(found) == 2:
+                    rows.append(json.loads(line[5:]))
+                if len(rows) == 2:
                     running._stop.set()  # the stream ends with the daemon
         running._stop.clear()
-        return found[:2]
+        return rows[:2]
 
-    found = read(params={"after": 0})
-    assert [one["id"] for one in found] == [first.id, first.id + 1]
-    assert found[0]["kind"] == "accepted"
+    rows = read(params={"after": 0})
+    assert [row["id"] for row in rows] == [first.id, first.id + 1]
+    assert rows[0]["kind"] == "accepted"
     again = read(headers={"Last-Event-ID": str(first.id)})
-    assert [one["id"] for one in again] == [first.id + 1, first.id + 2]
+    assert [row["id"] for row in again] == [first.id + 1, first.id + 2]
 
 
 def test_health_tells_when_the_engine_cannot_be_seen(tmp_path: Path) -> None:
     def nobody() -> FakeCluster:
         raise HostUnreachable("No host answers.")
 
-    with daemon(ReattachingEngine(nobody), RULES, tmp_path / "daemon") as found:
-        client = TestClient(api(found), base_url="http://127.0.0.1")
+    with daemon(ReattachingEngine(nobody), RULES, tmp_path / "daemon") as running:
+        client = TestClient(api(running), base_url="http://127.0.0.1")
         health = until(lambda: (h := client.get("/health").json()) and h["status"] == "blind" and h)
     assert "No host answers" in health["problem"]
 
@@ -219,9 +219,11 @@ def test_an_engine_that_was_lost_is_reached_again(tmp_path: Path, cluster: FakeC
         return engine
 
     clock = ClusterClock(engine)
-    with daemon(ReattachingEngine(reach), RULES, tmp_path / "daemon", clock=clock) as found:
+    with daemon(ReattachingEngine(reach), RULES, tmp_path / "daemon", clock=clock) as running:
         until(
-            lambda: len(reached) == 2 and found.controller.last and not found.controller.last.blind
+            lambda: (
+                len(reached) == 2 and running.controller.last and not running.controller.last.blind
+            )
         )
 
 
@@ -263,17 +265,17 @@ def test_the_cluster_tells_whether_it_is_large_enough(
     cluster.rates[JOB.id] = 50.0
     apply(client)
     until(lambda: state(client) == "running")
-    found = until(lambda: _crunch(client))
-    (need,) = found["jobs"]
+    crunch = until(lambda: _crunch(client))
+    (need,) = crunch["jobs"]
     assert need["job"] == JOB.id
     assert need["has"] == client.get(f"/jobs/{JOB.id}").json()["instances"]
-    assert found["feasible"] is True
-    assert found["slots_missing"] == 0
-    assert found["slots_needed"] == need["needs"] == sum(need["instances"].values())
+    assert crunch["feasible"] is True
+    assert crunch["slots_missing"] == 0
+    assert crunch["slots_needed"] == need["needs"] == sum(need["instances"].values())
 
 
 def _crunch(client: TestClient) -> dict[str, Any] | None:
     """As soon as all that matters was measured."""
     answer = client.get("/cluster/crunch")
-    found: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
-    return found if found and found["jobs"] and found["feasible"] is not None else None
+    crunch: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
+    return crunch if crunch and crunch["jobs"] and crunch["feasible"] is not None else None

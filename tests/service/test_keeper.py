@@ -47,11 +47,11 @@ def clock() -> Clock:
 def keeper(tmp_path: Path, clock: Clock) -> Iterator[HostKeeper]:
     path = tmp_path / "host.sock"
     command = [sys.executable, "-c", HOST, str(path)]
-    found = HostKeeper(path, command, tmp_path / "host.log", clock=clock)
-    yield found
-    if found._process is not None:
-        found._process.kill()
-        found._process.wait(10)
+    host_keeper = HostKeeper(path, command, tmp_path / "host.log", clock=clock)
+    yield host_keeper
+    if host_keeper._process is not None:
+        host_keeper._process.kill()
+        host_keeper._process.wait(10)
 
 
 def process_of(keeper: HostKeeper) -> int:

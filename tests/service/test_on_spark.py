@@ -78,13 +78,13 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def host(spark: SparkSession, broker: Kafka, state: Path) -> Iterator[Host]:  # noqa: F811
     engine = SparkEngine(spark, broker, state / "spark", tasks=lambda: max_tasks(spark), slots=20)
-    found = Host(engine, state / "host.sock")
-    serving = threading.Thread(target=found.serve, daemon=True)
+    host = Host(engine, state / "host.sock")
+    serving = threading.Thread(target=host.serve, daemon=True)
     serving.start()
-    yield found
+    yield host
     for name in list(engine.jobs()):
         engine.cancel(name)
-    found.close()
+    host.close()
     serving.join(5)
 
 
@@ -113,8 +113,8 @@ def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
 
         def p95_ms() -> float | None:
             time.sleep(1)
-            found: float | None = next((j.get("p95_ms") for j in watcher.look(time.time())), None)
-            return found
+            p95: float | None = next((j.get("p95_ms") for j in watcher.look(time.time())), None)
+            return p95
 
         flow = Flow(broker, job.name, 150.0)
         try:
@@ -128,8 +128,8 @@ def test_a_promise_is_missed_without_the_controller_and_kept_with_it(
             until(lambda: 0 < (p95_ms() or 0) < 500, 120)
         finally:
             flow.end()
-        told = running.journal.decisions(job.id, 10, 0.0)
-        assert {one.reason for one in told} >= {"LATENCY_MISSED"}
+        decisions = running.journal.decisions(job.id, 10, 0.0)
+        assert {row.reason for row in decisions} >= {"LATENCY_MISSED"}
 
 
 def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
@@ -162,7 +162,7 @@ def test_a_version_that_is_refused_disturbs_nobody_and_a_good_one_loses_nothing(
             until(lambda: standing(job) == (3, "good"))
             sent = flow.stop_sending()
             flow.await_all()
-            assert {one.number for one in flow.got} == set(range(sent))
+            assert {record.number for record in flow.got} == set(range(sent))
         finally:
             flow.end()
 
@@ -222,7 +222,7 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
             assert after == pytest.approx(before, rel=0.1)
             second = serve(state)
             until(lambda: trilithon("cluster", "status")["round"] >= 2)
-            assert [one["job"] for one in trilithon("job", "list")] == [job.id]
+            assert [row["job"] for row in trilithon("job", "list")] == [job.id]
             sent = flow.stop_sending()
             flow.await_all()
             accepted = host.engine.jobs()[job.id]
@@ -240,8 +240,8 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
 
 
 def children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for listed in found for child in listed.read_text().split()]
+    listings = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for listed in listings for child in listed.read_text().split()]
 
 
 def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
@@ -267,9 +267,9 @@ def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
             flow.await_all()
         finally:
             flow.end()
-        assert {one.number for one in flow.got} == set(range(flow.sent))
-        told = (state / "serve.log").read_text()
-        assert "the host has died and is started again" in told
+        assert {record.number for record in flow.got} == set(range(flow.sent))
+        log = (state / "serve.log").read_text()
+        assert "the host has died and is started again" in log
     finally:
         daemon_.terminate()
         assert daemon_.wait(60) == 0

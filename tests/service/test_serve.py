@@ -59,11 +59,11 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def cluster(state: Path) -> Iterator[LiveCluster]:
     """A host with its jobs, in this process."""
-    found = LiveCluster()
-    host = Host(found, state / "host.sock")
+    cluster_ = LiveCluster()
+    host = Host(cluster_, state / "host.sock")
     serving = threading.Thread(target=host.serve, daemon=True)
     serving.start()
-    yield found
+    yield cluster_
     host.close()
     serving.join(timeout=5)
 
@@ -105,11 +105,11 @@ def serve(state: Path, cluster: LiveCluster) -> Iterator[Start]:
         return started[-1]
 
     yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.end(signal.SIGKILL)
-        elif one.process.stderr is not None:
-            one.process.stderr.close()
+    for process in started:
+        if process.process.poll() is None:
+            process.end(signal.SIGKILL)
+        elif process.process.stderr is not None:
+            process.process.stderr.close()
 
 
 @pytest.fixture
@@ -136,12 +136,12 @@ def test_from_the_command_line_to_the_cluster_and_back(
     serving: Serving, cluster: LiveCluster, tmp_path: Path
 ) -> None:
     cluster.rates[JOB.id] = 250.0
-    [told] = cli("job", "apply", write(tmp_path, JOB), "--wait")
-    assert told["generation"] == 1
-    assert [one["job"] for one in cli("job", "list")] == [JOB.id]
+    [answer] = cli("job", "apply", write(tmp_path, JOB), "--wait")
+    assert answer["generation"] == 1
+    assert [row["job"] for row in cli("job", "list")] == [JOB.id]
     until(lambda: cli("job", "get", "chain")["instances"] > 3)
-    found = cli("explain", "chain")
-    assert found
+    explanations = cli("explain", "chain")
+    assert explanations
     assert cli("cluster", "status")["running"] == 1
     crunch = until(lambda: CliRunner().invoke(app, ["cluster", "crunch"]).stdout)
     assert "intents can be met" in crunch
@@ -151,7 +151,9 @@ def test_from_the_command_line_to_the_cluster_and_back(
     # The journal can be asked without the daemon, too.
     journal = serving.state / "daemon" / "journal.sqlite"
     for name in (JOB.id, "chain"):
-        assert cli("explain", name, "--journal", str(journal), "--limit", "1000")[: len(found)]
+        assert cli("explain", name, "--journal", str(journal), "--limit", "1000")[
+            : len(explanations)
+        ]
     assert cli("job", "mode", "chain", "off")["mode"] == "off"
     cli("job", "pause", "chain", "--wait")
     assert cluster.jobs() == {}
@@ -190,7 +192,7 @@ def test_the_end_of_the_daemon_is_not_the_end_of_the_jobs(
         cli("job", "list")
     # The next one takes over what there is.
     serve()
-    assert [one["job"] for one in cli("job", "list")] == [JOB.id]
+    assert [row["job"] for row in cli("job", "list")] == [JOB.id]
     until(lambda: cli("cluster", "status")["running"] == 1)
     assert cluster.checkpoints[JOB.id] == {"": 1}
 
@@ -232,9 +234,9 @@ def test_a_run_is_recorded_and_replayed(serve: Start, cluster: LiveCluster, tmp_
     cli("job", "apply", write(tmp_path, JOB), "--wait")
     until(lambda: cli("job", "get", "chain")["instances"] > 3)
     serving.end()
-    found = cli("replay", str(tmp_path / "recording"), "--parameter", "window_s=1.0")
-    assert any(one["decisions"] for one in found)
-    assert {one["same_as_recorded"] for one in found} == {True}
+    rounds = cli("replay", str(tmp_path / "recording"), "--parameter", "window_s=1.0")
+    assert any(row["decisions"] for row in rounds)
+    assert {row["same_as_recorded"] for row in rounds} == {True}
 
 
 @pytest.mark.parametrize("rules", ["limits: {round: 3}", "policy: magic", "mode: on"])

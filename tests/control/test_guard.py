@@ -388,3 +388,13 @@ def test_nothing_that_is_granted_breaks_a_bound(
             assert busy < limits.saturated
             assert backlog is not None
             assert backlog <= limits.backlog_s
+
+
+def test_clips_name_the_job_where_a_decision_is_about_several() -> None:
+    other = chain("other")
+    decision = asks(wants(5), wants(99, job=other.id))
+    guard = Guard(Rules())
+    jobs = {JOB.id: JOB, other.id: other}
+    [ruling] = guard.review(scene(standing(), standing(other)), [decision], jobs, {})
+    assert {clip.job for clip in ruling.clips} == {other.id}
+    assert all(str(clip).startswith(f"{other.id}: o0: asked 99") for clip in ruling.clips)

@@ -2,6 +2,7 @@
 leaves alone what they claimed.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,21 @@ def test_layers_keep_their_own_state_and_a_claim_survives_the_daemon(tmp_path: P
     status = world.controller.policy.status(grower.scenes[-1], state)
     assert status["claims"][SICK.id]["by"] == "healer"
     assert set(status) == {"healer", "grower", "claims"}
+
+
+def test_a_claim_holds_while_the_job_has_no_status(tmp_path: Path) -> None:
+    """A job that restarts to be cured may be gone for a round."""
+    healer, grower = Healer(), Grower()
+    layered = LayeredPolicy((healer, grower))
+    world = world_of(tmp_path, healer, grower)
+    while not changes(world, SICK.id):
+        world.round()
+    scene, state = world.controller.scene, world.controller.state.policy_state
+    assert scene is not None
+    without = {job: status for job, status in scene.statuses.items() if job != SICK.id}
+    state = layered.decide(replace(scene, statuses=without), state).state
+    layered.decide(scene, state)
+    assert grower.scenes[-1].statuses[SICK.id].hold_reason
 
 
 def test_an_alert_stands_beside_a_claim(tmp_path: Path) -> None:

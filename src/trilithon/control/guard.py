@@ -9,7 +9,7 @@ decision as they are. Alerts change nothing and pass, but for jobs in mode off.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trilithon.control.instance_limits import InstanceLimits, LoadSigns, LoweringWishes
 from trilithon.control.rules import Rules
@@ -117,7 +117,7 @@ class Guard:
         for job, wanted in _by_job(possible).items():
             allowed, why = self._allocation(review, decision, job, wanted)
             granted += allowed
-            clips += why
+            clips += _of_job(why, job, decision)
             # One action per job at a time.
             review.changed_jobs |= {job} if allowed else set()
         for change in possible:
@@ -127,7 +127,7 @@ class Guard:
                 why = self._machines(review, change)
             else:
                 continue
-            clips += why
+            clips += why if change.job is None else _of_job(why, change.job, decision)
             if not why:
                 granted.append(change)
                 review.changed_jobs |= set() if change.job is None else {change.job}
@@ -290,6 +290,11 @@ def _counts_wanted(changes: Iterable[AllocationChange]) -> dict[str, int] | None
     if not parallelism:
         return None
     return {name: count for change in parallelism for name, count in change.parallelism.items()}
+
+
+def _of_job(clips: Iterable[Clip], job: str, decision: Decision) -> list[Clip]:
+    """Clips that name their job, where the decision is not about that job alone."""
+    return [clip if job == decision.job else replace(clip, job=job) for clip in clips]
 
 
 def _unavailable(review: _Review, decision: Decision, job: str) -> str:

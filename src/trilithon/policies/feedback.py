@@ -50,6 +50,8 @@ class Clip:
     asked: int | None = None
     granted: int | None = None
     facet: str = "parallelism"
+    # Where a decision changes other jobs than its own.
+    job: str | None = None
 
     def __str__(self) -> str:
         subject = "" if self.facet == "parallelism" else f"{self.facet.replace('_', ' ')}: "
@@ -59,7 +61,8 @@ class Clip:
             subject = f"{subject}{self.operator}: "
         elif self.asked is not None:
             subject = f"{subject}asked {self.asked}, granted {self.granted}; "
-        return f"{subject}{CLIP_CODES[self.code]}"
+        job = "" if self.job is None else f"{self.job}: "
+        return f"{job}{subject}{CLIP_CODES[self.code]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,12 +142,10 @@ def claims_of(state: State) -> dict[str, tuple[str, Claim]]:
 def _valid_claims(
     claims: dict[str, tuple[str, Claim]], scene: Scene
 ) -> dict[str, tuple[str, Claim]]:
-    """The claims that have not expired, on jobs that still exist."""
-    return {
-        job: (by, claim)
-        for job, (by, claim) in claims.items()
-        if claim.until_s > scene.now_s and job in scene.statuses
-    }
+    """The claims that have not expired. One also holds while its job has no status for a round, as
+    during the restart that cures it.
+    """
+    return {job: (by, claim) for job, (by, claim) in claims.items() if claim.until_s > scene.now_s}
 
 
 def layered(policies: Sequence[Policy]) -> Policy:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.policies.henge.model import Counts, Law, ModelCluster, Run, line
@@ -97,6 +97,7 @@ def test_a_well_behaved_cluster_converges_within_the_bound(
 
 
 @given(st.lists(growths, min_size=1, max_size=3), st.none() | st.integers(0, 20))
+@example(jobs=[Growth(0.03, 1.0, 2.0, 0.4, 10, 12, 1)], room=None)
 def test_what_it_ends_with_is_worth_no_less_than_what_it_began_with(
     jobs: list[Growth], room: int | None
 ) -> None:
@@ -116,7 +117,9 @@ def test_what_it_ends_with_is_worth_no_less_than_what_it_began_with(
         if henge.phase == "converged":
             break
     assert henge.phase == "converged"
-    assert total() >= before * (1 - PARAMETERS.noise)
+    # A fall that is next to nothing of what could be had is none, however little there was.
+    allowed = PARAMETERS.least_fall * sum(job.priority for job in jobs)
+    assert total() >= before - max(PARAMETERS.noise * before, allowed)
 
 
 Event = tuple[int, str, float]

@@ -4,9 +4,8 @@ A file holds an hour of rounds, and can be read once it is closed.
 """
 
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from trilithon import folders
 from trilithon.control.encoding import (
     cluster_to_json,
     decision_to_json,
@@ -16,7 +15,7 @@ from trilithon.control.encoding import (
 )
 from trilithon.policies.policy import Policy, State, Verdict
 from trilithon.policies.scene import Scene
-from trilithon.recording import parquet
+from trilithon.recording.rolling import RollingRecorder
 
 ROUNDS_PER_FILE: Final = 360
 # Version 0.1 wrote rounds without a format: their decisions have actions instead of changes.
@@ -41,38 +40,15 @@ def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) 
     }
 
 
-class RecordingFolder:
+class RecordingFolder(RollingRecorder):
     """Writes rounds into files of a folder, each named by its first round and its time."""
 
     def __init__(self, folder: Path, rounds_per_file: int = ROUNDS_PER_FILE) -> None:
-        self._folder, self._rounds_per_file = folder, rounds_per_file
-        self._open: parquet.ParquetRecorder | None = None
-        self._rounds = 0
-        folders.make(folder)
+        super().__init__(folder, rounds_per_file)
 
     def write(self, scene: Scene, policy: Policy, state: State, verdict: Verdict) -> None:
-        if self._open is not None and self._rounds >= self._rounds_per_file:
-            self.close()
+        # After a restart a round may get the number of an earlier one; neither file may be
+        # overwritten.
+        name = f"rounds-{scene.round:010d}-{scene.now_s:.3f}.parquet"
         body = text(round_to_json(scene, policy, state, verdict))
-        if self._open is None:
-            # After a restart a round may get the number of an earlier one; neither file may be
-            # overwritten.
-            name = f"rounds-{scene.round:010d}-{scene.now_s:.3f}.parquet"
-            self._open = parquet.ParquetRecorder(self._folder / name)
-            self._rounds = 0
-            # The look-back of the first round is in the file, too.
-            for snapshot in scene.series.snapshots[:-1]:
-                self._open.write(snapshot)
-        self._open.write(scene.series.last, body)
-        self._rounds += 1
-
-    def close(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.append(scene.series.last, name, body, scene.series.snapshots[:-1])

@@ -1,6 +1,8 @@
 """The tools of a developer: the tests are run in two processes, and what they say is added up."""
 
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,10 +63,32 @@ def test_marks_that_are_asked_for_narrow_each_part() -> None:
     assert pure[-3:] == ["-x", "-m", f"(slow) and (not ({runner.ENGINE}))"]
 
 
+WAITS = "import time; print('ready', flush=True); time.sleep(60)"
+
+
+def waiting(program: str) -> subprocess.Popen[bytes]:
+    """A process that is ready to be ended."""
+    command = [sys.executable, "-c", program]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - our own program
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.stdout.close()
+    return process
+
+
 def test_whoever_still_runs_is_interrupted() -> None:
-    process = subprocess.Popen(["sleep", "60"])  # noqa: S607 - of the system
+    ends = f"import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(7)); {WAITS}"
+    process = waiting(ends)
     runner.end([process])
-    assert process.returncode == -2
+    assert process.returncode == 7
+
+
+def test_whoever_ignores_the_interrupt_is_terminated() -> None:
+    """As processes do that a shell without a terminal started in the background."""
+    ignores = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {WAITS}"
+    process = waiting(ignores)
+    runner.end([process], grace_s=0.5)
+    assert process.returncode == -signal.SIGTERM
 
 
 def test_the_picture_of_the_demo_shows_the_screen_and_asks_nobody_for_fonts() -> None:

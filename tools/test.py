@@ -9,6 +9,7 @@ Arguments go to pytest, in both processes: `python tools/test.py tests/control -
 """
 
 import argparse
+import contextlib
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ SLOWEST = ("--durations=25", "--durations-min=1")
 # What pytest exits with when it finds no test.
 NO_TESTS = 5
 WIDTH = 100
+# How long a process may take to end after a signal: brokers and JVMs end first.
+GRACE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,18 @@ def run(arguments: Sequence[str], marks: str = "", parts: Sequence[Part] = PARTS
     return exit_code(codes)
 
 
-def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Interrupts what still runs, as the terminal does: pytest then ends what its tests started."""
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
+def end(processes: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
+    """Interrupts what still runs, as the terminal does: pytest then ends what its tests started.
+    What a shell started in the background ignores interrupts, and is terminated.
+    """
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        running = [process for process in processes if process.poll() is None]
+        for process in running:
+            process.send_signal(stop)
+        deadline = time.monotonic() + grace_s
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
     for process in processes:
         process.wait()
 

@@ -8,7 +8,7 @@ is watched until it makes progress, for ten minutes at most: an outage longer th
 is learned in full.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,8 +58,8 @@ class Costs:
         self.watch_s = watch_s
         self._watched: dict[str, _Watch] = {}
         self._last_report_s: dict[str, float] = {}
-        # Per sender its keys, and where the rows of each job are among them.
-        self._places: dict[str, tuple[object, dict[str, list[int]]]] = {}
+        # Per sender and table its keys, and where the rows of each job are among them.
+        self._places: dict[tuple[str, str], tuple[object, dict[str, list[int]]]] = {}
         self._interval_s: float | None = None
 
     def began(self, job: str, ability: Ability, now_s: float) -> None:
@@ -80,19 +80,19 @@ class Costs:
                 self._look(report)
 
     def _look(self, report: Report) -> None:
-        places = self._rows(report)
+        instances = self._rows(report.sender, "instances", report.instance_keys)
+        sources = self._rows(report.sender, "sources", report.source_keys)
         for job, watch in self._watched.items():
-            rows = places.get(job)
-            moved = rows is not None and self._moved(watch, report, rows)
+            moved = self._moved(watch, report, instances.get(job, ()))
             if moved and report.time_s > watch.moved_s:
                 watch.longest_s = max(watch.longest_s, report.time_s - watch.moved_s)
                 watch.moved_s = report.time_s
                 watch.moves += 1
                 watch.stalled = False
-            elif _arrived(watch, report, job):
+            elif _arrived(watch, report, sources.get(job, ())):
                 watch.stalled = True
 
-    def _moved(self, watch: _Watch, report: Report, rows: list[int]) -> bool:
+    def _moved(self, watch: _Watch, report: Report, rows: Sequence[int]) -> bool:
         """Whether any of these instances took a record since the previous report."""
         moved = False
         for row in rows:
@@ -105,14 +105,16 @@ class Costs:
             watch.taken[key] = now
         return moved
 
-    def _rows(self, report: Report) -> dict[str, list[int]]:
-        known = self._places.get(report.sender)
-        if known is not None and known[0] == report.instance_keys:
+    def _rows(
+        self, sender: str, table: str, keys: Sequence[tuple[str, *tuple[str | int, ...]]]
+    ) -> dict[str, list[int]]:
+        known = self._places.get((sender, table))
+        if known is not None and known[0] == keys:
             return known[1]
         places: dict[str, list[int]] = {}
-        for row, key in enumerate(report.instance_keys):
+        for row, key in enumerate(keys):
             places.setdefault(key[0], []).append(row)
-        self._places[report.sender] = (report.instance_keys, places)
+        self._places[sender, table] = (keys, places)
         return places
 
     def ended(self, now_s: float) -> tuple[Gap, ...]:
@@ -136,12 +138,13 @@ class Costs:
         return tuple(gaps)
 
 
-def _arrived(watch: _Watch, report: Report, job: str) -> bool:
-    """Whether records arrived at the sources of a job since the previous report."""
+def _arrived(watch: _Watch, report: Report, rows: Sequence[int]) -> bool:
+    """Whether records arrived at these sources since the previous report."""
     more = False
-    for row, key in enumerate(report.source_keys):
+    for row in rows:
         now = float(report.sources.arrived[row])
-        if key[0] == job and not np.isnan(now):
+        if not np.isnan(now):
+            key = report.source_keys[row]
             more |= now > watch.arrived.get(key, now)
             watch.arrived[key] = now
     return more

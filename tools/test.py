@@ -10,6 +10,7 @@ Arguments go to pytest, in both processes: `python tools/test.py tests/control -
 
 import argparse
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,10 +111,14 @@ def run(arguments: Sequence[str], marks: str = "", parts: Sequence[Part] = PARTS
         try:
             for part, report, output in zip(parts, reports, outputs, strict=True):
                 command = part.command(report, arguments, marks)
-                # Only the first writes to the terminal while they run.
+                # Only the first writes to the terminal while they run. It also comes first on the
+                # cores: its tests have deadlines, and the others have none.
                 with output.open("wb") as file:
                     kept = file if processes else None
-                    processes.append(subprocess.Popen(command, cwd=ROOT, stdout=kept, stderr=kept))
+                    polite = ["nice"] if processes and shutil.which("nice") else []
+                    processes.append(
+                        subprocess.Popen([*polite, *command], cwd=ROOT, stdout=kept, stderr=kept)
+                    )
             codes = [process.wait() for process in processes]
         finally:
             end(processes)

@@ -62,7 +62,9 @@ class Flow:
             thread.start()
 
     def _send(self) -> None:
-        producer = Producer({**self._kafka.client, "linger.ms": 0, "log_level": 0})
+        # Without idempotence a retry of the producer looks like a record that the engine doubled.
+        settings = {"linger.ms": 0, "log_level": 0, "enable.idempotence": True}
+        producer = Producer({**self._kafka.client, **settings})
         began = time.monotonic()
         while not self._sending.is_set():
             for _ in range(int((time.monotonic() - began) * self.rate_per_s) - self.sent):

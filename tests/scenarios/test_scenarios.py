@@ -21,7 +21,7 @@ from trilithon.engines.simulated.faults import MachineCrash
 from trilithon.errors import FileExists, InvalidLoad, InvalidScenario
 from trilithon.model.change import ParallelismChange
 from trilithon.policies.decision import Decision
-from trilithon.policies.layered import layered
+from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.registry import policy as make_policy
 from trilithon.policies.scene import Scene
@@ -291,7 +291,12 @@ class Wishes(FakePolicy):
 
 def test_a_refused_wish_is_shown_once_also_if_policies_are_layered(tmp_path: Path) -> None:
     """Two policies with different wishes about a job were news for each other, in every round."""
-    policy = layered([Wishes("first"), Wishes("second")])
+    policy = LayeredPolicy(
+        (
+            Wishes("first"),
+            Wishes("second"),
+        )
+    )
     scenario = replace(load_scenario(written(tmp_path, SMALL)), policy=policy, length_s=120.0)
     folder = tmp_path / "run"
     simulate(replace(scenario, warm_up_s=0.0), folder)

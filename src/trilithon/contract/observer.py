@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from trilithon.contract.assembler import Assembler
-from trilithon.contract.engine import Engine
+from trilithon.contract.engine import Accepted, Engine
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 from trilithon.model.report import Report
@@ -35,9 +35,13 @@ class Observer:
         self._expected = dict(jobs)
         return gone
 
-    def expect_all_of(self, engine: Engine) -> None:
-        """Expects the jobs that an engine runs."""
-        self.expect({name: (a.job, a.allocation) for name, a in engine.jobs().items()})
+    def observe(self, engine: Engine, now_s: float) -> Mapping[str, Accepted]:
+        """Looks at all that an engine runs, and returns it."""
+        accepted = engine.jobs()
+        self.expect({name: (one.job, one.allocation) for name, one in accepted.items()})
+        self.take(engine.reports())
+        self.look(now_s)
+        return accepted
 
     def take(self, reports: Iterable[Report]) -> None:
         for report in reports:

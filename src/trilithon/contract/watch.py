@@ -21,10 +21,7 @@ class Watcher:
 
     def look(self, now_s: float) -> list[dict[str, Any]]:
         """Takes the new reports and returns the live figures."""
-        accepted = self.engine.jobs()
-        self.observer.expect({name: (a.job, a.allocation) for name, a in accepted.items()})
-        self.observer.take(self.engine.reports())
-        self.observer.look(now_s)
+        accepted = self.observer.observe(self.engine, now_s)
         return summary(self.assess(), accepted)
 
     def assess(self) -> Assessment | None:

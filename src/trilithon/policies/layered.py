@@ -5,7 +5,7 @@ status tells every other layer to hold off (`CLAIMED`), and the guard refuses th
 the job. The order of layers is the order of precedence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -146,7 +146,3 @@ def _valid_claims(
     during the restart that cures it.
     """
     return {job: (by, claim) for job, (by, claim) in claims.items() if claim.until_s > scene.now_s}
-
-
-def layered(policies: Sequence[Policy]) -> Policy:
-    return policies[0] if len(policies) == 1 else LayeredPolicy(tuple(policies))

@@ -8,7 +8,7 @@ from trilithon.errors import InvalidPolicy, NotFound
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.henge_policy import HengePolicy
 from trilithon.policies.henge.status import crunch_report
-from trilithon.policies.layered import LayeredPolicy, layered
+from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Scene
@@ -66,7 +66,7 @@ def policy(name: str | Sequence[str], given: Mapping[str, Any] | None = None) ->
             raise InvalidPolicy(
                 f"The parameters of {layer!r} are {values!r}.", "Write `name: value` under it."
             )
-    return layered([_single(layer, parameters.get(layer, {})) for layer in name])
+    return LayeredPolicy(tuple(_single(layer, parameters.get(layer, {})) for layer in name))
 
 
 def _single(name: str, given: Mapping[str, Any]) -> Policy:

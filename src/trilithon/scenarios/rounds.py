@@ -64,9 +64,7 @@ class ObservedRounds:
         return self.observer.series
 
     def round(self) -> Sequence[DecisionResult]:
-        self.observer.expect_all_of(self.engine)
-        self.observer.take(self.engine.reports())
-        self.observer.look(self.engine.now_s)
+        self.observer.observe(self.engine, self.engine.now_s)
         return ()
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trilithon.contract.engine import Accepted
+from trilithon.contract.engine import Accepted, Condition
 from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller
@@ -92,6 +92,9 @@ class Ready:
 
     def jobs(self) -> Mapping[str, Accepted]:
         return self.held
+
+    def conditions(self) -> Mapping[str, Condition]:
+        return {name: accepted.condition for name, accepted in self.held.items()}
 
     def reports(self) -> Sequence[Report]:
         return self._ready

@@ -81,7 +81,8 @@ def snapshots(jobs: int, random: np.random.Generator) -> tuple[Snapshot, Snapsho
     second = replace(
         first,
         time_s=60,
-        instances=Instances(
+        instances=Instances.of(
+            rows,
             incarnation=np.zeros(rows),
             machine=random.integers(0, machines, rows).astype(float),
             weight=np.ones(rows),
@@ -95,6 +96,8 @@ def snapshots(jobs: int, random: np.random.Generator) -> tuple[Snapshot, Snapsho
             gaps=taken,
             gap_s=np.full(rows, 60.0),
             gap_sq_s2=7200.0 / taken,
+            write_waits=taken,
+            write_wait_s=taken * 0.005,
         ),
         edges=Edges(
             incarnation=np.zeros(edges),

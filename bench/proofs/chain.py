@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from bench.proofs.scene import Scene
 from trilithon.engines.spark.compiler import plan_chain
 from trilithon.engines.spark.expressions import qualify_probe_functions
+from trilithon.engines.spark.frame import KAFKA_SOURCE
 from trilithon.engines.spark.session import CATALOG
 from trilithon.engines.spark.start import RunningQuery, start_frame
 from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
@@ -78,7 +79,7 @@ def _plain_frame(scene: Scene, job: Job) -> DataFrame:
 def _frame(scene: Scene, job: Job) -> DataFrame:
     options = {**dict(job.sources[0].options), **scene.kafka.options}
     frame = (
-        scene.spark.readStream.format("kafka")
+        scene.spark.readStream.format(KAFKA_SOURCE)
         .options(**options)
         .load()
         .select(F.col("value").cast("string").alias("v"), F.unix_micros("timestamp").alias("_o"))

@@ -2,7 +2,8 @@
 
 import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,19 +43,19 @@ class Scene:
 
 
 @contextmanager
-def scene(kind: str, cores: int) -> Iterator[Scene]:
+def scene(kind: str, cores: int, settings: Mapping[str, str] | None = None) -> Iterator[Scene]:
     """One JVM (`local`), or two executors with `cores` task slots each: more than real cores."""
     with ExitStack() as ending:
         folder = Path(ending.enter_context(temporary_folder()))
         broker = ending.enter_context(EmbeddedBroker.start(folder / "broker"))
         processes = ending.enter_context(closing(Processes(folder)))
-        master, settings = _master(kind, cores, processes)
+        master, needed = _master(kind, cores, processes)
         spark = ending.enter_context(
             session(
                 master,
                 folder / "spark",
                 fetch_jars(CONNECTOR),
-                settings=settings,
+                settings={**needed, **(settings or {})},
                 executors=None if kind == "local" else EXECUTORS,
             )
         )
@@ -68,6 +69,10 @@ def temporary_folder() -> "tempfile.TemporaryDirectory[str]":
 def make_topic(kafka: Kafka, name: str, partitions: int = 1) -> None:
     admin = AdminClient({**kafka.client, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(timeout=30)
+    # A busy broker answers before it knows the topic itself.
+    deadline = time.monotonic() + 30
+    while name not in admin.list_topics(timeout=30).topics and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _master(kind: str, cores: int, processes: Processes) -> tuple[str, dict[str, str]]:

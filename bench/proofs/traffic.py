@@ -17,21 +17,37 @@ from trilithon.engines.spark.kafka import Kafka
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A record at the sink: its number, arrival, latency and the tasks it went through."""
+    """A record at the sink: its number, arrival, latency, the tasks it went through, and when the
+    job wrote it.
+    """
 
     number: int
     at: float
     latency_s: float
     tasks: tuple[int, ...]
+    written: float
+
+
+def _written(arrival: Arrival) -> float:
+    return arrival.written
 
 
 class Load:
-    """Sends numbered records at a rate that can be changed."""
+    """Sends numbered records at a rate that can be changed, to all partitions of a topic or in
+    turn to the first `partitions` of them.
+    """
 
-    def __init__(self, kafka: Kafka, topic: str, rate_per_s: float) -> None:
+    def __init__(
+        self, kafka: Kafka, topic: str, rate_per_s: float, partitions: int | None = None
+    ) -> None:
         self.rate_per_s = rate_per_s
         self.sent = 0
-        self._producer = Producer({**kafka.client, "linger.ms": 0, "log_level": 0})
+        self._partitions = partitions
+        # Without idempotence a retry of the producer looks like a record that the job doubled.
+        settings = {"linger.ms": 0, "log_level": 0, "enable.idempotence": True}
+        # A record waits for a broker that is away for as long as that takes.
+        settings |= {"message.timeout.ms": 0}
+        self._producer = Producer({**kafka.client, **settings})
         self._topic = topic
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -41,7 +57,8 @@ class Load:
         due = time.time()
         while not self._stop.is_set():
             value = json.dumps({"n": self.sent, "sent": time.time()})
-            self._producer.produce(self._topic, value.encode())
+            partition = -1 if self._partitions is None else self.sent % self._partitions
+            self._producer.produce(self._topic, value.encode(), partition=partition)
             self.sent += 1
             self._producer.poll(0)
             due = max(due + 1 / self.rate_per_s, time.time() - 1)
@@ -86,7 +103,9 @@ class Outlet:
                 record, _, tasks = value.decode().rpartition("}")
                 read = json.loads(record + "}")
                 passed = tuple(int(task) for task in tasks.split())
-                self.arrivals.append(Arrival(read["n"], now, now - read["sent"], passed))
+                written = (message.timestamp()[1] if message else 0) / 1000
+                latency_s = now - read["sent"]
+                self.arrivals.append(Arrival(read["n"], now, latency_s, passed, written))
 
     def await_all(self, sent: int, timeout_s: float) -> None:
         """Waits until every number has arrived, or for the timeout."""
@@ -123,6 +142,13 @@ class Outlet:
         times = [start, *(a.at for a in self.arrivals if start <= a.at <= end), end]
         return max(b - a for a, b in itertools.pairwise(times))
 
+    def around(self, at: float) -> tuple[Arrival, Arrival] | None:
+        """The last record that was written before a time and the first after it."""
+        arrivals = list(self.arrivals)
+        before = [a for a in arrivals if a.written <= at]
+        after = [a for a in arrivals if a.written > at]
+        return (max(before, key=_written), min(after, key=_written)) if before and after else None
+
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
@@ -131,11 +157,11 @@ class Outlet:
 
 @contextmanager
 def traffic(
-    kafka: Kafka, topics: tuple[str, str], rate_per_s: float
+    kafka: Kafka, topics: tuple[str, str], rate_per_s: float, partitions: int | None = None
 ) -> Iterator[tuple[Load, Outlet]]:
     """A load on the first topic and an outlet at the second, stopped together."""
     outlet = Outlet(kafka, topics[1])
-    load = Load(kafka, topics[0], rate_per_s)
+    load = Load(kafka, topics[0], rate_per_s, partitions)
     try:
         yield load, outlet
     finally:

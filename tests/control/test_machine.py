@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.cluster import FakeCluster, chain
 from tests.control.conftest import quick_folder
 from tests.control.scene import World
+from trilithon.contract.engine import Condition, Health
 from trilithon.control.journal.rows import DesiredState
 from trilithon.control.rules import Limits, Rules
 from trilithon.errors import JobEnding
@@ -129,8 +130,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=names, ill=st.booleans())
     def health(self, name: str, ill: bool) -> None:
-        health = ("degraded", "It died.") if ill else ("running", "")
-        self.cluster.health[job(name).id] = health
+        ill_condition = Condition(Health.DEGRADED, "It died.")
+        self.cluster.condition[job(name).id] = ill_condition if ill else Condition()
 
     @rule(jump_s=st.sampled_from([-7200.0, -15.0, 25.0, 7200.0]))
     def clock_jump(self, jump_s: float) -> None:
@@ -212,7 +213,7 @@ class Machine(RuleBasedStateMachine):
 
     def _settles(self) -> None:
         self.cluster.fails, self.cluster.silent = [], set()
-        self.cluster.health.clear()
+        self.cluster.condition.clear()
         self.world.rounds(110)
         quiet = self.world.rounds(15)
         assert [outcome for done in quiet for outcome in done.outcomes] == []

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
+from trilithon.contract.engine import Condition, Health
 from trilithon.control.journal.rows import SpecStatus
 from trilithon.errors import NeedsNewCheckpoint
 from trilithon.model.action import Reallocate, RestartJob, Status
@@ -79,7 +80,7 @@ class TestNewVersions:
     ) -> None:
         world.commands.apply(JOB)
         world.rounds(5)
-        world.cluster.health[JOB.id] = ("degraded", "It dies again and again.")
+        world.cluster.condition[JOB.id] = Condition(Health.DEGRADED, "It dies again and again.")
         source = replace(JOB.sources[0], options=(("subscribe", "elsewhere"),))
         world.commands.apply(replace(JOB, sources=(source,)), anew=True)
         world.rounds(20)
@@ -164,6 +165,11 @@ class TestNewVersions:
         source = replace(first.sources[0], options=options, partitions=partitions)
         assert world.commands.plan(replace(first, sources=(source,))).impact == impact
 
+    def test_a_new_job_is_new_and_not_unchanged(self, world: World) -> None:
+        assert world.commands.plan(JOB).impact == "new"
+        assert str(world.commands.plan(JOB)) == "The job is new."
+        assert world.commands.apply(JOB).plan.impact == "new"
+
     def test_the_same_again_changes_nothing(self, world: World) -> None:
         world.commands.apply(JOB)
         world.rounds(2)
@@ -237,10 +243,10 @@ class TestOddMoments:
         world = World(tmp_path, rules=rules(healthy_within_s=60.0, good_after_s=50.0))
         world.commands.apply(JOB)
         world.rounds(12)
-        world.cluster.health[JOB.id] = ("degraded", "It takes its time.")
+        world.cluster.condition[JOB.id] = Condition(Health.DEGRADED, "It takes its time.")
         world.commands.apply(_with(Work(where="v >= 1")))
         world.rounds(3)
-        world.cluster.health.pop(JOB.id)
+        world.cluster.condition.pop(JOB.id)
         world.rounds(12)
         assert world.controller.state.jobs[JOB.id].version.generation == 2
         assert world.controller.state.jobs[JOB.id].version.status is SpecStatus.GOOD

@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.strategies import jobs
 from trilithon.errors import InvalidJob
 from trilithon.model import validation
-from trilithon.model.job import Job
+from trilithon.model.job import Field, Job
 from trilithon.spec import job_builder
 from trilithon.spec.dump import dump_job
 from trilithon.spec.job_builder import build_job
@@ -103,10 +103,41 @@ CHANGES: list[tuple[str, str, str, str, int]] = [
         "sinks[0].options.kafka.bootstrap.servers",
         24,
     ),
+    (
+        "{topic: hits}",
+        "{topic: hits, kafka.acks: 1}",
+        "OPTION_LOSES_DATA",
+        "sinks[0].options.kafka.acks",
+        24,
+    ),
+    (
+        "{subscribe: clicks}",
+        "{subscribe: clicks}\n    metadata: {k: value}",
+        "BAD_VALUE",
+        "sources[0].metadata.k",
+        6,
+    ),
+    (
+        "{subscribe: clicks}",
+        "{subscribe: clicks}\n    metadata: {URL: key}",
+        "DUPLICATE_NAME",
+        "sources[0].metadata",
+        6,
+    ),
+    (
+        "{subscribe: clicks}",
+        "{subscribe: clicks}\n    metadata: {k's: key}",
+        "BAD_COLUMN_NAME",
+        "sources[0].metadata.k's",
+        6,
+    ),
+    ("input: count,", "input: count, key: topics,", "UNKNOWN_COLUMN", "sinks[0].key", 24),
+    ("input: count,", "input: count, key: sum(hits),", "AGGREGATE_NOT_HERE", "sinks[0].key", 24),
     ("url IS NOT NULL", "java_method('a', 'b')", "FUNCTION_NOT_ALLOWED", "operators[0].where", 12),
     ("url IS NOT NULL", "(SELECT 1)", "EXPRESSION_NOT_ALLOWED", "operators[0].where", 12),
     ("url IS NOT NULL", "url IS NOT", "EXPRESSION_SYNTAX", "operators[0].where", 12),
     ("url IS NOT NULL", f"url = '{'x' * 5000}'", "EXPRESSION_TOO_LONG", "operators[0].where", 12),
+    ("url IS NOT NULL", "url = space(9999999)", "RESULT_TOO_LARGE", "operators[0].where", 12),
     ("url IS NOT NULL", "link IS NOT NULL", "UNKNOWN_COLUMN", "operators[0].where", 12),
     ("url IS NOT NULL", "count(*) > 1", "AGGREGATE_NOT_HERE", "operators[0].where", 12),
     ("AS host", "AS `ho's`", "BAD_COLUMN_NAME", "operators[0].select[1]", 13),
@@ -193,6 +224,26 @@ def test_a_near_miss_gets_a_suggestion() -> None:
 
 def test_columns_are_found_whatever_their_case() -> None:
     parse_job(GOOD.replace("url IS NOT NULL", "URL IS NOT NULL"))
+
+
+@pytest.mark.parametrize("acks", ["all", "-1"])
+def test_records_that_all_replicas_acknowledge_may_be_asked_for(acks: str) -> None:
+    job = parse_job(GOOD.replace("{topic: hits}", f"{{topic: hits, kafka.acks: {acks}}}"))
+    assert dict(job.sinks[0].options)["kafka.acks"] == acks
+
+
+def test_metadata_are_columns_and_a_sink_may_have_a_key() -> None:
+    metadata = "options: {subscribe: clicks}\n    metadata: {sent_at: timestamp, k: key}"
+    job = parse_job(
+        GOOD.replace("options: {subscribe: clicks}", metadata)
+        .replace("select: [user,", 'select: [sent_at, "CAST(k AS STRING) AS k", user,')
+        .replace("input: count,", 'input: count, key: "concat(topic, hits)",')
+    )
+    names = [field.name for field in job.sources[0].columns]
+    assert names == ["user", "url", "at", "sent_at", "k"]
+    assert job.sources[0].columns[-2:] == (Field("sent_at", "TIMESTAMP"), Field("k", "BINARY"))
+    assert job.sinks[0].key == "concat(topic, hits)"
+    assert build_job(dump_job(job)) == job
 
 
 @given(jobs())

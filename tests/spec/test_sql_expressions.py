@@ -205,3 +205,43 @@ def test_the_lists_do_not_overlap_where_they_must_not() -> None:
         "from_avro",
     }
     assert not dangerous & ALLOWED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "repeat(s, 2147483647)",
+        "repeat('0123456789', 2000000)",
+        "lpad(s, 3000000, 'x')",
+        "rpad(s, 3e9, 'x')",
+        "upper(space(2147483647))",
+        "array_repeat(v, 2147483647L)",
+        "array_insert(a, -2147483647, v)",
+        "format_number(v, 2000000000)",
+        "sequence(1, 2000000000)",
+        "sequence(2000000000, -2000000000, -1)",
+        "transform(a, x -> repeat(x, 99999999))",
+        "sequence(CAST(rand() * 9 AS INT), v)",
+        "sequence(size(sequence(1, v)), 3)",
+    ],
+)
+def test_a_constant_that_asks_for_too_much_memory_is_refused(text: str) -> None:
+    assert [problem.code for problem in parse_expression(text).problems] == ["RESULT_TOO_LARGE"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "repeat(s, 100)",
+        "repeat(s, v)",
+        "lpad(s, 2000000, 'x')",
+        "sequence(1, v)",
+        "sequence(1, 2000000)",
+        "sequence(0, 2000000000, 1000)",
+        "sequence(at, at + INTERVAL 1 DAY, INTERVAL 1 HOUR)",
+        "'repeat(s, 2147483647)'",
+        "rand() + size(sequence(1, 5))",
+    ],
+)
+def test_what_may_be_asked_for_is_accepted(text: str) -> None:
+    assert parse_expression(text).problems == ()

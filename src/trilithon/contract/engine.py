@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from trilithon.contract.condition import RUNNING, Condition, Health
 from trilithon.model.action import (
     Action,
     AddMachines,
@@ -33,7 +34,9 @@ __all__ = [
     "Action",
     "AddMachines",
     "Capabilities",
+    "Condition",
     "Engine",
+    "Health",
     "How",
     "OneShot",
     "Outcome",
@@ -47,15 +50,22 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A job that an engine runs: its spec, its wanted allocation, its health in a word with the
-    reason, and the checkpoint it runs from.
+    """A job that an engine runs: its spec, its wanted allocation, its condition, and the checkpoint
+    it runs from.
     """
 
     job: Job
     allocation: Allocation
-    health: str = "running"
-    reason: str = ""
+    condition: Condition = RUNNING
     checkpoint: str = ""
+
+    @property
+    def health(self) -> Health:
+        return self.condition.health
+
+    @property
+    def reason(self) -> str:
+        return self.condition.reason
 
 
 class Engine(Protocol):
@@ -77,6 +87,9 @@ class Engine(Protocol):
 
     def jobs(self) -> Mapping[str, Accepted]:
         """All jobs that were accepted, for a controller that attaches later."""
+
+    def conditions(self) -> Mapping[str, Condition]:
+        """The condition of each accepted job: cheap, for a caller that asks often."""
 
     def reports(self) -> Sequence[Report]:
         """The reports of the probes since the last call, in order."""

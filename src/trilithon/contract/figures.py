@@ -1,7 +1,7 @@
 """Makes the live figures of jobs from measures, as plain data. A missing figure is None."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,12 +11,19 @@ from trilithon.model.job import NodeKind
 from trilithon.model.layout import NODE_KINDS
 from trilithon.model.snapshot import plain
 
+# How long figures are marked after the clock was set.
+MARKED_S: Final = 60.0
+
 
 def summary(
-    assessment: Assessment | None, accepted: Mapping[str, Accepted]
+    assessment: Assessment | None,
+    accepted: Mapping[str, Accepted],
+    clock_set_s: float | None = None,
 ) -> list[dict[str, Any]]:
-    """The figures of each job, with those of its constraints and operators."""
-    return [_job(assessment, name, job) for name, job in accepted.items()]
+    """The figures of each job, with those of its constraints and operators. `marks` says what makes
+    them uncertain; the clock may have been set at `clock_set_s`.
+    """
+    return [_job(assessment, name, job, clock_set_s) for name, job in accepted.items()]
 
 
 def constraint_figures(assessment: Assessment, job: int) -> list[dict[str, Any]]:
@@ -36,10 +43,12 @@ def constraint_figures(assessment: Assessment, job: int) -> list[dict[str, Any]]
     return figures
 
 
-def _job(assessment: Assessment | None, name: str, accepted: Accepted) -> dict[str, Any]:
+def _job(
+    assessment: Assessment | None, name: str, accepted: Accepted, clock_set_s: float | None
+) -> dict[str, Any]:
     job: dict[str, Any] = {"job": name, "health": accepted.health, "reason": accepted.reason}
     if assessment is None or name not in assessment.window.layout.job_row:
-        return {**job, "constraints": [], "operators": []}
+        return {**job, "marks": [], "constraints": [], "operators": []}
     layout, intents = assessment.window.layout, assessment.intents
     row = layout.job_row[name]
     values = {key: plain(value[row]) for key, value in intents.values.items()}
@@ -59,6 +68,7 @@ def _job(assessment: Assessment | None, name: str, accepted: Accepted) -> dict[s
         "utility": plain(intents.utility[row]),
         "max_utility": plain(intents.max_utility[row]),
         "met": None if met is None else bool(met),
+        "marks": _marks(assessment, nodes, clock_set_s),
         "constraints": constraint_figures(assessment, row),
         "operators": [
             _operator(assessment, node)
@@ -66,6 +76,26 @@ def _job(assessment: Assessment | None, name: str, accepted: Accepted) -> dict[s
             if NODE_KINDS[layout.node_kind[node]] is NodeKind.OPERATOR
         ],
     }
+
+
+def _marks(assessment: Assessment, nodes: Iterable[int], clock_set_s: float | None) -> list[str]:
+    """What makes the figures of a job uncertain."""
+    window, marks = assessment.window, []
+    sinks = [i for i, node in enumerate(window.layout.sink_nodes) if node in nodes]
+    ahead, written = (
+        float(np.nansum(column[sinks])) for column in (window.sinks.ahead, window.sinks.written)
+    )
+    if ahead:
+        marks.append(
+            f"No latency for {ahead / written:.0%} of the records: their timestamps are in the "
+            "future. Check the producers' clocks."
+        )
+    if clock_set_s is not None and window.end_s - clock_set_s < MARKED_S:
+        marks.append(
+            f"The clock was set {window.end_s - clock_set_s:.0f} s ago: figures from before it are "
+            "left out."
+        )
+    return marks
 
 
 def _operator(assessment: Assessment, node: int) -> dict[str, Any]:

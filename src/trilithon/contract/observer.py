@@ -1,6 +1,9 @@
 """Observes the jobs of an engine: reports become snapshots, and these a series."""
 
 from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
 
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Accepted, Engine
@@ -10,6 +13,8 @@ from trilithon.model.report import Report
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 
+# Two looks are never further apart the wrong way round, unless the clock was set back.
+SET_BACK_S: Final = 1.0
 Expected = Mapping[str, tuple[Job, Allocation]]
 
 
@@ -22,6 +27,9 @@ class Observer:
         self.assembler = Assembler()
         self.series = Series((), kept_s)
         self._expected: dict[str, tuple[Job, Allocation]] = {}
+        # When the clock was last set, and how often the engine's was.
+        self.clock_set_s: float | None = None
+        self._clock_steps: float | None = None
 
     def expect(self, jobs: Expected) -> tuple[str, ...]:
         """Expects these jobs and no others; returns the names of those that are gone."""
@@ -48,11 +56,27 @@ class Observer:
             self.assembler.take(report)
 
     def look(self, now_s: float) -> Snapshot:
-        """The snapshot of now. It is kept only if it is newer than the last."""
+        """The snapshot of now. It is kept only if it is newer than the last; if the clock was set,
+        the series begins anew.
+        """
         if self.series.snapshots and now_s <= self.series.last.time_s:
-            return self.series.last
-        self.series = self.series.extended([self.assembler.snapshot(now_s)])
+            if self.series.last.time_s - now_s < SET_BACK_S:
+                return self.series.last
+            self._clock_was_set(now_s)
+        snapshot = self.assembler.snapshot(now_s)
+        reported = snapshot.machines.clock_steps
+        if not np.isnan(reported).all():
+            steps = float(np.nanmax(reported))
+            if self._clock_steps is not None and steps > self._clock_steps:
+                self._clock_was_set(now_s)
+            self._clock_steps = steps
+        self.series = self.series.extended([snapshot])
         return self.series.last
+
+    def _clock_was_set(self, now_s: float) -> None:
+        """Times before and after a step cannot be compared."""
+        self.clock_set_s = now_s
+        self.begin_anew()
 
     def begin_anew(self) -> None:
         """Drops the series."""

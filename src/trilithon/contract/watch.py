@@ -22,7 +22,7 @@ class Watcher:
     def look(self, now_s: float) -> list[dict[str, Any]]:
         """Takes the new reports and returns the live figures."""
         accepted = self.observer.observe(self.engine, now_s)
-        return summary(self.assess(), accepted)
+        return summary(self.assess(), accepted, self.observer.clock_set_s)
 
     def assess(self) -> Assessment | None:
         window = self.observer.series.window(WINDOW_S)

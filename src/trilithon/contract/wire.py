@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from trilithon.contract.condition import Cause
 from trilithon.contract.engine import (
     Ability,
     Accepted,
     Action,
     AddMachines,
     Capabilities,
+    Condition,
+    Health,
     How,
     Outcome,
     Reallocate,
@@ -122,8 +125,7 @@ def accepted_to_json(accepted: Accepted) -> dict[str, Any]:
     return {
         "job": job_to_json(accepted.job),
         "allocation": allocation_to_json(accepted.allocation),
-        "health": accepted.health,
-        "reason": accepted.reason,
+        **condition_to_json(accepted.condition),
         "checkpoint": accepted.checkpoint,
     }
 
@@ -134,12 +136,30 @@ def accepted_from_json(data: Mapping[str, Any], known: Job | None = None) -> Acc
         return Accepted(
             known or job_from_json(data["job"]),
             allocation_from_json(data["allocation"]),
-            str(data["health"]),
-            str(data["reason"]),
+            condition_from_json(data),
             str(data["checkpoint"]),
         )
     except (KeyError, TypeError) as error:
         raise NotUnderstood(f"This is not an accepted job: {error}.") from error
+
+
+def condition_to_json(condition: Condition) -> dict[str, Any]:
+    return asdict(condition)
+
+
+def condition_from_json(data: Mapping[str, Any]) -> Condition:
+    try:
+        # Hosts of 0.2 send the health and the reason only.
+        cause, since_s, next_s = (data.get(key) for key in ("cause", "since_s", "next_try_s"))
+        return Condition(
+            Health(data["health"]),
+            str(data["reason"]),
+            None if cause is None else Cause(cause),
+            None if since_s is None else float(since_s),
+            None if next_s is None else float(next_s),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotUnderstood(f"This is not a condition: {error}.") from error
 
 
 def capabilities_to_json(capabilities: Capabilities) -> dict[str, Any]:

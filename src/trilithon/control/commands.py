@@ -48,8 +48,10 @@ class JobCommands:
         """What submitting this version would do, without doing it."""
         record = self._state.jobs.get(job.id)
         if record is None or record.desired is DesiredState.DELETE:
-            return Plan(())
-        return compare(record.job, job_from_json(job_to_json(job)))
+            return Plan((), new=True)
+        return replace(
+            compare(record.job, job_from_json(job_to_json(job))), failed=_failure(record)
+        )
 
     def apply(self, job: Job, mode: Mode | None = None, *, anew: bool = False) -> Acceptance:
         """Accepts a job, or a new version. A version that cannot continue from the checkpoint of
@@ -63,7 +65,7 @@ class JobCommands:
                 return self._first(job, mode or self._controller.rules.mode)
             if record.desired is DesiredState.DELETE:
                 raise JobEnding(f"{job.id} is being deleted.", "Submit it again when it is gone.")
-            plan = compare(record.job, job)
+            plan = replace(compare(record.job, job), failed=_failure(record))
             if plan.impact is Impact.NONE:
                 if mode is not None and mode is not record.mode:
                     self.mode(job.id, mode)
@@ -91,7 +93,7 @@ class JobCommands:
             wanted=wanted,
             last_generation=wanted.generation,
         )
-        return Acceptance(job.id, version.generation, Plan(()), message)
+        return Acceptance(job.id, version.generation, Plan((), new=True), message)
 
     def _next(self, record: JobRecord, job: Job, plan: Plan, mode: Mode | None) -> Acceptance:
         now_s = self._controller.clock.now_s()
@@ -111,6 +113,8 @@ class JobCommands:
         record.healthy_since_s, record.tries, record.try_at_s = None, 0, 0.0
         if running_form(before.job) != version.form:
             record.accepted = record.started_s = None
+        elif record.failed:
+            self._start_again(job.id, record)
         return Acceptance(job.id, generation, plan, str(plan))
 
     def delete(self, job: str) -> None:
@@ -121,8 +125,16 @@ class JobCommands:
         self._wish(job, DesiredState.PAUSE)
 
     def resume(self, job: str) -> None:
-        """Starts a paused job again, from its checkpoint."""
-        self._wish(job, DesiredState.RUN)
+        """Starts a job again that was paused or has failed, from its checkpoint."""
+        with self._controller.lock:
+            self._wish(job, DesiredState.RUN)
+            if (record := self.record(job)).failed:
+                self._start_again(job, record)
+
+    def _start_again(self, job: str, record: JobRecord) -> None:
+        now_s = self._controller.clock.now_s()
+        self._journal.resume(job, now_s)
+        record.resumed_s, record.tries, record.try_at_s = now_s, 0, 0.0
 
     def _wish(self, job: str, wish: DesiredState) -> None:
         with self._controller.lock:
@@ -146,6 +158,11 @@ class JobCommands:
                 f"There is no job {job!r}.", f"There are: {', '.join(self._state.jobs) or 'none'}."
             )
         return record
+
+
+def _failure(record: JobRecord) -> str:
+    """Why a job has failed, with the remedy; empty if it has not."""
+    return record.problem if record.failed else ""
 
 
 def _row(version: Version) -> SpecRow:

@@ -10,6 +10,7 @@ import numpy as np
 from trilithon.control.encoding import expectation_from_json
 from trilithon.control.guard import Ruling
 from trilithon.control.journal import Journal
+from trilithon.measures.constraints import assess_constraints
 from trilithon.measures.slo import assess_intents
 from trilithon.model.columns import Floats
 from trilithon.model.series import Window
@@ -71,9 +72,9 @@ class Expectations:
 
 def _values(window: Window) -> dict[str, Floats]:
     """The metrics that can be expected of a job; `satisfaction` is that of the whole cluster."""
-    intents = assess_intents(window)
-    whole = np.full(len(window.layout.jobs), intents.cluster_satisfaction)
-    return {**intents.values, SATISFACTION: whole}
+    intents, jobs = assess_intents(window), len(window.layout.jobs)
+    whole = np.full(jobs, intents.cluster_satisfaction)
+    return {**intents.values, **assess_constraints(window).means(jobs), SATISFACTION: whole}
 
 
 def _value(

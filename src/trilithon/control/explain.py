@@ -4,10 +4,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from trilithon.control.conditions import KINDS
 from trilithon.control.describe import describe_action, describe_change
 from trilithon.control.encoding import expectation_from_json
 from trilithon.control.journal import Journal
-from trilithon.control.journal.rows import ActionRow, DecisionRow
+from trilithon.control.journal.rows import ActionRow, DecisionRow, EventRow
 from trilithon.errors import NotFound
 from trilithon.policies.feedback import Clip
 
@@ -17,18 +18,23 @@ _ENDED_WITHOUT_ENGINE: Final = {
     "LAPSED": "Lapsed",
     "SUPERSEDED": "Superseded",
 }
+_WORDS: Final = {"degraded": "is degraded", "failed": "failed", "recovered": "recovered"}
 
 
 def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]:
-    """The latest decisions about a job, the oldest first, each with sentences and with its data."""
+    """The latest decisions about a job, its failures and recoveries, the oldest first, each with
+    sentences and with its data.
+    """
     if not journal.specs(job):
         raise NotFound(
             f"There is no job {job!r} in the journal.", "`trilithon job list` lists them."
         )
-    return [
+    decisions = [
         explain_one(decision, journal.actions(decision.id))
         for decision in journal.decisions(job, limit)
     ]
+    events = [explain_event(row) for row in journal.job_events_of(job, KINDS, limit)]
+    return sorted(decisions + events, key=lambda entry: entry["time_s"])[-limit:]
 
 
 def explain_cluster(journal: Journal, limit: int = 20) -> list[dict[str, Any]]:
@@ -63,6 +69,26 @@ def explain_one(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> dict[s
         "expects": decision.expects,
         "came": decision.came,
         "sentences": sentences,
+    }
+
+
+def explain_event(event: EventRow) -> dict[str, Any]:
+    """A failure or a recovery, in the form of a decision that asked for nothing."""
+    return {
+        "id": f"event {event.id}",
+        "time_s": event.time_s,
+        "time": clock(event.time_s),
+        "job": event.job,
+        "reason": event.kind.upper(),
+        "times": 1,
+        "numbers": {},
+        "causes": [],
+        "asked": [],
+        "granted": [],
+        "clips": [],
+        "expects": None,
+        "came": None,
+        "sentences": [f"The job {_WORDS[event.kind]}: {event.text}"],
     }
 
 

@@ -36,6 +36,8 @@ class Freshness:
         series = self.observer.series
         steady = not series.snapshots or 0 < now_s - series.last.time_s <= stale_s
         if not steady:
+            if now_s < series.last.time_s:
+                self.observer.clock_set_s = now_s
             self.observer.begin_anew()
             self.fresh_since_s.clear()
         self._judge(self.observer.look(now_s))

@@ -12,9 +12,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from trilithon import logs
+from trilithon.contract.condition import Cause, Condition, Health
 from trilithon.contract.engine import Engine
 from trilithon.control.clock import Clock
 from trilithon.control.compact import CompactSeries
+from trilithon.control.conditions import follow
 from trilithon.control.cost import Costs, learned
 from trilithon.control.encoding import text
 from trilithon.control.engine_calls import call_engine
@@ -29,7 +31,7 @@ from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler
 from trilithon.control.repeats import Repeats, subjects
 from trilithon.control.rules import Rules
 from trilithon.control.state import ControllerState, JobRecord, load
-from trilithon.errors import TrilithonError
+from trilithon.errors import HostUnreachable, TrilithonError
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.action import Outcome, Reallocate, Status
 from trilithon.model.capability import Ability, Capabilities, How
@@ -44,6 +46,9 @@ from trilithon.policies.scene import Cluster, JobStatus, Scene
 # ran.
 WRITTEN_EVERY_S: Final = 60.0
 TRIMMED_EVERY_S: Final = 600.0
+# An engine that does not answer is asked again soon.
+BLIND_WAIT_S: Final = 1.0
+HOST_LOST: Final = "The engine host does not answer; it is started again if it died."
 # A facet may change along with another though the engine cannot change it alone: it costs nothing.
 _COSTS_MORE: Final = (How.NOT_AT_ALL, How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
 _log = logs.logger()
@@ -138,7 +143,8 @@ class Controller:
             reports = self.engine.reports()
         except TrilithonError as error:
             blind = f"{error.code}: {error.message}"
-            self.last = Round(self.state.round, now_s, usual_s, blind=blind)
+            self._lost(error)
+            self.last = Round(self.state.round, now_s, min(usual_s, BLIND_WAIT_S), blind=blind)
             return self.last
         # Reconciling may have taken long: the reports are of now.
         now_s = self.clock.now_s()
@@ -154,6 +160,43 @@ class Controller:
         self.freshness.wait_s = next_s
         self.last = Round(self.state.round, now_s, next_s, rulings, results)
         return self.last
+
+    def look(self) -> bool:
+        """Takes over the conditions of the jobs, between two rounds. False if the engine is lost:
+        then the next round must not wait.
+        """
+        try:
+            conditions = self.engine.conditions()
+        except HostUnreachable as error:
+            self._lost(error)
+            return False
+        except TrilithonError:
+            return True  # an engine of an older version cannot answer; the next round asks it all
+        now_s = self.clock.now_s()
+        with self.lock:
+            for name, condition in conditions.items():
+                record = self.state.jobs.get(name)
+                if record is None or not record.running or record.desired is not DesiredState.RUN:
+                    continue
+                follow(self.journal, name, record, condition, now_s)
+                if condition.health is not Health.RUNNING:
+                    self.freshness.distrust(name)
+        return True
+
+    def _lost(self, error: TrilithonError) -> None:
+        """The engine does not answer: none of its jobs may be called running."""
+        if not isinstance(error, HostUnreachable):
+            return
+        now_s = self.clock.now_s()
+        with self.lock:
+            for name, record in self.state.jobs.items():
+                if not record.running or record.desired is not DesiredState.RUN:
+                    continue
+                since_s = now_s
+                if record.condition is not None and record.condition.cause is Cause.HOST:
+                    since_s = record.condition.since_s or now_s
+                lost = Condition(Health.DEGRADED, HOST_LOST, Cause.HOST, since_s)
+                follow(self.journal, name, record, lost, now_s)
 
     # Observe.
 
@@ -446,7 +489,11 @@ def _lowers(change: ParallelismChange, status: JobStatus | None) -> bool:
 
 
 def _counts(record: JobRecord) -> bool:
-    """Whether a job occupies its slots: it is about to start, or runs, even if it is to stop."""
+    """Whether a job occupies its slots: it is about to start, or runs, even if it is to stop. One
+    that failed gave them back.
+    """
+    if record.failed:
+        return False
     return record.running or (record.desired is DesiredState.RUN and not record.tries)
 
 

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from trilithon.contract.condition import Condition, Health
 from trilithon.contract.engine import Accepted, Engine
 from trilithon.control.clock import Clock
+from trilithon.control.conditions import follow
 from trilithon.control.cost import Costs
 from trilithon.control.engine_calls import call_engine
 from trilithon.control.feedback_log import FeedbackLog
@@ -21,12 +23,30 @@ from trilithon.control.planner import without_facet, without_refused_facet
 from trilithon.control.rules import Rules
 from trilithon.control.spec_changes import running_form
 from trilithon.control.state import ControllerState, JobRecord, Version
+from trilithon.errors import (
+    BrokerUnavailable,
+    DoesNotFit,
+    HostUnreachable,
+    KafkaUnreachable,
+    QueryNotStarted,
+)
 from trilithon.model.action import Outcome, Reallocate, RestartJob, Status
 from trilithon.model.allocation import Allocation, facets_between, initial
 from trilithon.model.capability import Ability
 
 HEALTHY: Final = "running"
 LONGEST_WAIT_S: Final = 300.0
+# Refusals that are not about the job: it is tried again soon, for as long as the outage lasts.
+OUTAGES: Final = frozenset(
+    {
+        BrokerUnavailable.code,
+        DoesNotFit.code,
+        HostUnreachable.code,
+        KafkaUnreachable.code,
+        QueryNotStarted.code,
+    }
+)
+OUTAGE_WAIT_S: Final = 15.0
 
 
 @dataclass
@@ -47,7 +67,7 @@ class Reconciler:
             if name not in self.state.jobs:
                 self._adopt(name, accepted, now_s)
         with self.lock:
-            jobs = list(self.state.jobs.items())
+            jobs = sorted(self.state.jobs.items(), key=_rank)
         for name, record in jobs:
             self._one(name, record, there.get(name), now_s)
 
@@ -93,7 +113,8 @@ class Reconciler:
             if outcome.status not in {Status.DONE, Status.UNCHANGED}:
                 record.problem = outcome.message
                 return
-        record.running, record.accepted, record.health, record.problem = False, None, "", ""
+        record.running, record.accepted, record.condition, record.problem = False, None, None, ""
+        record.trouble_since_s = None
         self.freshness.distrust(name)
         # The pause of a job is not a gap that an action caused.
         self.costs.forget(name)
@@ -155,7 +176,8 @@ class Reconciler:
         """Records the outcome of starting a version; returns whether the job runs."""
         with self.lock:
             if outcome.status in {Status.DONE, Status.UNCHANGED}:
-                record.running, record.tries, record.try_at_s, record.problem = True, 0, 0.0, ""
+                record.running, record.tries, record.try_at_s = True, 0, 0.0
+                follow(self.journal, name, record, Condition(), self.clock.now_s())
                 record.started_s, record.healthy_since_s = self.clock.now_s(), None
                 self.freshness.distrust(name)
                 # Another version may be wanted by now; the next round starts that.
@@ -163,17 +185,19 @@ class Reconciler:
                     self._has(record, wanted, now_s, "The engine started the job.")
                 return True
             record.tries += 1
+            outside = outcome.code in OUTAGES
             record.try_at_s = now_s + min(
-                LONGEST_WAIT_S, self.rules.limits.round_s * 2**record.tries
+                OUTAGE_WAIT_S if outside else LONGEST_WAIT_S,
+                self.rules.limits.round_s * 2**record.tries,
             )
-            message = f"The engine did not start the job: {outcome.code} {outcome.message}"
+            message = f"The engine did not start the job. {outcome.code}: {outcome.message}"
             if self._retry_without_facet(record, version, wanted, outcome, now_s, message):
                 return False
             if message != record.problem:
                 record.problem = message
                 self.journal.event("not_started", name, message, now_s)
-            if outcome.status is Status.UNKNOWN:
-                return False  # it may run: the next round sees it
+            if outcome.status is Status.UNKNOWN or (outside and outcome.code != DoesNotFit.code):
+                return False  # it may run, or nobody looked at the version: the next round sees
             if version.status is SpecStatus.WANTED and record.version is version:
                 self._roll_back(name, record, message, now_s)
         return False
@@ -206,13 +230,17 @@ class Reconciler:
         """The job runs under the wanted spec: compares its allocation, and judges its health."""
         if record.started_s is None:
             record.started_s = now_s
-        record.running, record.health = True, there.health
-        record.problem = there.reason if there.health != HEALTHY else ""
-        if there.health != HEALTHY:
-            self.freshness.distrust(name)
+        record.running = True
         with self.lock:
             if record.version is not version:
                 return  # its owner submitted another version meanwhile
+            follow(self.journal, name, record, there.condition, now_s)
+        if there.health is not Health.RUNNING:
+            self.freshness.distrust(name)
+        if there.health is Health.FAILED and not record.failed:
+            self._start_again(name, record, now_s)
+            return
+        with self.lock:
             current, wanted = there.allocation, record.wanted
             if current.generation > wanted.generation or (
                 current.generation == wanted.generation and current != wanted
@@ -233,6 +261,25 @@ class Reconciler:
                 self._judge(name, record, now_s)
                 return
         self._reassert(record, wanted, current, now_s)
+
+    def _start_again(self, name: str, record: JobRecord, now_s: float) -> None:
+        """Starts a job that failed, from its checkpoint: its owner asked for it."""
+        if _not_yet(record, now_s):
+            return
+        action = RestartJob(f"{name}@resumed.{record.resumed_s!r}", name)
+        outcome = call_engine("restart", lambda: self.engine.apply(action))
+        with self.lock:
+            if outcome.status in {Status.DONE, Status.UNCHANGED}:
+                record.tries, record.try_at_s = 0, 0.0
+                record.started_s, record.healthy_since_s = self.clock.now_s(), None
+                follow(self.journal, name, record, Condition(), self.clock.now_s())
+                return
+            record.tries += 1
+            record.try_at_s = now_s + OUTAGE_WAIT_S
+            message = f"The engine did not start the job. {outcome.code}: {outcome.message}"
+            if message != record.problem:
+                self.journal.event("not_started", name, message, now_s)
+            record.problem = message
 
     def _reassert(
         self, record: JobRecord, wanted: Allocation, current: Allocation, now_s: float
@@ -315,6 +362,9 @@ class Reconciler:
         version, limits = record.version, self.rules.limits
         if version.status is not SpecStatus.WANTED:
             return
+        if record.condition is not None and record.condition.outside:
+            # An outage says nothing about the version: its time begins when the outage is over.
+            record.started_s = now_s
         well = record.health == HEALTHY and name in self.freshness.fresh_since_s
         record.healthy_since_s = (record.healthy_since_s or now_s) if well else None
         if (
@@ -360,7 +410,8 @@ class Reconciler:
             others = sum(
                 other.wanted.instances
                 for id_, other in self.state.jobs.items()
-                if id_ != name and other.running and other.job.tenant == tenant
+                if id_ != name and other.running and not other.failed
+                if other.job.tenant == tenant
             )
         if quota is None or others + record.wanted.instances <= quota:
             return None
@@ -369,6 +420,11 @@ class Reconciler:
             f"and its other jobs use {others}."
         )
         return Outcome(Status.REFUSED, "QUOTA", message)
+
+
+def _rank(job: tuple[str, JobRecord]) -> float:
+    """Jobs of higher priority come first: when a host comes back, they are started first."""
+    return -job[1].job.intent.priority
 
 
 def _not_yet(record: JobRecord, now_s: float) -> bool:

@@ -183,23 +183,27 @@ class _Guess:
         self._feedback = {id_: f for id_, f in self._feedback.items() if f.round >= oldest}
 
     def _status(self, snapshot: Snapshot, name: str) -> JobStatus:
-        job = snapshot.jobs[name]
-        seen = snapshot.job(name).parallelism
-        wanted = {o.name: max(1, seen.get(o.name, 0)) for o in job.operators}
-        before = self._statuses.get(name)
-        if before is not None and dict(before.allocation.parallelism) == wanted:
+        status, before = status_in(snapshot, name), self._statuses.get(name)
+        if before is None:
+            return status
+        wanted = status.allocation.parallelism
+        if before.allocation.parallelism == wanted:
             return before
-        if before is not None:
-            return replace(
-                before,
-                allocation=before.allocation.rescaled(wanted),
-                changed_s=snapshot.time_s,
-            )
-        return JobStatus(
-            job=name,
-            tenant=job.tenant,
-            allocation=Allocation(name, 1, wanted),
-            accepted_s=snapshot.time_s,
-            fixed=frozenset(job.bounds.fixed),
-            spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
+        return replace(
+            before, allocation=before.allocation.rescaled(wanted), changed_s=snapshot.time_s
         )
+
+
+def status_in(snapshot: Snapshot, name: str) -> JobStatus:
+    """The status of a job as far as a snapshot shows it."""
+    job, seen = snapshot.jobs[name], snapshot.job(name).parallelism
+    return JobStatus(
+        job=name,
+        tenant=job.tenant,
+        allocation=Allocation(
+            name, 1, {o.name: max(1, seen.get(o.name, 0)) for o in job.operators}
+        ),
+        accepted_s=snapshot.time_s,
+        fixed=frozenset(job.bounds.fixed),
+        spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
+    )

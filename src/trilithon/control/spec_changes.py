@@ -17,6 +17,7 @@ class Impact(StrEnum):
     """What a new version does to the running job. The largest impact of all changes counts."""
 
     NONE = "none"  # nothing changes
+    NEW = "new"  # there is no running job
     LIVE = "live"  # it keeps running
     RESTART = "restart"  # it restarts from its checkpoint
     ANEW = "anew"  # it restarts with a new checkpoint
@@ -39,9 +40,14 @@ class Plan:
     """What a new version will do to the running job."""
 
     changes: tuple[SpecChange, ...]
+    new: bool = False
+    # Why the job has failed, with the remedy; empty if it has not.
+    failed: str = ""
 
     @property
     def impact(self) -> Impact:
+        if self.new:
+            return Impact.NEW
         return max(
             (change.impact for change in self.changes), key=_ORDER.index, default=Impact.NONE
         )
@@ -49,11 +55,16 @@ class Plan:
     def __str__(self) -> str:
         summary = {
             Impact.NONE: "Nothing changes.",
+            Impact.NEW: "The job is new.",
             Impact.LIVE: "The job keeps running.",
             Impact.RESTART: "The job restarts from its checkpoint.",
             Impact.ANEW: "The job restarts with a new checkpoint: its state is lost, and it reads "
             "from where the options of its sources say.",
         }[self.impact]
+        if self.failed and self.impact is Impact.NONE:
+            return f"Nothing changes: the job has failed. {self.failed}"
+        if self.failed and self.impact is Impact.LIVE:
+            summary = "The job has failed; it is started again from its checkpoint."
         parts = "; ".join(f"{change.part}: {change.why}" for change in self.changes)
         return f"{summary} ({parts}.)" if parts else summary
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from trilithon.contract.condition import Condition, Health
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
 from trilithon.control.spec_changes import running_form
@@ -62,12 +63,17 @@ class JobRecord:
     accepted: Allocation | None = None
     changed_s: float | None = None
     gap_s: dict[Ability, tuple[float, int]] = field(default_factory=dict)
+    # When the owner last asked to start the job again after it failed.
+    resumed_s: float | None = None
     # Not in the journal: lost when the daemon ends.
     running: bool = False
+    # None if the engine does not have the job.
+    condition: Condition | None = None
+    # When the failure began from which the job has not recovered yet.
+    trouble_since_s: float | None = None
     started_s: float | None = None
     healthy_since_s: float | None = None
     fresh_since_s: float | None = None
-    health: str = ""
     problem: str = ""
     tries: int = 0
     try_at_s: float = 0.0
@@ -77,6 +83,19 @@ class JobRecord:
     @property
     def job(self) -> Job:
         return self.version.job
+
+    @property
+    def health(self) -> str:
+        """In a word; empty if the engine does not have the job."""
+        return "" if self.condition is None else self.condition.health.value
+
+    @property
+    def failed(self) -> bool:
+        """Whether the job has failed, and its owner has not asked to start it again since."""
+        condition = self.condition
+        if condition is None or condition.health is not Health.FAILED:
+            return False
+        return self.resumed_s is None or self.resumed_s <= (condition.since_s or 0.0)
 
     @property
     def in_flight(self) -> bool:
@@ -118,7 +137,7 @@ def load(journal: Journal) -> ControllerState:
         record = _record_of(journal, row.id)
         record.desired, record.mode = DesiredState(row.wish), Mode(row.mode)
         record.accepted_s, record.changed_s = row.accepted_s, row.changed_s
-        record.gap_s = costs.get(row.id, {})
+        record.gap_s, record.resumed_s = costs.get(row.id, {}), row.resumed_s
         state.jobs[row.id] = record
     return state
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from trilithon.errors import Problem
-from trilithon.model.job import Job, Operator, Work
+from trilithon.model.job import Job, Operator, Source, Work
 from trilithon.model.validation import edge_paths
 from trilithon.spec.sql_expressions import (
     COLUMN_NAME,
@@ -34,13 +34,15 @@ class _ColumnCheck:
         self.tables = {t.name: tuple(f.name for f in t.schema) for t in job.tables}
         # The output columns of each node; None if they are unknown because of an earlier problem.
         self.columns: dict[str, Columns | None] = {
-            source.name: tuple(field.name for field in source.schema) for source in job.sources
+            source.name: tuple(field.name for field in source.columns) for source in job.sources
         }
         self.reported: list[Problem] = []
         self.tokens = 0
         self.path = {edge.name: path for edge, path in zip(job.edges, edge_paths(job), strict=True)}
 
     def problems(self) -> list[Problem]:
+        for i, source in enumerate(self.job.sources):
+            self._metadata(source, f"sources[{i}].metadata")
         position = {operator.name: i for i, operator in enumerate(self.job.operators)}
         ordered = set(self.job.order)
         for name in self.job.order:
@@ -53,9 +55,17 @@ class _ColumnCheck:
         for name, i in position.items():
             if name not in ordered:
                 self._work(self.job.operator(name).work, f"operators[{i}]", None)
-        for sink in self.job.sinks:
-            self._inputs(sink.name)
+        for i, sink in enumerate(self.job.sinks):
+            columns = self._inputs(sink.name)
+            if sink.key is not None:
+                self._scalar(sink.key, columns, f"sinks[{i}].key")
         return self.reported
+
+    def _metadata(self, source: Source, path: str) -> None:
+        for column, _ in source.metadata:
+            self._check_name(column, f"{path}.{column}")
+        if source.metadata:
+            self._check_duplicates([field.name for field in source.columns], path)
 
     def _operator(self, operator: Operator, path: str) -> Columns | None:
         return self._work(operator.work, path, self._inputs(operator.name))

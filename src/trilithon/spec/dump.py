@@ -64,6 +64,7 @@ def _source(source: Source) -> dict[str, Any]:
             "options": dict(source.options),
             "schema": _schema(source.schema),
             "partitions": source.partitions,
+            "metadata": dict(source.metadata),
         }
     )
 
@@ -126,6 +127,7 @@ def _sink(job: Job, sink: Sink) -> dict[str, Any]:
             "name": sink.name,
             "inputs": _inputs(job, sink.name),
             "options": dict(sink.options),
+            "key": sink.key,
             "weight": None if sink.weight == 1 else sink.weight,
         }
     )

@@ -36,5 +36,5 @@ def format_duration(duration_s: float) -> str:
     for unit, unit_s in (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0)):
         count = duration_s / unit_s
         if count >= 1 and abs(count - round(count)) < 1e-9:
-            return f"{round(count)} {unit}"
+            return f"{round(count)} {unit if round(count) != 1 else unit.removesuffix('s')}"
     return f"{round(duration_s * 1000, 6):g} milliseconds"

@@ -110,6 +110,13 @@ class SourceSpec(SpecModel):
     partitions: int | None = Field(
         None, description="How many partitions the topic has, for planning without Kafka."
     )
+    metadata: dict[str, Literal["key", "topic", "partition", "offset", "timestamp", "headers"]] = (
+        Field(
+            {},
+            description="More columns: a name and the part of the Kafka record that it holds.",
+            examples=[{"sent_at": "timestamp"}],
+        )
+    )
 
 
 class SinkSpec(SpecModel):
@@ -122,6 +129,9 @@ class SinkSpec(SpecModel):
     options: dict[str, Scalar] = Field(
         description="Spark's options of the Kafka sink; `topic` names the topic.",
         examples=[{"topic": "clicks-by-host"}],
+    )
+    key: str | None = Field(
+        None, description="An expression for the records' key; without it they have none."
     )
     weight: Finite = Field(
         1.0, description="Weight of this sink in the job's latency and juice, relative to others."

@@ -64,6 +64,7 @@ CODES: Final[dict[str, str]] = {
     "EXPRESSION_NOT_ALLOWED": "SQL beyond a plain expression: a query, a comment, a parameter",
     "EXPRESSION_SYNTAX": "an expression that Spark cannot parse",
     "EXPRESSION_TOO_LONG": "an expression that is too long or too deeply nested",
+    "RESULT_TOO_LARGE": "a function that would make more of a record than it may",
     "FILE_TOO_LARGE": "a file above 256 KiB",
     "FUNCTION_NOT_ALLOWED": "a function that is not on the list of allowed functions",
     "MISSING_FIELD": "a required field is missing",
@@ -72,6 +73,7 @@ CODES: Final[dict[str, str]] = {
     "NOT_A_JOB": "a file that does not describe a job",
     "NOT_YAML": "a file that is not YAML in UTF-8",
     "OPTION_NOT_ALLOWED": "a Kafka option that a job may not set",
+    "OPTION_LOSES_DATA": "a Kafka option with which records could be lost without a trace",
     "PYTHON_FAILED": "a job file in Python that raised an exception",
     "SEVERAL_DOCUMENTS": "more than one YAML document in a file",
     "TAG": "a YAML tag",
@@ -179,13 +181,16 @@ def _job(spec: JobSpec, problems: list[Problem]) -> Job:
                 schema(source.schema_, f"sources[{i}].schema"),
                 _options(source.options),
                 source.partitions,
+                tuple(source.metadata.items()),
             )
             for i, source in enumerate(spec.sources)
         ),
         operators=tuple(_operator(operator) for operator in spec.operators),
         edges=tuple(edge for node in spec.operators for edge in _edges(node))
         + tuple(edge for node in spec.sinks for edge in _edges(node)),
-        sinks=tuple(Sink(sink.name, _options(sink.options), sink.weight) for sink in spec.sinks),
+        sinks=tuple(
+            Sink(sink.name, _options(sink.options), sink.weight, sink.key) for sink in spec.sinks
+        ),
         intent=intent_of(spec.intent),
         bounds=Bounds(
             spec.bounds.max_instances, spec.bounds.preserve_order, tuple(spec.bounds.fixed)

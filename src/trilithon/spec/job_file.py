@@ -13,7 +13,13 @@ from trilithon.spec.yaml_reader import Document, read_yaml, read_yaml_file
 
 def load_job(path: Path, utilities: Utilities = UTILITIES) -> Job:
     """The job that a YAML file describes."""
-    return _build(read_yaml_file(path), utilities)
+    return load_document(path, utilities)[0]
+
+
+def load_document(path: Path, utilities: Utilities = UTILITIES) -> tuple[Job, Document]:
+    """The job that a YAML file describes, and the document, which knows the lines of its parts."""
+    document = read_yaml_file(path)
+    return _build(document, utilities), document
 
 
 def parse_job(text: str | bytes, utilities: Utilities = UTILITIES) -> Job:

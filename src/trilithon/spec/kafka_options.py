@@ -34,3 +34,11 @@ def check_options(
                 f"A job may not set the option {name!r}.",
                 f"{hint}Brokers and security are settings of the engine.",
             )
+    acks = str(options.get("kafka.acks", "all"))
+    if acks not in {"all", "-1"}:
+        yield Problem(
+            "OPTION_LOSES_DATA",
+            f"{path}.kafka.acks",
+            f"With kafka.acks={acks} records are lost without a trace if a broker fails.",
+            "Leave the option out: records are acknowledged by all in-sync replicas.",
+        )

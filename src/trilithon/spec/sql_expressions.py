@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from trilithon.spec.functions import AGGREGATE, ALLOWED
+from trilithon.spec.result_bounds import unbounded_calls
 
 # The parser logs syntax that it does not know; here that becomes an error, not a line on stderr.
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
@@ -156,6 +157,12 @@ def _token_problems(tokens: list[Token]) -> Iterator[ExpressionProblem]:
     for i, (token, after) in enumerate(pairwise(tokens)):
         if after.token_type is TokenType.L_PAREN:
             yield from _call_problems(tokens[i - 1] if i else None, token)
+    for message in unbounded_calls(tokens):
+        yield ExpressionProblem(
+            "RESULT_TOO_LARGE",
+            message,
+            "Ask for less: all jobs share the memory (docs/reference/functions.md).",
+        )
 
 
 def _nesting_problem(tokens: list[Token]) -> ExpressionProblem | None:

@@ -57,10 +57,21 @@ class Topics:
             wanted.add(topic(name, optional.of(count), optional.empty()))
         self.admin.createTopics(wanted).all().get()
 
+    def limit(self, topic: str, record_bytes: int) -> None:
+        """Sets the largest record that a topic takes."""
+        config = self.jvm.org.apache.kafka.clients.admin
+        resource = self.jvm.org.apache.kafka.common.config.ConfigResource
+        entry = config.ConfigEntry("max.message.bytes", str(record_bytes))
+        change = config.AlterConfigOp(entry, config.AlterConfigOp.OpType.SET)
+        changes = self.jvm.java.util.HashMap()
+        changes.put(resource(resource.Type.TOPIC, topic), self.jvm.java.util.List.of(change))
+        self.admin.incrementalAlterConfigs(changes).all().get()
+
     def write(self, topic: str, values: Sequence[str | None]) -> None:
         rows = [(str(i), value) for i, value in enumerate(values)]
         frame = self.spark.createDataFrame(rows, "key STRING, value STRING")
-        frame.write.format("kafka").options(**self.kafka.options, topic=topic).save()
+        largest = {"kafka.max.request.size": "10000000"}
+        frame.write.format("kafka").options(**self.kafka.options, **largest, topic=topic).save()
 
     def read(self, topic: str) -> list[Row]:
         options = {**self.kafka.options, "subscribe": topic, "includeHeaders": "true"}

@@ -1,13 +1,12 @@
-"""When a batch may be ended early, and what its checkpoint says: without Spark."""
+"""How a batch is ended early, and what its checkpoint says: without Spark."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.model.test_validation import GOOD
 from trilithon.engines.spark.boundary import Boundaries
-from trilithon.engines.spark.checkpoint import last_committed, offsets_at
+from trilithon.engines.spark.checkpoint import last_committed, offsets_at, partition_offsets
 
 
 class FakeControl:
@@ -40,52 +39,58 @@ def boundaries(control: FakeControl, now: list[float]) -> Boundaries:
     return Boundaries(control, lambda: now[0])  # type: ignore[arg-type]
 
 
-def report(at_s: float, executor: str, **taken: int) -> dict[str, Any]:
-    """What an executor tells of readers of the source `s`, named r0, r1 …"""
-    instances = [
-        {"job": GOOD.id, "operator": "s", "index": int(name[1:]), "taken": count}
-        for name, count in taken.items()
-    ]
-    return {"time_us": at_s * 1e6, "executor": executor, "instances": instances}
+def test_a_batch_is_told_to_end_once(boundaries: Boundaries, control: FakeControl) -> None:
+    assert boundaries.end(GOOD.id)
+    assert boundaries.end(GOOD.id)
+    control.running = "run:4"
+    assert boundaries.end(GOOD.id)
+    assert control.ended == [(GOOD.id, "run:3", False), (GOOD.id, "run:4", False)]
 
 
-def test_a_batch_ends_only_while_all_readers_get_records(
-    boundaries: Boundaries, control: FakeControl, now: list[float]
+def test_before_the_first_batch_there_is_none_to_end(
+    boundaries: Boundaries, control: FakeControl
 ) -> None:
-    boundaries.observe([report(98, "0", r0=5, r1=5), report(99, "0", r0=9, r1=7)], {GOOD.id: GOOD})
-    assert boundaries.end(GOOD.id, 2)
-    assert control.ended == [(GOOD.id, "run:3", False)]
-    now[0] = 103.0
-    boundaries.observe([report(102, "0", r0=12, r1=7)], {GOOD.id: GOOD})
-    assert not boundaries.end(GOOD.id, 2)  # the second reader waits
-
-
-def test_a_reader_that_was_elsewhere_before_is_not_taken_for_one_that_reads(
-    boundaries: Boundaries, now: list[float]
-) -> None:
-    """Both executors tell a count of the reader again and again; neither grows."""
-    for second in range(90, 101):
-        reports = [report(second, "0", r0=50), report(second, "1", r0=70)]
-        boundaries.observe(reports, {GOOD.id: GOOD})
-    assert not boundaries.all_reading(GOOD.id, 1)
+    control.running = ""
+    assert not boundaries.end(GOOD.id)
+    assert control.ended == []
 
 
 def test_a_batch_that_does_not_end_though_it_was_told_to_is_noticed(
     boundaries: Boundaries, control: FakeControl, now: list[float]
 ) -> None:
-    boundaries.observe([report(99, "0", r0=5)], {GOOD.id: GOOD})
-    assert boundaries.end(GOOD.id, 1)
-    now[0] = 105.0
+    assert boundaries.end(GOOD.id)
+    now[0] = 699.0  # a slow job processes the records in flight
     assert not boundaries.stuck(GOOD.id)
-    now[0] = 111.0
+    now[0] = 701.0
     assert boundaries.stuck(GOOD.id)
     control.running = "run:4"
     assert not boundaries.stuck(GOOD.id)
 
 
-def test_a_query_that_is_dead_is_not_waited_for(boundaries: Boundaries, tmp_path: Path) -> None:
-    boundaries.observe([report(99, "0", r0=5)], {GOOD.id: GOOD})
-    assert boundaries.end_and_hold(GOOD.id, 1, tmp_path, lambda: False) == "the query died"
+def test_a_query_that_is_dead_is_not_waited_for(
+    boundaries: Boundaries, control: FakeControl, tmp_path: Path
+) -> None:
+    assert boundaries.end_and_hold(GOOD.id, tmp_path, lambda: False) == "the query died"
+    assert control.ended == [(GOOD.id, "run:3", True)]
+
+
+def test_a_batch_that_has_just_committed_is_not_ended_but_the_next_one(
+    boundaries: Boundaries, control: FakeControl, tmp_path: Path
+) -> None:
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "3").write_text("v1\n{}")
+    asked = []
+
+    def runs() -> bool:
+        asked.append(control.running)
+        if len(asked) == 3:
+            control.running = "run:4"
+        if len(asked) == 5:
+            (tmp_path / "commits" / "4").write_text("v1\n{}")
+        return True
+
+    assert boundaries.end_and_hold(GOOD.id, tmp_path, runs) == ""
+    assert control.ended == [(GOOD.id, "run:4", True)]
 
 
 def test_a_checkpoint_says_how_far_the_sources_were_read(tmp_path: Path) -> None:
@@ -105,3 +110,6 @@ def test_a_checkpoint_says_how_far_the_sources_were_read(tmp_path: Path) -> None
     assert last_committed(tmp_path) == 10
     assert offsets_at(tmp_path, 10, 2) == [11, 20]
     assert offsets_at(tmp_path, 10, 3) is None
+    assert partition_offsets(tmp_path, 10, 1) == {("in", 0): 10, ("in", 1): 1}
+    assert partition_offsets(tmp_path, 10, 2) == {("in", 0): 10, ("in", 1): 1, ("also", 0): 20}
+    assert partition_offsets(tmp_path, 11, 2) == {}

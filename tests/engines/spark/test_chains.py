@@ -1,18 +1,20 @@
 """Chains on real Spark and a real broker: what comes out, what is refused, what can be changed."""
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.engines.spark.conftest import Topics, until
 from trilithon.engines.spark.compiler import plan_chain
 from trilithon.engines.spark.expressions import checked_column, try_evaluate
-from trilithon.engines.spark.frame import ID_HEADER, build_frame
+from trilithon.engines.spark.frame import ID_HEADER, RECORD_OVERHEAD, build_frame
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.start import start, start_frame
@@ -158,10 +160,146 @@ def test_a_chain_with_all_parts_gives_exactly_what_it_should(
     }
     at_enrich = next(letter for letter in dead_letters if letter["at"] == "enrich")
     assert at_enrich["reason"] == "where cannot be evaluated for this row"
+    assert "DIVIDE_BY_ZERO" in at_enrich["error"]
+    unparsed = next(letter for letter in dead_letters if "many" in letter.get("value", ""))
+    assert "field name 'n'" in unparsed["error"]
+    assert unparsed["source"].startswith("clicks-")
     assert json.loads(at_enrich["value"])["n"] == 0
     ids = {header.value for row in letters for header in row.headers if header.key == ID_HEADER}
     assert len(ids) > RECORDS / 10
     assert all(one.startswith((b"clicks-", b"views-")) for one in ids)
+    # The rows that `explode` made of a record can be told apart.
+    ids = {header.value for row in topics.read("out-a") for header in row.headers}
+    assert len(ids) == out.total()
+
+
+def keyed_job() -> Job:
+    return parse_job("""
+name: keyed
+trigger: {realTime: 10 minutes}
+sources:
+  - name: src
+    options: {subscribe: keyed-in, startingOffsets: earliest}
+    schema: {v: INT}
+    metadata: {k: key, part: partition, at: timestamp, heads: headers, place: offset, of: topic}
+operators:
+  - name: op
+    input: src
+    select:
+      - v
+      - CAST(k AS STRING) AS k
+      - part
+      - of
+      - place
+      - unix_millis(at) AS at_ms
+      - CAST(heads[0].value AS STRING) AS head
+    parallelism: {initial: 1, max: 2}
+sinks:
+  - {name: by-key, input: op, key: "concat(k, '!')", options: {topic: keyed-a}}
+  - {name: by-number, input: op, key: 100 div v, options: {topic: keyed-b}}
+  - {name: by-nothing, input: op, options: {topic: keyed-c}}
+dead_letter_topic: keyed-dead
+""")
+
+
+def test_the_parts_of_a_kafka_record_are_columns_and_sinks_have_keys(
+    spark: SparkSession, broker: Kafka, topics: Topics, tmp_path: Path
+) -> None:
+    names = ("keyed-a", "keyed-b", "keyed-c", "keyed-dead")
+    topics.create(**dict.fromkeys(names, 1), **{"keyed-in": 2})
+    written_ms = 1000 * int(time.time())
+    producer = Producer({**broker.client, "log_level": 0})
+    for i in range(10):
+        producer.produce(
+            "keyed-in",
+            json.dumps({"v": i}),
+            key=f"key{i}",
+            partition=i % 2,
+            headers=[("first", f"head{i}")],
+            timestamp=written_ms + i,
+        )
+    assert producer.flush(30) == 0
+    running = start(spark, keyed_job(), broker, tmp_path / "checkpoint")
+    try:
+        # A key that cannot be evaluated, here 100 div 0, makes a dead letter.
+        wanted = dict.fromkeys(names, 9) | {"keyed-dead": 1}
+        until(lambda: all(topics.count(name) >= count for name, count in wanted.items()))
+    finally:
+        running.stop()
+    records = {name: keys_and_values(spark, broker, name) for name in names}
+    first = dict(records["keyed-a"])
+    assert first.keys() == {f"key{i}!" for i in range(1, 10)}
+    assert first["key3!"] == {
+        "v": 3,
+        "k": "key3",
+        "part": 1,
+        "of": "keyed-in",
+        "place": 1,
+        "at_ms": written_ms + 3,
+        "head": "head3",
+    }
+    assert {key: value["v"] for key, value in records["keyed-b"] if value["v"] > 5} == {
+        "16": 6,
+        "14": 7,
+        "12": 8,
+        "11": 9,
+    }
+    assert {key for key, _ in records["keyed-c"]} == {None}
+    ((key, letter),) = records["keyed-dead"]
+    assert key is None
+    assert letter["reason"] == "key cannot be evaluated for this row"
+    assert json.loads(letter["value"])["v"] == 0
+
+
+def keys_and_values(spark: SparkSession, kafka: Kafka, topic: str) -> list[tuple[Any, Any]]:
+    rows = spark.read.format("kafka").options(**kafka.options, subscribe=topic).load()
+    texts = rows.selectExpr("CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value")
+    return [(row.key, json.loads(row.value)) for row in texts.collect()]
+
+
+def test_a_record_that_is_too_large_becomes_a_dead_letter_and_the_job_goes_on(
+    spark: SparkSession, broker: Kafka, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create(**{"large-in": 1, "large-out": 1, "large-dead": 1})
+    topics.limit("large-in", 10_000_000)
+    job = parse_job("""
+name: large
+trigger: {realTime: 10 minutes}
+sources:
+- name: src
+  options: {subscribe: large-in, startingOffsets: earliest}
+  schema: {v: STRING, n: INT}
+operators:
+- {name: op, input: src, select: [v, 12 DIV n AS n], parallelism: {initial: 1, max: 2}}
+sinks: [{name: out, input: op, options: {topic: large-out}}]
+dead_letter_topic: large-dead
+""")
+    running = start(spark, job, broker, tmp_path / "checkpoint")
+    try:
+        limit = running.chain.largest_record
+        # The largest that Kafka takes, one that is a little larger, far larger, and not even JSON.
+        overhead = len('{"v":"","n":1}') + len("large-in-0-99") + RECORD_OVERHEAD
+        lengths = {2: limit - overhead, 3: limit - overhead + 2, 4: 5_000_000}
+        values = [json.dumps({"v": "x" * length, "n": n}) for n, length in lengths.items()]
+        small = ['{"v": "z", "n": 0}', *('{"v": "y", "n": 4}',) * 20]
+        topics.write("large-in", [*values, "x" * 5_000_000, *small])
+        until(lambda: topics.count("large-out") == 21 and topics.count("large-dead") == 4)
+        until(lambda: rejected(ProbeControl(spark), job) == {"op": 3, "src": 1})
+        assert running.query.exception() is None
+    finally:
+        running.stop()
+    assert Counter(json.loads(row.value)["n"] for row in topics.read("large-out")) == {6: 1, 3: 20}
+    letters = [json.loads(row.value) for row in topics.read("large-dead")]
+    (divided,) = [letter for letter in letters if "field" in letter]
+    assert divided["field"] == "n"
+    assert "DIVIDE_BY_ZERO" in divided["error"]
+    letters.remove(divided)
+    assert all(letter["source"].startswith("large-in-0-") for letter in letters)
+    sizes = {(letter["at"], letter["bytes"]) for letter in letters}
+    # The id in a record's header has one or two digits more than the first one's.
+    assert {("op", 5_000_014), ("src", 5_000_000)} < sizes
+    assert all(str(limit) in letter["reason"] for letter in letters if letter["at"] == "op")
+    assert all(len(letter["value"]) <= 2**16 for letter in letters)
 
 
 def test_parallelism_is_changed_while_the_job_runs(

@@ -1,10 +1,13 @@
 """What a job becomes on Spark, and what this engine says it cannot run. Without Spark."""
 
+from dataclasses import replace
+
 import pytest
 
 from trilithon.engines.spark.compiler import CODES, Stage, plan_chain
+from trilithon.engines.spark.engine import _refused
 from trilithon.engines.spark.expressions import qualify_probe_functions
-from trilithon.errors import InvalidJob
+from trilithon.errors import InvalidJob, Problem
 from trilithon.model import validation
 from trilithon.model.job import Job
 from trilithon.spec import job_builder
@@ -137,6 +140,28 @@ def test_sources_that_are_united_have_columns_of_the_same_types() -> None:
     assert "'n' is STRING here and INT in 'clicks'" in problems(of)["COLUMNS_DIFFER"]
 
 
+def test_two_sinks_do_not_write_to_one_topic() -> None:
+    """Every record would be in the topic twice."""
+    twice = sink("x", "a") + ", {name: y, input: a, options: {topic: x}}"
+    told = problems(job("{name: a, input: clicks}", twice))
+    assert set(told) == {"TOPIC_WRITTEN_TWICE"}
+    assert "sinks[1].options.topic" in told["TOPIC_WRITTEN_TWICE"]
+
+
+def test_a_refusal_names_its_code_once() -> None:
+    """`STATEFUL_OPERATOR STATEFUL_OPERATOR at operators[0]` was what users read."""
+    first = Problem("STATEFUL_OPERATOR", "operators[0]", "It keeps state.", "Leave it out.")
+    single = _refused(InvalidJob([first]))
+    assert (single.code, single.message) == (
+        "STATEFUL_OPERATOR",
+        "operators[0]: It keeps state. Leave it out.",
+    )
+    several = _refused(InvalidJob([first, replace(first, code="TABLE_FILE")]))
+    assert several.code == "INVALID_JOB"
+    for code in ("STATEFUL_OPERATOR", "TABLE_FILE"):
+        assert f"{several.code} {several.message}".count(code) == 1
+
+
 def test_codes_have_one_meaning() -> None:
     assert not CODES.keys() & (validation.CODES.keys() | job_builder.CODES.keys())
 
@@ -158,3 +183,10 @@ def test_the_probes_functions_are_found_by_their_place_not_by_their_letters(
     text: str, expected: str
 ) -> None:
     assert qualify_probe_functions(text) == expected
+
+
+def test_skipping_lost_records_is_refused_since_real_time_mode_cannot() -> None:
+    source = CLICKS.replace("subscribe: clicks", "subscribe: clicks, failOnDataLoss: false")
+    found = problems(job("{name: a, input: clicks, select: [user]}", sink("x", "a"), source))
+    assert found.keys() == {"OPTION_NOT_SUPPORTED"}
+    assert "failOnDataLoss" in found["OPTION_NOT_SUPPORTED"]

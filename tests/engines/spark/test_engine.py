@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 @pytest.fixture
 def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[SparkEngine]:
-    backoff = RestartBackoff(initial_s=0.2, max_restarts=2)
+    backoff = RestartBackoff(initial_s=0.2)
     found = SparkEngine(
         spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, backoff=backoff
     )
@@ -106,6 +106,10 @@ class TestSparkEngine(EngineContract):
         assert sum(t or 0 for t in taken) == 200  # what the filter drops counts as work
         assert view.instance("second", 0)["taken"] == 180
         assert all(t for t in taken)
+        # Every record of the second leads to a write: it waits as long as its work takes.
+        second = view.instance("second", 0)
+        assert second["write_waits"] == 180
+        assert second["write_wait_s"] == pytest.approx(second["busy_s"], rel=0.05, abs=0.01)
         window = Series.of(snapshots).window()
         assert window is not None
         found = assess(window)

@@ -1,12 +1,21 @@
 """The Spark session: what it is started with, and that nothing of it is left."""
 
+import time
+from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
-from pyspark import SparkContext
+from pyspark import InheritableThread, SparkContext
+from pyspark.sql.functions import expr
+from structlog.testing import capture_logs
 
-from trilithon.engines.spark import probe
+from tests.engines.spark.conftest import until
+from trilithon.engines.spark import masters, probe
+from trilithon.engines.spark.expressions import try_evaluate
+from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.session import configuration, session
 from trilithon.errors import SparkNotStarted
 
@@ -20,12 +29,32 @@ def test_a_caller_may_change_what_queries_do_not_rely_on(tmp_path: Path) -> None
         configuration("local[2]", tmp_path, [], {"spark.sql.variable.substitute": "true"})
 
 
+def test_a_callers_java_options_are_added_to_those_of_the_priorities(tmp_path: Path) -> None:
+    given = {"spark.executor.extraJavaOptions": "-Xss2m"}
+    options = configuration("local[2]", tmp_path, [], given)
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        assert "-XX:ThreadPriorityPolicy=1" in options[name]
+    assert options["spark.executor.extraJavaOptions"].endswith(" -Xss2m")
+
+
 def test_a_jar_that_is_missing_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(SparkNotStarted, match=r"none\.jar is missing"),
         session("local[1]", tmp_path, [tmp_path / "none.jar"]),
     ):
         pass
+
+
+def test_a_cluster_that_lost_executors_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host waited for all of them and gave up: it did not start as long as one was missing."""
+    spark = MagicMock()
+    monkeypatch.setattr(masters, "executors", lambda _: 1)
+    with capture_logs() as events:
+        masters.await_executors(spark, 2, timeout_s=5, enough_s=0)
+    assert [(event["registered"], event["expected"]) for event in events] == [(1, 2)]
+    monkeypatch.setattr(masters, "executors", lambda _: 0)
+    with pytest.raises(SparkNotStarted, match="0 of 2 executors registered"):
+        masters.await_executors(spark, 2, timeout_s=0, enough_s=0)
 
 
 @pytest.mark.spark
@@ -46,3 +75,47 @@ def test_a_session_ends_with_its_jvm_and_reads_no_environment(
             pass
     assert process.poll() is not None
     assert SparkContext._gateway is None
+
+
+@pytest.mark.spark
+def test_threads_of_jobs_run_below_those_of_the_host_and_end_when_they_are_interrupted(
+    tmp_path: Path,
+) -> None:
+    with session("local[2]", tmp_path / "spark", [], log_level="OFF") as spark:
+        context = spark.sparkContext
+        gateway: Any = SparkContext._gateway
+
+        def endless() -> None:
+            for name, value in {"trilithon.job": "ads/rogue", "trilithon.incarnation": "1"}.items():
+                context.setLocalProperty(name, value)
+            context.setJobGroup("rogue", "rogue", interruptOnCancel=True)
+            with suppress(Exception):
+                # As in a job: a `try` that would catch an exception.
+                spark.range(1).select(try_evaluate(spark, expr("trilithon.work(1e9D)"))).collect()
+
+        running = InheritableThread(target=endless, daemon=True)
+        running.start()
+        control = ProbeControl(spark)
+        until(lambda: control.threads("ads/rogue") == {"driver": 1}, timeout_s=30)
+        nice = niceness(gateway.proc.pid)
+        assert nice["Executor task l"] == {5}
+        # The probe, Spark's scheduler, the compiler and the collector.
+        for name in ("trilithon-probe", "dag-scheduler-e", "C2 CompilerThre", "VM Thread"):
+            assert nice[name] == {0}, name
+        began = time.monotonic()
+        context.cancelJobGroup("rogue")
+        until(lambda: control.threads("ads/rogue") == {}, timeout_s=30)
+        assert time.monotonic() - began < 2
+        running.join(timeout=10)
+        assert not running.is_alive()
+
+
+def niceness(pid: int) -> dict[str, set[int]]:
+    """The nice values of the threads of a process, by the threads' names."""
+    nice: dict[str, set[int]] = defaultdict(set)
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            text = path.read_text()
+            name = text[text.index("(") + 1 : text.rindex(")")]
+            nice[name].add(int(text[text.rindex(")") + 2 :].split()[16]))
+    return nice

@@ -34,6 +34,7 @@ def instance(operator: str, index: int, taken: int, **more: Any) -> dict[str, An
         "in": {},
         "out": {},
         "service": moments(taken, 5000),
+        "writes": {"count": taken, "sum_us": taken * 6000},
         **more,
     }
 

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.engines.spark.conftest import until
-from tests.engines.spark.flow import PARTITIONS, Flow, job_named
+from tests.engines.spark.flow import Flow, NoPacing, job_named
 from trilithon.contract.assembler import Assembler
+from trilithon.contract.condition import Cause
 from trilithon.contract.engine import Reallocate, RestartJob, Status
 from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
@@ -42,10 +43,11 @@ class Cluster:
     """An engine with one job under load, and what is known of it."""
 
     def __init__(self, engine: SparkEngine, kafka: Kafka, name: str) -> None:
-        self.engine, self.job = engine, job_named(name)
+        # One of four partitions stays empty.
+        self.engine, self.job = engine, job_named(name, 4)
         create_topics(kafka, [self.job])
         assert engine.submit(self.job, initial(self.job)).status is Status.DONE
-        self.flow = Flow(kafka, name, 200.0)
+        self.flow = Flow(kafka, name, 200.0, 3)
         self.assembler = Assembler()
         self.generation = 0
 
@@ -60,8 +62,6 @@ class Cluster:
 
     def flowing(self) -> None:
         before = len(self.flow.got)
-        boundaries = self.engine.boundaries
-        self.until(lambda _: boundaries.all_reading(self.job.id, PARTITIONS))
         self.until(lambda _: len(self.flow.got) > before + 100)
 
     def until(self, condition: Callable[[Snapshot], object]) -> None:
@@ -90,6 +90,7 @@ def cluster(
 
 
 def test_instances_on_both_are_measured_and_rescaled_live_and_moved(cluster: Cluster) -> None:
+    cluster.engine.pacer = NoPacing()
     cluster.flowing()
     batch = cluster.engine.control.batch(cluster.job.id)
     cluster.until(lambda found: len(found.layout.machines) == 2)
@@ -149,8 +150,8 @@ def taken_by_executor(cluster: Cluster) -> dict[str, int]:
     return taken
 
 
-def test_a_restart_waits_for_both_and_does_nothing_twice(cluster: Cluster) -> None:
-    for number in range(2):
+def test_a_restart_holds_the_readers_of_both_and_does_nothing_twice(cluster: Cluster) -> None:
+    for number in range(4):
         cluster.flowing()
         outcome = cluster.engine.apply(RestartJob(f"r{number}", cluster.job.id))
         assert (outcome.status, outcome.code) == (Status.DONE, "")
@@ -188,3 +189,50 @@ def executor_processes(spark: SparkSession) -> list[int]:
             if runs and name.encode() in line:
                 found.append(int(entry.name))
     return found
+
+
+def test_half_the_executors_gone_leave_the_job_of_higher_priority_and_the_other_waits(
+    spark: SparkSession, broker: Kafka, tmp_path: Path
+) -> None:
+    """Both jobs were restarted again and again until they were given up."""
+    until(lambda: executors(spark) == 2)
+    # The cluster replaces a lost executor in seconds: the limit keeps its tasks away for longer.
+    limit = 24
+    engine = SparkEngine(
+        spark,
+        broker,
+        tmp_path,
+        tasks=lambda: min(limit, max_tasks(spark)),
+        slots=20,
+        backoff=RestartBackoff(initial_s=0.5),
+    )
+    low, high = job_named("half-low"), job_named("half-high")
+    high = replace(high, intent=replace(high.intent, priority=9.0))
+    create_topics(broker, [low, high])
+
+    def healths() -> tuple[str, str]:
+        engine.reports()
+        conditions = engine.conditions()
+        return conditions[low.id].health.value, conditions[high.id].health.value
+
+    try:
+        for job in (low, high):
+            assert engine.submit(job, initial(job)).status is Status.DONE
+        limit = 12
+        os.kill(executor_processes(spark)[0], signal.SIGKILL)
+        until(lambda: healths() == ("degraded", "running") and waits(engine, low.id), 60)
+        assert engine.conditions()[low.id].reason == "Waits for tasks: needs 10, free 2 of 12."
+        undisturbed = engine.managed[high.id].running
+        time.sleep(3.0)
+        assert healths() == ("degraded", "running")
+        until(lambda: executors(spark) == 2, 120)
+        limit = 24
+        until(lambda: healths() == ("running", "running"), 60)
+        assert engine.managed[high.id].running is undisturbed
+    finally:
+        for job in (low, high):
+            engine.cancel(job.id)
+
+
+def waits(engine: SparkEngine, job: str) -> bool:
+    return engine.conditions()[job].cause is Cause.TASKS

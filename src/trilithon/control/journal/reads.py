@@ -1,7 +1,7 @@
 """Reads the journal: the present for a controller that starts, and the past for people."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trilithon.contract import wire
@@ -46,7 +46,7 @@ class JournalReads:
     def present_jobs(self) -> tuple[JobRow, ...]:
         """The jobs that are not deleted, in the order in which they were accepted."""
         rows = self.database.all(
-            "SELECT id, wish, mode, accepted_s, changed_s FROM job "
+            "SELECT id, wish, mode, accepted_s, changed_s, resumed_s FROM job "
             "WHERE gone_s IS NULL ORDER BY accepted_s, id"
         )
         return tuple(JobRow(**dict(row)) for row in rows)
@@ -231,6 +231,18 @@ class JournalReads:
             limit,
         )
         return tuple(map(event_of, rows))
+
+    def job_events_of(self, job: str, kinds: Sequence[str], limit: int) -> tuple[EventRow, ...]:
+        """The latest events of a job of these kinds, the oldest first."""
+        marks = ", ".join("?" * len(kinds))
+        rows = self.database.all(
+            f"SELECT * FROM event WHERE job = ? AND kind IN ({marks}) "  # noqa: S608 - marks only
+            "ORDER BY id DESC LIMIT ?",
+            job,
+            *kinds,
+            limit,
+        )
+        return tuple(event_of(row) for row in reversed(rows))
 
     def series(self, since_s: float) -> Iterator[tuple[float, Mapping[str, Any], bytes]]:
         """The compact series from a time on: the time, the names of the rows, and their numbers."""

@@ -43,6 +43,7 @@ class JobRow:
     mode: str
     accepted_s: float
     changed_s: float | None
+    resumed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,12 @@ class Journal(JournalReads):
             db.write("UPDATE job SET wish = ? WHERE id = ?", wish.value, job)
             self._event(now_s, "wish", job, f"Its owner set the desired state to {wish.value}.")
 
+    def resume(self, job: str, now_s: float) -> None:
+        """The owner of a job that failed wants it started again."""
+        with self.database.transaction("wish") as db:
+            db.write("UPDATE job SET resumed_s = ? WHERE id = ?", now_s, job)
+            self._event(now_s, "resumed", job, "Its owner starts the failed job again.")
+
     def mode(self, job: str, mode: Mode, now_s: float) -> None:
         with self.database.transaction("mode") as db:
             db.write("UPDATE job SET mode = ? WHERE id = ?", mode.value, job)

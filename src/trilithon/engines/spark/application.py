@@ -1,7 +1,8 @@
 """Starts a Spark application: the embedded broker if needed, the session and the engine on top."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import session
-from trilithon.errors import BrokerUnavailable
+from trilithon.errors import BrokerUnavailable, TrilithonError
 from trilithon.model.action import Outcome
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
@@ -36,20 +37,25 @@ class Setup:
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     quotas: Mapping[str, int] = field(default_factory=dict)
     executors: int | None = None
+    # Whether an embedded broker goes on when the application ends.
+    keep_broker: bool = False
 
 
 @contextmanager
 def application(
-    setup: Setup, jobs: Sequence[Job] = (), progress: Callable[[str], None] = lambda _: None
+    setup: Setup,
+    jobs: Sequence[Job] = (),
+    progress: Callable[[str], None] = lambda _: None,
+    replace_host: Callable[[str], None] | None = None,
 ) -> Iterator[SparkEngine]:
-    """An engine on a new application. An embedded broker gets the jobs' topics first."""
+    """An engine on a new application. An embedded broker gets the jobs' topics first.
+    `replace_host` is called, with the reason, when only another process can end a thread.
+    """
     with ExitStack() as ending:
+        # A broker starts while Spark does: both are JVMs that take seconds.
+        broker = None
         if setup.kafka is None:
-            broker = ending.enter_context(EmbeddedBroker.start(progress=progress))
-            access = Kafka(broker.address)
-            create_topics(access, jobs)
-        else:
-            access = Kafka(setup.kafka, setup.kafka_settings)
+            broker = ending.enter_context(_starting(progress, keep=setup.keep_broker))
         connector = fetch_jars(CONNECTOR, progress)
         progress(f"Spark: starting {setup.master}")
         spark = ending.enter_context(
@@ -61,6 +67,10 @@ def application(
                 executors=setup.executors,
             )
         )
+        access = Kafka(setup.kafka or "", setup.kafka_settings)
+        if broker is not None:
+            access = Kafka(broker.result().address)
+            create_topics(access, jobs)
         engine = SparkEngine(
             spark,
             access,
@@ -68,9 +78,25 @@ def application(
             tasks=lambda: max_tasks(spark),
             slots=setup.slots,
             quotas=setup.quotas,
+            replace_host=replace_host,
         )
+        if broker is not None:
+            engine.monitor.revive = broker.result().revive
         ending.callback(engine.close)
         yield engine
+
+
+@contextmanager
+def _starting(progress: Callable[[str], None], *, keep: bool) -> Iterator["Future[EmbeddedBroker]"]:
+    """An embedded broker that is being started; it is stopped at the end, unless it is kept."""
+    with ThreadPoolExecutor(1, "broker") as pool:
+        broker = pool.submit(EmbeddedBroker.start, detached=keep, progress=progress)
+        try:
+            yield broker
+        finally:
+            with suppress(TrilithonError):  # it did not start: whoever waited for it knows
+                if not keep:
+                    broker.result().stop()
 
 
 class TopicCreatingEngine:
@@ -80,6 +106,7 @@ class TopicCreatingEngine:
         self._engine = engine
         self.cancel, self.apply, self.jobs = engine.cancel, engine.apply, engine.jobs
         self.reports, self.capabilities = engine.reports, engine.capabilities
+        self.conditions = engine.conditions
         self.close = engine.close
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:

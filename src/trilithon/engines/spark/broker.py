@@ -133,6 +133,24 @@ class EmbeddedBroker:
                     return cls(folder, record.address, record.pid, started=True, _watcher=watcher)
         raise AssertionError
 
+    def revive(self) -> bool:
+        """Starts the broker again, on the same port, if its process died; whether it had died."""
+        if not self.started or _is_broker_of(self.pid, self.folder):
+            return False
+        detached = self._watcher is None
+        if self._watcher is not None:
+            # The process that watched the dead broker has nothing left to do.
+            _release(self._watcher)
+        again = EmbeddedBroker.start(self.folder, detached=detached)
+        if again.address != self.address:
+            again.stop()
+            raise BrokerUnavailable(
+                f"The embedded broker died, and another process listens at {self.address}.",
+                "End that process.",
+            )
+        self.pid, self._watcher = again.pid, again._watcher  # noqa: SLF001 - the same class
+        return True
+
     def stop(self) -> None:
         """Stops the broker if this object started it; its data stays."""
         if not self.started:
@@ -188,6 +206,10 @@ def _attach(folder: Path) -> BrokerRecord | None:
     if record is None or not _is_broker_of(record.pid, folder):
         return None
     if record.ready and record.tethered_to is not None:
+        # It ends when its owner does. An owner that was killed is gone: the broker ends by itself.
+        if not any(command_line(record.tethered_to)):
+            _wait_until_gone(record.pid, folder, STOP_TIMEOUT_S)
+            return None
         raise BrokerUnavailable(
             f"The broker of {folder} (process {record.pid}) "
             f"ends with process {record.tethered_to}.",

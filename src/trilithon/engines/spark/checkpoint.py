@@ -4,8 +4,14 @@ Spark writes `offsets/N` and `commits/N` for a batch N, and the first offsets of
 `sources/I/0`.
 """
 
+import hashlib
 import json
 from pathlib import Path
+from typing import Final
+
+from trilithon.model.job import Job
+
+_FAULT: Final = "fault.json"
 
 
 def last_committed(checkpoint: Path) -> int | None:
@@ -32,7 +38,49 @@ def offsets_at(checkpoint: Path, batch: int | None, sources: int) -> list[int] |
         return None
 
 
+def partition_offsets(checkpoint: Path, batch: int, sources: int) -> dict[tuple[str, int], int]:
+    """The offset of each partition at the end of a batch; empty if the file is unreadable."""
+    offsets: dict[tuple[str, int], int] = {}
+    try:
+        for text in (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[2:]:
+            for topic, partitions in _topics(text).items() if sources else ():
+                offsets |= {(topic, int(number)): int(at) for number, at in partitions.items()}
+            sources -= 1
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+    return offsets
+
+
+def write_fault(folder: Path, job: Job, reason: str) -> None:
+    """Remembers beside a job's checkpoints why this version of it was stopped for good."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = {"version": _fingerprint(job), "reason": reason}
+    (folder / _FAULT).write_text(json.dumps(data), "utf-8")
+
+
+def read_fault(folder: Path, job: Job) -> str:
+    """Why this version of the job was stopped for good; empty if it was not."""
+    try:
+        data = json.loads((folder / _FAULT).read_text("utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(data["reason"]) if data.get("version") == _fingerprint(job) else ""
+
+
+def clear_fault(folder: Path) -> None:
+    (folder / _FAULT).unlink(missing_ok=True)
+
+
+def _fingerprint(job: Job) -> str:
+    return hashlib.sha256(repr(job).encode()).hexdigest()
+
+
 def _sum(text: str) -> int:
-    """The sum of the offsets in {"topic": {"partition": offset}}; text before it is skipped."""
-    topics = json.loads(text[text.index("{") :])
+    topics = _topics(text)
     return sum(int(offset) for partitions in topics.values() for offset in partitions.values())
+
+
+def _topics(text: str) -> dict[str, dict[str, int]]:
+    """The offsets in {"topic": {"partition": offset}}; text before it is skipped."""
+    topics: dict[str, dict[str, int]] = json.loads(text[text.index("{") :])
+    return topics

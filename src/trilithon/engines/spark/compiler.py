@@ -3,6 +3,7 @@
 Pure: needs neither Spark nor Kafka. `frame.py` builds the query of a chain, `start.py` runs it.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,12 @@ from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Edge, Grouping, Job, Operator, Sink, Source, Table
 from trilithon.model.validation import edge_paths
 
+# The Kafka producer's default for max.request.size.
+DEFAULT_REQUEST_BYTES: Final = 2**20
+# How many characters of a value a dead letter has, and what it has beside them.
+_MOST_CHARS: Final = 2**16
+_LEAST_CHARS: Final = 100
+_LETTER_BYTES: Final = 8192
 # The probe's routing tables name at most this many tasks.
 MAX_TASKS: Final = 256
 
@@ -26,6 +33,7 @@ CODES: Final[dict[str, str]] = {
     "STATEFUL_OPERATOR": "an operator that keeps state, which this engine does not support yet",
     "TABLE_FILE": "a table in a file; this engine needs its rows in the job",
     "TABLE_ROWS": "rows of a table that do not fit its schema",
+    "TOPIC_WRITTEN_TWICE": "two sinks that write to the same topic",
     "TOO_MANY_TASKS": "an operator with more tasks than a routing table can name",
 }
 
@@ -47,6 +55,10 @@ class Chain:
     operators: tuple[Operator, ...]
     sinks: tuple[Sink, ...]
     readers: tuple[int, ...]
+    # Kafka's partitions by topic when the chain was planned: those that it reads.
+    partitions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # The largest record that each topic takes, as far as known.
+    record_limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -87,11 +99,40 @@ class Chain:
         """The sinks' options for Spark's Kafka writer; the topic is a column instead."""
         return {name: value for name, value in self.sinks[0].options if name != "topic"}
 
+    @property
+    def largest_record(self) -> int:
+        """The bytes of the largest record that all sinks take, uncompressed."""
+        topics = (self._record_limit(sink.topic) for sink in self.sinks)
+        return min(self._request_limit, *topics)
 
-def plan_chain(job: Job, partitions: Mapping[str, int] | None = None) -> Chain:
+    @property
+    def dead_letter_chars(self) -> int:
+        """How much of a value a dead letter may have. JSON writes a character with up to six
+        bytes.
+        """
+        topic = self.job.dead_letter_topic
+        limit = self._request_limit if topic is None else self._record_limit(topic)
+        return max(_LEAST_CHARS, min(_MOST_CHARS, (limit - _LETTER_BYTES) // 6))
+
+    @property
+    def _request_limit(self) -> int:
+        return int(self.writer_options.get("kafka.max.request.size", DEFAULT_REQUEST_BYTES))
+
+    def _record_limit(self, topic: str) -> int:
+        return min(self._request_limit, self.record_limits.get(topic, DEFAULT_REQUEST_BYTES))
+
+
+def plan_chain(
+    job: Job,
+    partitions: Mapping[str, int] | None = None,
+    topics: Mapping[str, int] | None = None,
+    record_limits: Mapping[str, int] | None = None,
+) -> Chain:
     """The chain of a valid job. Raises `InvalidJob` with every reason why it cannot run here.
 
-    `partitions` are Kafka's, by source; without them those in the job's file count, or 1.
+    `partitions` are Kafka's, by source, and `topics` the same by topic; without them those in the
+    job's file count, or 1.
+    `record_limits` are the bytes of the largest record that each topic takes.
     """
     if problems := tuple(unsupported(job)):
         raise InvalidJob(problems, job.id)
@@ -102,6 +143,8 @@ def plan_chain(job: Job, partitions: Mapping[str, int] | None = None) -> Chain:
         operators=tuple(job.operator(name) for name in job.order if name in _operators(job)),
         sinks=job.sinks,
         readers=tuple(actual.get(s.name, s.partitions or 1) for s in job.sources),
+        partitions=topics or {},
+        record_limits=record_limits or {},
     )
 
 
@@ -120,9 +163,9 @@ def _operators(job: Job) -> set[str]:
 
 
 def _sources(job: Job) -> Iterator[Problem]:
-    types = {field.name.lower(): field for field in job.sources[0].schema}
+    types = {field.name.lower(): field for field in job.sources[0].columns}
     for i, source in enumerate(job.sources):
-        for field in source.schema:
+        for field in source.columns:
             first = types.get(field.name.lower(), field)
             if first.type != field.type:
                 yield Problem(
@@ -138,6 +181,15 @@ def _sources(job: Job) -> Iterator[Problem]:
                 f"sources[{i}].options.minPartitions",
                 "Real-time mode has one reader for each partition of a topic.",
                 "Leave the option out, and give the topic more partitions if reading is the limit.",
+            )
+        if dict(source.options).get("failOnDataLoss", "true").lower() == "false":
+            yield Problem(
+                "OPTION_NOT_SUPPORTED",
+                f"sources[{i}].options.failOnDataLoss",
+                "In real-time mode Spark does not skip records that Kafka no longer has: the job "
+                "would stop at them all the same.",
+                "Leave the option out. If records expire before the job reads them, give the topic "
+                "a longer retention, or delete the job and submit it again.",
             )
 
 
@@ -243,7 +295,16 @@ def _sinks(job: Job) -> Iterator[Problem]:
     def writer(sink: Sink) -> dict[str, str]:
         return {name: value for name, value in sink.options if name != "topic"}
 
+    writers: dict[str, Sink] = {}
     for i, sink in enumerate(job.sinks):
+        if (first := writers.setdefault(sink.topic, sink)) is not sink:
+            yield Problem(
+                "TOPIC_WRITTEN_TWICE",
+                f"sinks[{i}].options.topic",
+                f"{sink.name!r} and {first.name!r} both write to the topic {sink.topic!r}: every "
+                "record would be in it twice.",
+                f"Leave {sink.name!r} out, or give it a topic of its own.",
+            )
         if writer(sink) != writer(job.sinks[0]):
             yield Problem(
                 "SINK_OPTIONS_DIFFER",

@@ -3,7 +3,8 @@ tree that Spark's own parser made of the text.
 
 The reader of job files checks the text with another parser (`spec/sql_expressions.py`). Here the
 tree that Spark will run is checked, and that same tree goes into the query. So a text that the two
-parsers read differently cannot get around the list of allowed functions.
+parsers read differently cannot get around the list of allowed functions. In it the probe bounds the
+calls that could make more of a record than there is memory.
 """
 
 import difflib
@@ -66,18 +67,30 @@ def checked_column(spark: SparkSession, text: str, columns: Sequence[str], path:
         raise InvalidJob([_syntax(error, path)]) from error
     if problems := tuple(_problems(tree, columns, path)):
         raise InvalidJob(problems)
-    return ClassicColumn(_converter(spark).column(tree))
+    jvm: Any = spark._jvm  # noqa: SLF001 - py4j
+    bounded = jvm.io.trilithon.probe.Bounds.apply(tree, CATALOG)
+    return ClassicColumn(_converter(spark).column(bounded))
 
 
 def try_evaluate(spark: SparkSession, column: Column) -> Column:
     """The column's value, or null where evaluating it throws.
 
     Spark has `try_` variants of a few functions only; the node behind them takes any expression.
+    The probe's variant keeps the error for the record's dead letter.
     """
+    return _catching(spark, column, "")
+
+
+def named_field(spark: SparkSession, column: Column, name: str) -> Column:
+    """The column; if evaluating it throws, the dead letter names the field."""
+    return _catching(spark, column, name)
+
+
+def _catching(spark: SparkSession, column: Column, field: str) -> Column:
     jvm: Any = spark._jvm  # noqa: SLF001 - py4j
     inner: Any = column._jc  # noqa: SLF001
     convert = _converter(spark)
-    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(convert.expression(inner))
+    tried = jvm.io.trilithon.probe.CatchingEval(convert.expression(inner), field)
     return ClassicColumn(convert.column(tried))
 
 

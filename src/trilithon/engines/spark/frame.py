@@ -21,7 +21,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from trilithon.engines.spark.compiler import Chain
-from trilithon.engines.spark.expressions import checked_column, try_evaluate
+from trilithon.engines.spark.expressions import checked_column, named_field, try_evaluate
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import CATALOG
 from trilithon.errors import InvalidJob, Problem
@@ -30,8 +30,8 @@ from trilithon.spec.sql_expressions import parse_expression
 
 # Internal columns begin with a character that no column of a job can have.
 ORIGIN: Final = "$o"  # when the record was written to its source, µs: Kafka's timestamp
-ID: Final = "$i"  # topic-partition-offset, for detecting duplicates
-DEAD: Final = "$d"  # why the record is a dead letter; null if it is none
+ID: Final = "$i"  # topic-partition-offset, for detecting duplicates; -position after an explode
+DEAD: Final = "$d"  # the dead letter that the record is, as JSON; null if it is none
 STAMP: Final = "$t"  # when it was sent over the edge, and by which executor
 TASK: Final = "$p"  # the receiving task
 SENDER: Final = "$s"  # which of several sources it came from
@@ -41,14 +41,21 @@ _TRIED: Final = "$x"
 _VALUE: Final = "$v"
 _WRITTEN: Final = "$w"
 _CORRUPT: Final = "$c"
+_POSITION: Final = "$n"
+_KEYS: Final = "$h"
+_TARGET: Final = "$z"
 _CARRIED: Final = (ORIGIN, ID, DEAD)
 
+# The Kafka source in the probe's jar: the connector's, with readers whose batch can be ended.
+KAFKA_SOURCE: Final = "io.trilithon.source.KafkaSource"
+# What a record has beside its value and its id: the batch's and the record's own bytes, the header.
+RECORD_OVERHEAD: Final = 128
 # The Kafka header with a record's id, in the sinks and in the dead letters.
 ID_HEADER: Final = "trilithon-source"
 
 
 def build_frame(spark: SparkSession, chain: Chain, kafka: Kafka) -> DataFrame:
-    """The chain's query, with the columns `topic`, `value` and `headers` for Kafka's writer.
+    """The chain's query, with the columns that Kafka's writer takes: topic, key, value, headers.
 
     Raises `InvalidJob`, with the path in the job, for what Spark's parser or analyzer refuses.
     """
@@ -84,7 +91,7 @@ class _Builder:
         frame = branches[0]
         for branch in branches[1:]:
             frame = frame.unionByName(branch)
-        stream = _Stream(frame, tuple(field.name for field in self.chain.sources[0].schema))
+        stream = _Stream(frame, tuple(field.name for field in self.chain.sources[0].columns))
         stream = self._receive(stream, first)
         stream = self._work(stream, first)
         for operator in self.chain.operators[1:]:
@@ -96,8 +103,10 @@ class _Builder:
     # -- sources
 
     def _source(self, source: Source, path: str) -> _Stream:
-        options = {**dict(source.options), **self.kafka.options}
-        raw = self.spark.readStream.format("kafka").options(**options).load()
+        parts = dict(source.metadata)
+        headers = {"includeHeaders": "true"} if "headers" in parts.values() else {}
+        options = {**_reading(source, self.chain), **headers, **self.kafka.options}
+        raw = self.spark.readStream.format(KAFKA_SOURCE).options(**options).load()
         parsed = F.from_json(
             _col(_VALUE),
             ", ".join([_ddl(source.schema), f"`{_CORRUPT}` STRING"]),
@@ -108,6 +117,7 @@ class _Builder:
             F.col("value").cast("string").alias(_VALUE),
             origin.alias(ORIGIN),
             F.concat_ws("-", "topic", "partition", "offset").alias(ID),
+            *(F.col(part).alias(column) for column, part in parts.items()),
         ).where(_probe("take", F.lit(f"{self.job}/>{source.name}"), _col(ORIGIN), _col(ORIGIN)))
         try:
             frame = frame.withColumn(_ROW, parsed)
@@ -115,16 +125,22 @@ class _Builder:
             raise InvalidJob([_refused(error, f"{path}.schema")], self.job) from error
         row = _col(_ROW)
         broken = row.isNull() | row[_CORRUPT].isNotNull()
+        # Parsed once more, only if it failed, by a mode that says which field it was.
+        strict = F.from_json(_col(_VALUE), _ddl(source.schema), {"mode": "FAILFAST"})
         letter = self._dead_letter(
-            source.name, "the value is not JSON of the source's schema", _col(_VALUE)
+            source.name,
+            "the value is not JSON of the source's schema",
+            _col(_VALUE),
+            try_evaluate(self.spark, strict).isNull(),
         )
         frame = frame.select(
             *(row[field.name].alias(field.name) for field in source.schema),
+            *map(_col, parts),
             _col(ORIGIN),
             _col(ID),
             F.when(self._reject(source.name, broken), letter).alias(DEAD),
         )
-        return _Stream(frame, tuple(field.name for field in source.schema), DEAD)
+        return _Stream(frame, tuple(field.name for field in source.columns), DEAD)
 
     # -- edges
 
@@ -222,9 +238,14 @@ class _Builder:
         tried, dead = _col(_TRIED)["v"], _col(DEAD).isNotNull()
         some = F.coalesce(F.size(tried) > 0, F.lit(False))
         frame = frame.where(self._mark(operator, dead | some))
-        frame = frame.withColumn(
-            alias, F.explode(F.when(dead, F.array(F.lit(None))).otherwise(tried))
+        elements = F.when(dead, F.array(F.lit(None))).otherwise(tried)
+        kept = [name for name in stream.columns if name.lower() != alias.lower()]
+        frame = frame.select(
+            *map(_col, (*kept, *_CARRIED)), F.posexplode(elements).alias(_POSITION, alias)
         )
+        # Each row has an id of its own: the record's, and the position in the array.
+        numbered = F.concat_ws("-", _col(ID), _col(_POSITION))
+        frame = frame.withColumn(ID, F.when(_col(DEAD).isNull(), numbered).otherwise(_col(ID)))
         have = {name.lower() for name in stream.columns}
         columns = stream.columns if alias.lower() in have else (*stream.columns, alias)
         return _Stream(_keep(frame, columns), columns)
@@ -246,7 +267,9 @@ class _Builder:
             chosen[read.output or f"_{i}"] = column
         if problems:
             raise InvalidJob(problems)
-        row = F.struct(*(column.alias(name) for name, column in chosen.items()))
+        row = F.struct(
+            *(named_field(self.spark, column, name).alias(name) for name, column in chosen.items())
+        )
         alive = F.when(_col(DEAD).isNull(), try_evaluate(self.spark, row))
         frame = stream.frame.withColumn(_ROW, alive)
         frame = self._mark_dead(frame, stream.columns, operator, "select", _ROW)
@@ -295,28 +318,70 @@ class _Builder:
 
     def _sinks(self, stream: _Stream) -> DataFrame:
         last = self.chain.operators[-1]
+        stream = self._guarded("sinks", self._keys, stream, last)
         alive = _col(DEAD).isNull()
         value = try_evaluate(
             self.spark, F.to_json(F.struct(*(_col(name) for name in stream.columns)))
         )
         frame = stream.frame.withColumn(_VALUE, F.when(alive, value))
         frame = self._mark_dead(frame, stream.columns, last, "writing as JSON", _VALUE)
+        frame = self._mark_too_large(frame, last)
         sunk = F.lit(f"{self.job}/{last.name}")
         delivered = _probe("sink", sunk, _col(ORIGIN), _col(_VALUE))
-        topics = F.array(*(F.lit(sink.topic) for sink in self.chain.sinks))
+        targets = F.array(
+            *(
+                F.struct(F.lit(sink.topic).alias("topic"), _col(_KEYS)[f"k{i}"].alias("key"))
+                for i, sink in enumerate(self.chain.sinks)
+            )
+        )
         dead_letters = self.chain.job.dead_letter_topic
         # A column, not a condition: Spark would push that below the value and evaluate it twice.
         frame = frame.withColumn(
             _WRITTEN, F.when(alive, delivered).otherwise(F.lit(dead_letters is not None))
         ).where(_col(_WRITTEN))
         if dead_letters is not None:
-            topics = F.when(alive, topics).otherwise(F.array(F.lit(dead_letters)))
+            letter = F.struct(F.lit(dead_letters).alias("topic"), F.lit(None).alias("key"))
+            targets = F.when(alive, targets).otherwise(F.array(letter))
         header = F.struct(F.lit(ID_HEADER).alias("key"), F.encode(_col(ID), "UTF-8").alias("value"))
         return frame.select(
-            F.explode(topics).alias("topic"),
-            F.coalesce(_col(_VALUE), F.to_json(_col(DEAD))).alias("value"),
+            F.explode(targets).alias(_TARGET),
+            F.coalesce(_col(DEAD), _col(_VALUE)).alias("value"),
             F.array(header).alias("headers"),
+        ).select(
+            *(_col(_TARGET)[name].alias(name) for name in ("topic", "key")), "value", "headers"
         )
+
+    def _keys(self, stream: _Stream, last: Operator) -> _Stream:
+        """Adds a struct with the key of each sink's record, as bytes; null where it has none."""
+        keys = []
+        for i, sink in enumerate(self.chain.sinks):
+            key = F.lit(None).cast("binary")
+            if sink.key is not None:
+                path = f"sinks[{self.chain.job.sinks.index(sink)}].key"
+                key = _bytes(
+                    stream.frame, checked_column(self.spark, sink.key, stream.columns, path)
+                )
+            keys.append(key.alias(f"k{i}"))
+        tried = F.when(_col(DEAD).isNull(), try_evaluate(self.spark, F.struct(*keys)))
+        frame = stream.frame.withColumn(_KEYS, tried)
+        if any(sink.key is not None for sink in self.chain.sinks):
+            frame = self._mark_dead(frame, stream.columns, last, "key", _KEYS)
+        return _Stream(frame, stream.columns, stream.evaluated)
+
+    def _mark_too_large(self, frame: DataFrame, last: Operator) -> DataFrame:
+        """Kafka would refuse a record that is too large, and the query would fail with it again and
+        again.
+        """
+        limit = self.chain.largest_record
+        size = F.octet_length(_col(_VALUE)) + F.octet_length(_col(ID)) + RECORD_OVERHEAD
+        keys = [F.octet_length(_col(_KEYS)[f"k{i}"]) for i in range(len(self.chain.sinks))]
+        size += F.greatest(F.lit(0), *(F.coalesce(key, F.lit(0)) for key in keys))
+        too_large = _col(DEAD).isNull() & (size > limit)
+        letter = self._dead_letter(
+            last.name, f"the record is larger than the sinks take: {limit} bytes", _col(_VALUE)
+        )
+        marked = F.when(self._reject(last.name, too_large), letter).otherwise(_col(DEAD))
+        return frame.withColumn(DEAD, marked)
 
     # -- probes
 
@@ -326,11 +391,15 @@ class _Builder:
     def _reject(self, node: str, condition: Column) -> Column:
         return _probe("reject", F.lit(f"{self.job}/{node}"), condition)
 
-    @staticmethod
-    def _dead_letter(node: str, reason: str, value: Column) -> Column:
-        return F.struct(
-            F.lit(reason).alias("reason"), F.lit(node).alias("at"), value.alias("value")
-        )
+    def _dead_letter(
+        self, node: str, reason: str, value: Column, evaluated: Column | None = None
+    ) -> Column:
+        """The record as a dead letter, with the error that was caught last. `evaluated` is a
+        column that must be evaluated before.
+        """
+        chars, any_ = F.lit(self.chain.dead_letter_chars), F.lit(True)
+        texts = (F.lit(reason), F.lit(node), _col(ID), value)
+        return _probe("dead_letter", *texts, chars, any_ if evaluated is None else evaluated)
 
 
 def _probe(function: str, *arguments: Column) -> Column:
@@ -346,8 +415,30 @@ def _keep(frame: DataFrame, columns: Sequence[str], *more: str) -> DataFrame:
     return frame.select(*map(_col, (*columns, *_CARRIED, *more)))
 
 
+def _reading(source: Source, chain: Chain) -> dict[str, str]:
+    """The options of a source. It reads the partitions that the chain was planned with: those that
+    a topic gets later need tasks of their own, which the ledger must admit first.
+    """
+    options = dict(source.options)
+    if all(topic in chain.partitions for topic in source.topics):
+        del options["subscribe"]
+        pinned = {topic: list(range(chain.partitions[topic])) for topic in source.topics}
+        options["assign"] = json.dumps(pinned)
+    return options
+
+
 def _ddl(fields: Sequence[Field]) -> str:
     return ", ".join(f"`{field.name}` {field.type}" for field in fields)
+
+
+def _bytes(frame: DataFrame, value: Column) -> Column:
+    """A value as the bytes of a Kafka key: text in UTF-8, a struct, array or map as JSON."""
+    kind = frame.select(value).schema[0].dataType
+    if isinstance(kind, T.BinaryType):
+        return value
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        value = F.to_json(value)
+    return F.encode(value.cast("string"), "UTF-8")
 
 
 def _need(frame: DataFrame, wanted: type[T.DataType], what: str, path: str) -> None:

@@ -1,7 +1,7 @@
 """Connects the engine to Kafka: its address and settings, topics, partitions and end offsets."""
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,10 +10,12 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trilithon.errors import InvalidJob, KafkaUnreachable, Problem
+from trilithon.errors import InvalidJob, KafkaUnreachable, Problem, RecordsExpired
 from trilithon.model.job import Job
 
 _TIMEOUT_MS: Final = 10_000
+# A monitor asks all the time: two calls that time out are to take less than ten seconds.
+_MONITOR_TIMEOUT_MS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,12 @@ class Kafka:
         return {f"kafka.{name}": value for name, value in self.client.items()}
 
 
-def partitions(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
-    """The partitions of each source of a job. Raises `InvalidJob` with every missing topic."""
+def partitions(
+    spark: SparkSession, kafka: Kafka, job: Job
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The partitions of each source of a job, and of each topic that it reads. Raises `InvalidJob`
+    with every missing topic.
+    """
     named = {topic for source in job.sources for topic in source.topics}
     named |= {sink.topic for sink in job.sinks}
     if job.dead_letter_topic is not None:
@@ -51,36 +57,59 @@ def partitions(spark: SparkSession, kafka: Kafka, job: Job) -> dict[str, int]:
         missing += _missing([job.dead_letter_topic], "dead_letter_topic", existing)
     if missing:
         raise InvalidJob(missing, job.id)
-    return counts
+    read = {topic for source in job.sources for topic in source.topics}
+    return counts, {topic: existing[topic] for topic in sorted(read)}
 
 
 class Logs:
-    """Reads the end offsets of topics, with one client for the life of an engine."""
+    """Reads the end offsets of topics, with one client for the life of an engine. The end of a
+    topic that is read committed is where its first open transaction begins.
+    """
 
-    def __init__(self, spark: SparkSession, kafka: Kafka) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        kafka: Kafka,
+        committed: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        self._committed = committed
         self._jvm: Any = spark._jvm  # noqa: SLF001 - the client is the JVM's
         self._kafka = kafka
         self._client: Any = None
         self._lock = threading.Lock()
+        # The partitions of each topic by the last answer.
+        self.partitions: dict[str, int] = {}
 
     def ends(self, topics: Collection[str]) -> dict[str, int]:
         """The sum of the end offsets of each topic; a missing topic is left out."""
-        spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
         with self._lock, _unreachable_as_error(self._kafka):
-            self._client = self._client or _connect(self._jvm, self._kafka)
-            request = self._jvm.java.util.HashMap()
-            partitions: dict[str, list[Any]] = {}
-            for name, count in _described(self._jvm, self._client, topics).items():
-                partitions[name] = [
-                    self._jvm.org.apache.kafka.common.TopicPartition(name, i) for i in range(count)
-                ]
-                for partition in partitions[name]:
-                    request.put(partition, spec)
-            offsets = self._client.listOffsets(request).all().get()
-            return {
-                name: sum(int(offsets.get(partition).offset()) for partition in all_)
-                for name, all_ in partitions.items()
-            }
+            self._client = self._client or _connect(self._jvm, self._kafka, _MONITOR_TIMEOUT_MS)
+            self.partitions = counts = _described(self._jvm, self._client, topics)
+            committed = counts.keys() & set(self._committed())
+            ends = self._listed({name: counts[name] for name in counts.keys() - committed})
+            if committed:
+                ends |= self._listed({name: counts[name] for name in committed}, "READ_COMMITTED")
+            return ends
+
+    def _listed(
+        self, partitions: Mapping[str, int], isolation: str = "READ_UNCOMMITTED"
+    ) -> dict[str, int]:
+        """The sum of the end offsets of each topic with so many partitions."""
+        kafka = self._jvm.org.apache.kafka
+        request = self._jvm.java.util.HashMap()
+        of_topic = {
+            name: [kafka.common.TopicPartition(name, i) for i in range(count)]
+            for name, count in partitions.items()
+        }
+        for partition in (partition for all_ in of_topic.values() for partition in all_):
+            request.put(partition, kafka.clients.admin.OffsetSpec.latest())
+        level = kafka.common.IsolationLevel.valueOf(isolation)
+        options = kafka.clients.admin.ListOffsetsOptions(level)
+        offsets = self._client.listOffsets(request, options).all().get()
+        return {
+            name: sum(int(offsets.get(partition).offset()) for partition in all_)
+            for name, all_ in of_topic.items()
+        }
 
     def close(self) -> None:
         with self._lock:
@@ -89,10 +118,60 @@ class Logs:
             self._client = None
 
 
+def check_not_expired(
+    spark: SparkSession, kafka: Kafka, offsets: Mapping[tuple[str, int], int]
+) -> None:
+    """Raises `RecordsExpired` if Kafka has deleted records from these offsets on. A query would die
+    of it with the error of whichever of its tasks notices first.
+    """
+    if not offsets:
+        return
+    with _admin(spark, kafka) as (jvm, admin):
+        named = jvm.org.apache.kafka
+        request = jvm.java.util.HashMap()
+        partitions = {key: named.common.TopicPartition(*key) for key in offsets}
+        for partition in partitions.values():
+            request.put(partition, named.clients.admin.OffsetSpec.earliest())
+        listed = admin.listOffsets(request).all().get()
+        first = {key: int(listed.get(partition).offset()) for key, partition in partitions.items()}
+    expired = {key: first[key] - at for key, at in offsets.items() if first[key] > at}
+    if expired:
+        (topic, number), count = max(expired.items(), key=lambda item: item[1])
+        raise RecordsExpired(
+            f"Kafka has deleted {sum(expired.values())} records that were not read yet, most of "
+            f"them in partition {number} of {topic}: {count} from offset "
+            f"{offsets[topic, number]} on.",
+            "Give the topic a longer retention. To go on without these records, delete the job and "
+            "submit it again.",
+        )
+
+
 def topics(spark: SparkSession, kafka: Kafka, names: Collection[str]) -> dict[str, int]:
     """The number of partitions of each of these topics that exists."""
     with _admin(spark, kafka) as (jvm, admin):
         return _described(jvm, admin, names)
+
+
+def record_limits(spark: SparkSession, kafka: Kafka, names: Collection[str]) -> dict[str, int]:
+    """The bytes of the largest record that each topic takes; a topic whose settings may not be read
+    is left out.
+    """
+    with _admin(spark, kafka) as (jvm, admin):
+        resource = jvm.org.apache.kafka.common.config.ConfigResource
+        topic = jvm.org.apache.kafka.common.config.ConfigResource.Type.TOPIC
+        asked = jvm.java.util.ArrayList()
+        for name in sorted(set(names)):
+            asked.add(resource(topic, name))
+        limits = {}
+        for described, settings in dict(admin.describeConfigs(asked).values()).items():
+            try:
+                limit = settings.get().get("max.message.bytes")
+            except Py4JJavaError as error:
+                if "AuthorizationException" not in str(error.java_exception.toString()):
+                    raise
+                continue
+            limits[str(described.name())] = int(limit.value())
+        return limits
 
 
 def _described(jvm: Any, admin: Any, names: Collection[str]) -> dict[str, int]:
@@ -121,9 +200,9 @@ def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[tuple[Any, Any]]:
             admin.close()
 
 
-def _connect(jvm: Any, kafka: Kafka) -> Any:
+def _connect(jvm: Any, kafka: Kafka, timeout_ms: int = _TIMEOUT_MS) -> Any:
     settings = jvm.java.util.HashMap()
-    limits = {"request.timeout.ms": str(_TIMEOUT_MS), "default.api.timeout.ms": str(_TIMEOUT_MS)}
+    limits = {"request.timeout.ms": str(timeout_ms), "default.api.timeout.ms": str(timeout_ms)}
     for name, value in {**limits, **kafka.client}.items():
         settings.put(name, value)
     return jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)

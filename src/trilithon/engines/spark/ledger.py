@@ -2,6 +2,9 @@
 
 Spark checks its slots at every batch, and a query holds none between two batches: a new job that is
 admitted by the live figure can kill a running one. So no query starts without an entry here.
+
+The tasks follow the live executors. When they shrink, entries stay: the jobs that were admitted
+wait for room, and no other job is admitted into it. Only jobs that run occupy tasks.
 """
 
 import threading
@@ -28,12 +31,20 @@ class Ledger:
     slots: int
     quotas: Mapping[str, int] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
+    # The jobs whose queries run or are being started.
+    running: frozenset[str] = frozenset()
     # Several threads change jobs. `entries` is replaced, never mutated: reads need no lock.
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     @property
     def free_tasks(self) -> int:
         return self.tasks - sum(entry.tasks for entry in self.entries.values())
+
+    @property
+    def unoccupied_tasks(self) -> int:
+        """The tasks that no running query has: what a job that waits can get."""
+        entries = self.entries
+        return self.tasks - sum(entries[job].tasks for job in self.running if job in entries)
 
     @property
     def free_slots(self) -> int:
@@ -43,10 +54,13 @@ class Ledger:
         return sum(entry.slots for entry in self.entries.values() if entry.tenant == tenant)
 
     def reserve(self, job: str, wanted: Entry) -> None:
-        """Adds or changes the entry of a job; without room raises `DoesNotFit`, unchanged."""
+        """Adds or changes the entry of a job; without room raises `DoesNotFit`, unchanged. What a
+        job has already it keeps, even if the cluster has become too small for it.
+        """
         with self._lock:
+            before = self.entries.get(job, Entry(wanted.tenant, 0, 0))
             others = {name: entry for name, entry in self.entries.items() if name != job}
-            replace(self, entries=others).check(job, wanted)
+            replace(self, entries=others).check(job, wanted, before)
             self.entries = {**self.entries, job: wanted}
 
     def change(self, job: str, *, tasks: int | None = None, slots: int | None = None) -> None:
@@ -62,26 +76,45 @@ class Ledger:
                 ),
             )
 
+    def occupy(self, job: str) -> None:
+        """The job's query is about to start; without room on the live executors raises
+        `DoesNotFit`.
+        """
+        with self._lock:
+            needed, free = self.entries[job].tasks, self.unoccupied_tasks
+            if job not in self.running and needed > free:
+                raise DoesNotFit(no_room(needed, free, self.tasks))
+            self.running |= {job}
+
+    def vacate(self, job: str) -> None:
+        """The job's query has ended; its entry stays."""
+        with self._lock:
+            self.running -= {job}
+
     def release(self, job: str) -> None:
         with self._lock:
+            self.running -= {job}
             self.entries = {name: entry for name, entry in self.entries.items() if name != job}
 
-    def check(self, job: str, wanted: Entry) -> None:
-        """Raises `DoesNotFit`, with the numbers, if there is no room for a job."""
-        if wanted.tasks > self.free_tasks:
+    def check(self, job: str, wanted: Entry, before: Entry) -> None:
+        """Raises `DoesNotFit`, with the numbers, if there is no room for what a job wants beyond
+        what it had before.
+        """
+        if wanted.tasks > max(before.tasks, self.free_tasks):
             raise DoesNotFit(
                 f"{job} needs {wanted.tasks} tasks; {self.free_tasks} of {self.tasks} are free"
                 f"{self._holders('tasks')}.",
                 "Lower an operator's max, delete a job, or add task slots to the Spark cluster.",
             )
         quota = self.quotas.get(wanted.tenant)
-        if quota is not None and self.used_by(wanted.tenant) + wanted.slots > quota:
+        more_slots = wanted.slots > before.slots
+        if quota is not None and more_slots and self.used_by(wanted.tenant) + wanted.slots > quota:
             raise DoesNotFit(
                 f"{job} needs {wanted.slots} slots; the tenant {wanted.tenant} has a quota of "
                 f"{quota} and uses {self.used_by(wanted.tenant)}.",
                 "Lower the parallelism of its jobs, or raise its quota.",
             )
-        if wanted.slots > self.free_slots:
+        if more_slots and wanted.slots > self.free_slots:
             raise DoesNotFit(
                 f"{job} needs {wanted.slots} slots; {self.free_slots} of {self.slots} are free"
                 f"{self._holders('slots')}.",
@@ -93,3 +126,7 @@ class Ledger:
         counts = {job: getattr(entry, what) for job, entry in self.entries.items()}
         largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:5]
         return f", held by {', '.join(f'{job} ({n})' for job, n in largest)}" if counts else ""
+
+
+def no_room(needed: int, free: int, tasks: int) -> str:
+    return f"Waits for tasks: needs {needed}, free {free} of {tasks}."

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from trilithon import logs
 from trilithon.errors import SparkNotStarted
 
 _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 _POLL_S: Final = 0.1
+_log = logs.logger()
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -35,11 +37,19 @@ def executors_of(master: str) -> int:
     return int(sizes.group(1)) if sizes else 0 if master.startswith("local") else 1
 
 
-def await_executors(spark: SparkSession, count: int, timeout_s: float = 120.0) -> None:
-    """Waits for executors: a query only ever uses those that were there when it started."""
-    deadline = time.monotonic() + timeout_s
+def await_executors(
+    spark: SparkSession, count: int, timeout_s: float = 120.0, enough_s: float = 30.0
+) -> None:
+    """Waits for executors: a query only ever uses those that were there when it started. A cluster
+    that has lost some is used as it is, after `enough_s`: its jobs start by priority.
+    """
+    began = time.monotonic()
     while (registered := executors(spark)) < count:
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - began
+        if registered and waited_s > enough_s:
+            _log.warning("executors_missing", registered=registered, expected=count)
+            return
+        if waited_s > timeout_s:
             raise SparkNotStarted(
                 f"{registered} of {count} executors registered within {timeout_s:g} s.",
                 "Check on the master's web page whether the cluster has room for them.",

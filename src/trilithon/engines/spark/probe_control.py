@@ -52,11 +52,31 @@ class ProbeControl:
         """The batch in which the job's tasks run, as `run:number`; empty before the first."""
         return str(self._probe.batch(job))
 
+    def batches(self) -> dict[str, str]:
+        """The running batch of each job; a job before its first batch is missing."""
+        return {job: described["batch"] for job, described in self.batch_times().items()}
+
+    def batch_times(self) -> dict[str, dict[str, Any]]:
+        """The running batch of each job, when the batch before it ended, when Spark had planned it
+        and when its tasks were up.
+        """
+        times: dict[str, dict[str, Any]] = json.loads(self._probe.batches())
+        return times
+
     def end_batch(self, job: str, batch: str, *, hold: bool = False) -> None:
         """Ends a batch of a job early. With `hold` the next batch sends no record, so that the
         query can be stopped without a replay.
         """
         self._probe.endBatch(job, batch, hold)
+
+    def threads(self, job: str) -> dict[str, int]:
+        """The threads that run tasks of a job, per executor."""
+        lives: dict[str, dict[str, int]] = json.loads(self._probe.threads(job))
+        return {executor: sum(counts.values()) for executor, counts in lives.items()}
+
+    def halt_executor(self, executor: str, reason: str) -> None:
+        """Ends an executor's JVM; the cluster manager starts another. Not the driver's."""
+        self._probe.halt(executor, reason)
 
     def drain_reports(self) -> dict[str, Any]:
         """The executors' reports since the last call, and which executors were lost."""

@@ -6,19 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from trilithon import logs
 from trilithon.engines.spark.compiler import Chain, plan_chain
 from trilithon.engines.spark.frame import build_frame
-from trilithon.engines.spark.kafka import Kafka, partitions
+from trilithon.engines.spark.kafka import Kafka, partitions, record_limits
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.errors import PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
 
 START_S: Final = 60.0
 _POLL_S: Final = 0.05
+_STOP_ATTEMPTS: Final = 2
+_log = logs.logger()
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,24 @@ class RunningQuery:
     query: StreamingQuery
     incarnation: int
 
+    @property
+    def active(self) -> bool:
+        return bool(self.query.isActive)
+
     def stop(self) -> None:
         """Stops the query at once; the next start replays the open batch."""
         self.query.stop()
+
+    def end(self) -> bool:
+        """Stops the query, also if `stop` throws; whether it has ended."""
+        for _ in range(_STOP_ATTEMPTS):
+            try:
+                self.stop()
+            except (Py4JError, PySparkException):
+                _log.exception("query_stop_failed", job=self.chain.job.id)
+            if not self.active:
+                return True
+        return False
 
 
 def start(
@@ -48,7 +67,11 @@ def start(
 def plan_with_partitions(spark: SparkSession, job: Job, kafka: Kafka) -> Chain:
     """The chain of a job with the current partitions of its topics."""
     plan_chain(job)  # first the checks that need no Kafka
-    return plan_chain(job, partitions(spark, kafka, job))
+    readers, topics = partitions(spark, kafka, job)
+    written = [sink.topic for sink in job.sinks]
+    dead_letters = () if job.dead_letter_topic is None else (job.dead_letter_topic,)
+    limits = record_limits(spark, kafka, (*written, *dead_letters))
+    return plan_chain(job, readers, topics, limits)
 
 
 def start_frame(
@@ -58,8 +81,11 @@ def start_frame(
     kafka: Kafka,
     checkpoint: Path,
     timeout_s: float = START_S,
+    batch_s: float | None = None,
 ) -> RunningQuery:
-    """Starts a chain's query; stops it and raises if its stages are not the compiled ones."""
+    """Starts a chain's query; stops it and raises if its stages are not the compiled ones. Spark
+    ends a batch by itself after `batch_s`, or after the time that the job's trigger says.
+    """
     control, job = ProbeControl(spark), chain.job
     incarnation = control.start_job(job.id, chain.names)
     writer = (
@@ -71,7 +97,7 @@ def start_frame(
     )
     # PySpark's type stubs lack real-time mode.
     real_time: Any = writer.trigger
-    writer = real_time(realTime=f"{round(job.batch_s * 1000)} milliseconds")
+    writer = real_time(realTime=f"{round((batch_s or job.batch_s) * 1000)} milliseconds")
     # The query's thread inherits these local properties and passes them to its tasks: by them a
     # probe knows its job.
     properties = {"trilithon.job": job.id, "trilithon.incarnation": str(incarnation)}
@@ -89,7 +115,8 @@ def start_frame(
     try:
         _await_stages(control, query, chain, timeout_s)
     except BaseException:
-        query.stop()
+        # What failed to start must not run on, and why it failed must not be hidden.
+        RunningQuery(chain, query, incarnation).end()
         control.end_job(job.id)
         raise
     return RunningQuery(chain, query, incarnation)

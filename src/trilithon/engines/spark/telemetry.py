@@ -15,8 +15,8 @@ from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches, bucket_of
 
 VERSION = 1
-# The probe counts latencies of 0 or less apart, since they have no logarithm: they come from clock
-# skew, or from records that were faster than the clock's tick.
+# The probe counts latencies of 0 or a few milliseconds less apart, since they have no logarithm:
+# they come from clock skew, or from records that were faster than the clock's tick.
 _LOWEST_BUCKET: Final = int(bucket_of(0.0))
 
 
@@ -67,12 +67,14 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
     machine = sent["machine"]
     # The JVM gives a negative number for what the machine does not measure.
     loads = {"load": machine["load"], "cores_busy": machine["cpu_machine"] * machine["cores"]}
+    loads["clock_steps"] = sent.get("clock_steps", -1)
     known = {name: [float(value)] for name, value in loads.items() if value >= 0}
     machines = Machines.of(1, cores=[machine["cores"]], **known)
     return Report(
         sender=sender_of(application, str(sent["executor"])),
         sequence=int(sent["sequence"]),
-        time_s=float(sent["time_us"]) / 1e6,
+        # The driver's time never steps; the times of reports are those of its wall clock.
+        time_s=float(sent.get("wall_us", sent["time_us"])) / 1e6,
         clock_error_s=clock_error_s,
         instance_keys=tuple(translator.instances.rows),
         instances=translator.instances.columns(),
@@ -120,7 +122,7 @@ class _Translator:
             self._sinks(job, operator, sent["e2e"])
 
     def _operator(self, job: Job, operator: str, sent: Mapping[str, Any]) -> None:
-        service = sent["service"]
+        service, writes = sent["service"], sent["writes"]
         key = (job.id, operator, int(sent["index"]))
         self.instances.add(
             key,
@@ -129,6 +131,8 @@ class _Translator:
             emitted=float(sum(edge["emitted"] for edge in sent["out"].values())),
             busy_s=service["sum_us"] / 1e6,
             busy_sq_s2=service["sumsq_us2"] / 1e12,
+            write_waits=float(writes["count"]),
+            write_wait_s=writes["sum_us"] / 1e6,
             cpu_s=sent["cpu_ns"] / 1e9,
         )
         if sent["active"]:
@@ -172,8 +176,10 @@ class _Translator:
         """Adds the rows of an operator's sinks, each of which gets every record."""
         for edge in job.children[operator]:
             key = (job.id, edge.target)
-            count = float(delivered["count"])
-            self.sinks.add(key, written=count, latencies=count, latency_s=delivered["sum_ms"] / 1e3)
+            measured, ahead = float(delivered["count"]), float(delivered.get("ahead", 0))
+            count = measured + ahead
+            latency_s = delivered["sum_ms"] / 1e3
+            self.sinks.add(key, written=count, latencies=measured, latency_s=latency_s, ahead=ahead)
             histogram = self.histograms.setdefault(key, {})
             buckets = [(int(bucket), number) for bucket, number in delivered["buckets"].items()]
             for bucket, number in (*buckets, (_LOWEST_BUCKET, delivered["zero"])):
@@ -203,9 +209,12 @@ class RunningJob:
 # The probe's counters. No executor reports an instance that has had no record yet, so the host
 # reports zeros for it; the assembler adds the counts of all senders.
 _COUNTED: Final = {
-    Instances: "sent taken emitted failed busy_s busy_sq_s2 cpu_s gaps gap_s gap_sq_s2".split(),
+    Instances: (
+        "sent taken emitted failed busy_s busy_sq_s2 write_waits write_wait_s"
+        " cpu_s gaps gap_s gap_sq_s2"
+    ).split(),
     Edges: "emitted taken parked_s transfers channel_s batching_s".split(),
-    Sinks: "written latencies latency_s".split(),
+    Sinks: "written latencies latency_s ahead".split(),
 }
 
 

@@ -60,7 +60,10 @@ public final class Control {
     state().setCredit(job, operator, credit);
   }
 
-  /** {"dropped": n, "reports": [...], "lost": [executors]} since the last call. */
+  /**
+   * {"dropped": n, "reports": [...], "lost": [executors]} since the last call; if they changed, also
+   * "threads": {"executor": {"job": {"incarnation": threads}}}.
+   */
   public static String drainReports() {
     return Json.write(state().drainReports());
   }
@@ -75,6 +78,16 @@ public final class Control {
     return Json.write(state().describe());
   }
 
+  /** The threads that run tasks of the job: {"executor": {"incarnation": threads}}. */
+  public static String threads(String job) {
+    return Json.write(state().threads(job));
+  }
+
+  /** Ends the JVM of an executor; the cluster manager starts another. Not that of the driver. */
+  public static void halt(String executor, String reason) {
+    state().halt(executor, reason);
+  }
+
   /** Tasks of each stage of the job's running batch, to be compared with what was compiled. */
   public static String tasksPerStage(String job) {
     ArrayNode list = Json.array();
@@ -87,9 +100,14 @@ public final class Control {
     return locations.batch(job);
   }
 
+  /** Per job, the batch that its tasks run in and its times; not before a job's first batch. */
+  public static String batches() {
+    return Json.write(locations.batches());
+  }
+
   /**
-   * Ends a batch of a job early; its other batches and other jobs go on. With a hold the job's next
-   * batch waits before its first record, until the job is restarted or ended.
+   * Ends a batch of a job early; its other batches and other jobs go on. With a hold no later batch of
+   * that run reads a record.
    */
   public static void endBatch(String job, String batch, boolean hold) {
     state().endBatch(job, batch, hold);

@@ -18,6 +18,8 @@ import java.util.TreeMap;
 final class DriverState {
   /** Ten minutes of one executor's reports, for when the host does not drain them. */
   private static final int MAX_REPORTS = 600;
+  /** An exchange and a reader's longest poll, and some time to spare. */
+  static final long END_AHEAD_US = 600_000;
 
   final Totals totals = new Totals();
   private final Clock clock;
@@ -33,6 +35,10 @@ final class DriverState {
   private long tablesVersion;
   private final Endings endings = new Endings();
   private final ArrayList<String> lost = new ArrayList<>();
+  /** Per executor: {"job": {"incarnation": threads}}, as it last told. */
+  private final Map<String, JsonNode> threads = new TreeMap<>();
+  private boolean threadsChanged;
+  private final Map<String, String> halting = new HashMap<>();
 
   private record Located(String batch, Map<Integer, String> executors) {}
 
@@ -52,7 +58,7 @@ final class DriverState {
     incarnations.put(job, incarnation);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     totals.forget(job, incarnation);
-    endings.remove(job);
+    endings.stopped(job, clock.nowUs());
     tablesVersion++;
     return incarnation;
   }
@@ -64,7 +70,7 @@ final class DriverState {
     }
     incarnations.computeIfPresent(job, (j, n) -> n + 1);
     totals.forget(job, Integer.MAX_VALUE);
-    endings.remove(job);
+    endings.stopped(job, clock.nowUs());
     tablesVersion++;
   }
 
@@ -107,9 +113,6 @@ final class DriverState {
    */
   synchronized void located(String job, int stage, String batch, Map<Integer, String> executors) {
     List<String> names = operators.getOrDefault(job, List.of());
-    if (endings.began(job, batch)) {
-      tablesVersion++;
-    }
     if (stage < names.size()) {
       String receiver = EdgeName.receiver(job, names.get(stage));
       located.put(receiver, new Located(batch, executors));
@@ -136,21 +139,33 @@ final class DriverState {
   }
 
   /**
-   * Ends a batch of a job at each executor's next exchange; with a hold no other batch of the job
-   * sends records.
+   * Ends a batch of a run on all executors at the same time, when each has had an exchange; with a
+   * hold no later batch of the run reads records.
    */
   synchronized void endBatch(String job, String batch, boolean hold) {
-    endings.set(job, new Endings.Ending(batch, hold));
+    int colon = batch.lastIndexOf(':');
+    endings.set(job, batch.substring(0, colon), Long.parseLong(batch.substring(colon + 1)),
+        clock.nowUs() + END_AHEAD_US, hold);
     tablesVersion++;
   }
 
   synchronized String exchange(JsonNode message, boolean sameJvm) {
-    int ordinal = ordinals.computeIfAbsent(message.path("executor").asText(),
-        e -> ordinals.size() % Stamp.MAX_EXECUTORS);
+    String executor = message.path("executor").asText();
+    int ordinal = ordinals.computeIfAbsent(executor, e -> ordinals.size() % Stamp.MAX_EXECUTORS);
+    if (message.has("threads")) {
+      threads.put(executor, message.path("threads"));
+      threadsChanged = true;
+    }
     board.update(ordinal, message.path("cells"), clock.nowUs());
     ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("ordinal", ordinal)
         .put("same_jvm", sameJvm);
     answer.set("credits", board.answer(ordinal));
+    if (!sameJvm && halting.containsKey(executor)) {
+      answer.put("halt", halting.get(executor));
+    }
+    if (!sameJvm) {
+      answer.set("wall", clock.wallJson());
+    }
     if (message.path("tables_version").asLong() != tablesVersion) {
       answer.put("tables_version", tablesVersion);
       ObjectNode tables = answer.putObject("tables");
@@ -163,7 +178,9 @@ final class DriverState {
   }
 
   synchronized void report(JsonNode report) {
-    clock.reanchor();
+    clock.followWall();
+    ((ObjectNode) report).put("wall_us", clock.wallOf(report.path("time_us").asLong()))
+        .put("clock_steps", clock.steps());
     totals.report(report.path("executor").asText(), report);
     if (reports.size() == MAX_REPORTS) {
       reports.removeFirst();
@@ -175,9 +192,31 @@ final class DriverState {
   synchronized void executorLost(String executor) {
     totals.lost(executor);
     lost.add(executor);
+    threads.remove(executor);
+    threadsChanged = true;
+    halting.remove(executor);
   }
 
-  /** {"reports": [...], "lost": [executors], "dropped": n} since the last call. */
+  /** The threads of a job: {"executor": {"incarnation": threads}}. */
+  synchronized ObjectNode threads(String job) {
+    ObjectNode json = Json.object();
+    threads.forEach((executor, jobs) -> {
+      if (jobs.has(job)) {
+        json.set(executor, jobs.get(job));
+      }
+    });
+    return json;
+  }
+
+  /** An executor's JVM ends at its next exchange; the driver's own never does. */
+  synchronized void halt(String executor, String reason) {
+    halting.put(executor, reason);
+  }
+
+  /**
+   * {"reports": [...], "lost": [executors], "dropped": n} since the last call; if they changed, also
+   * "threads": {"executor": {"job": {"incarnation": threads}}}.
+   */
   synchronized ObjectNode drainReports() {
     ObjectNode json = Json.object().put("dropped", dropped);
     ArrayNode list = json.putArray("reports");
@@ -186,6 +225,11 @@ final class DriverState {
     ArrayNode gone = json.putArray("lost");
     lost.forEach(gone::add);
     lost.clear();
+    if (threadsChanged) {
+      ObjectNode all = json.putObject("threads");
+      threads.forEach(all::set);
+      threadsChanged = false;
+    }
     dropped = 0;
     return json;
   }

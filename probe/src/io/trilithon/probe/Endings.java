@@ -1,4 +1,4 @@
-// Keeps the batches that end early, and whether the next batch of such a job may begin.
+// Keeps which batches end early, and which runs may not begin another batch.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -7,61 +7,73 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * An ending names a batch, not a time: a task of that batch ends even if it checks late, and tasks
- * of other batches and jobs do not. With a hold the senders of any other batch of the job wait
- * before their first record, so that the query can be stopped between two batches with nothing to
- * replay.
+ * A run is a query from its start to its stop. An ending names a batch of a run and when it ends, a
+ * little ahead: all readers know of it by then and end at the same time, so that none waits for
+ * others. A task of that batch ends even if it checks late; later batches, other runs and other jobs
+ * do not. With a hold the later batches of the run read nothing, so that the query can be stopped between
+ * two batches with nothing to replay.
  */
 final class Endings {
-  record Ending(String batch, boolean hold) {}
+  /** Spark kills tasks asynchronously: those of a stopped run may live on for a moment. */
+  static final long KEEP_US = 60_000_000;
+  static final long NEVER = Long.MAX_VALUE;
+  private static final long IN_USE = Long.MAX_VALUE;
 
-  private volatile Map<String, Ending> byJob = Map.of();
+  /** The last batch of a run that ends early; forgotten some time after the run was stopped. */
+  record Ending(String job, long last, long atUs, boolean hold, long stoppedUs) {}
 
-  synchronized void set(String job, Ending ending) {
-    Map<String, Ending> changed = new HashMap<>(byJob);
-    changed.put(job, ending);
-    byJob = Map.copyOf(changed);
+  private volatile Map<String, Ending> byRun = Map.of();
+
+  /** A run that is held stays so: another end must not let it read on. */
+  synchronized void set(String job, String run, long last, long atUs, boolean hold) {
+    Map<String, Ending> changed = new HashMap<>(byRun);
+    Ending before = changed.get(run);
+    if (before == null || !before.hold) {
+      changed.put(run, new Ending(job, last, atUs, hold, IN_USE));
+    }
+    byRun = Map.copyOf(changed);
   }
 
-  /** True if the job had an ending. */
-  synchronized boolean remove(String job) {
-    Map<String, Ending> changed = new HashMap<>(byJob);
-    boolean removed = changed.remove(job) != null;
-    byJob = Map.copyOf(changed);
-    return removed;
+  /** The job's runs so far are stopped: their holds stay for those tasks that are still alive. */
+  synchronized void stopped(String job, long nowUs) {
+    Map<String, Ending> changed = new HashMap<>(byRun);
+    changed.values().removeIf(
+        ending -> ending.stoppedUs != IN_USE && nowUs - ending.stoppedUs > KEEP_US);
+    changed.replaceAll((run, ending) -> ending.job.equals(job) && ending.stoppedUs == IN_USE
+        ? new Ending(job, ending.last, ending.atUs, ending.hold, nowUs) : ending);
+    byRun = Map.copyOf(changed);
   }
 
-  /** A new batch of the job runs: an ending without a hold is complete. True if it was removed. */
-  synchronized boolean began(String job, String batch) {
-    Ending ending = byJob.get(job);
-    return ending != null && !ending.hold && !ending.batch.equals(batch) && remove(job);
+  int size() {
+    return byRun.size();
   }
 
-  boolean none() {
-    return byJob.isEmpty();
+  /** When a batch ends early, in driver time; {@link #NEVER} if it does not. */
+  long endUs(String run, long batch) {
+    Ending ending = byRun.get(run);
+    return ending != null && batch <= ending.last ? ending.atUs : NEVER;
   }
 
-  boolean ends(String job, String batch) {
-    Ending ending = byJob.get(job);
-    return ending != null && ending.batch.equals(batch);
-  }
-
-  boolean holds(String job, String batch) {
-    Ending ending = byJob.get(job);
-    return ending != null && ending.hold && !ending.batch.equals(batch);
+  boolean holds(String run, long batch) {
+    Ending ending = byRun.get(run);
+    return ending != null && ending.hold && batch > ending.last;
   }
 
   ObjectNode toJson() {
     ObjectNode json = Json.object();
-    byJob.forEach((job, ending) ->
-        json.putObject(job).put("batch", ending.batch).put("hold", ending.hold));
+    byRun.forEach((run, ending) -> json.putObject(run).put("job", ending.job)
+        .put("last", ending.last).put("at_us", ending.atUs).put("hold", ending.hold));
     return json;
   }
 
   synchronized void learn(JsonNode json) {
     Map<String, Ending> received = new HashMap<>();
-    json.properties().forEach(e -> received.put(e.getKey(),
-        new Ending(e.getValue().path("batch").asText(), e.getValue().path("hold").asBoolean())));
-    byJob = Map.copyOf(received);
+    json.properties().forEach(e -> {
+      JsonNode ending = e.getValue();
+      received.put(e.getKey(), new Ending(ending.path("job").asText(),
+          ending.path("last").asLong(), ending.path("at_us").asLong(),
+          ending.path("hold").asBoolean(), IN_USE));
+    });
+    byRun = Map.copyOf(received);
   }
 }

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.concurrent.atomic.AtomicLongArray;
+import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
 /** Messages are JSON text: Spark's RPC class loader would not find a class of the probe. */
@@ -13,26 +14,51 @@ final class Exchange {
   private final Registry registry;
   private final String executor;
   private final UnaryOperator<String> driver;
+  private final Consumer<String> halt;
   private long tablesVersion = -1;
+  private long askedNs = System.nanoTime();
+  private JsonNode threadsSent = Json.object();
 
-  Exchange(Registry registry, String executor, UnaryOperator<String> driver) {
+  /** {@code halt} ends this JVM; the driver asks for it with a reason. */
+  Exchange(Registry registry, String executor, UnaryOperator<String> driver,
+      Consumer<String> halt) {
     this.registry = registry;
     this.executor = executor;
     this.driver = driver;
+    this.halt = halt;
   }
 
-  /** One round trip; a sender that waits for a placement also calls this out of turn. */
+  /** One round trip, unless one began after that time: tasks call this out of turn. */
+  synchronized void runUnlessSince(long ns) {
+    if (askedNs - ns < 0) {
+      run();
+    }
+  }
+
+  /** One round trip. */
   synchronized void run() {
+    long startNs = System.nanoTime();
     ObjectNode message = Json.object().put("kind", "exchange").put("executor", executor)
         .put("tables_version", tablesVersion);
     message.set("cells", cells());
+    JsonNode threads = registry.threadsJson();
+    if (!threads.equals(threadsSent)) {
+      message.set("threads", threads);
+    }
     long askedUs = registry.clock.localUs();
     JsonNode answer = Json.parse(driver.apply(Json.write(message)));
     long answeredUs = registry.clock.localUs();
     if (!answer.path("same_jvm").asBoolean()) {
       registry.clock.sample(askedUs, answeredUs, answer.path("driver_us").asLong());
+      registry.clock.learnWall(answer.path("wall"));
     }
+    threadsSent = threads;
     learn(answer);
+    askedNs = startNs;
+    registry.answered(startNs);
+    if (answer.has("halt")) {
+      halt.accept(answer.path("halt").asText());
+    }
     registry.cells.values()
         .forEach(cell -> cell.measure(registry.ordinal(), registry.clock.localUs()));
   }

@@ -16,6 +16,8 @@ import org.slf4j.LoggerFactory;
 final class ExecutorSide implements ExecutorPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(ExecutorSide.class);
   private static final int FIRST_TRIES = 20;
+  /** The exit code of an executor that the driver replaces; not one that Spark gives a meaning. */
+  private static final int REPLACED = 75;
 
   private PluginContext context;
   private ScheduledExecutorService timer;
@@ -31,10 +33,10 @@ final class ExecutorSide implements ExecutorPlugin {
     Registry registry = Registry.JVM;
     String executor = context.executorID();
     timer = Executors.newScheduledThreadPool(2, ExecutorSide::daemon);
-    exchange = new Exchange(registry, executor, this::ask);
+    exchange = new Exchange(registry, executor, this::ask, ExecutorSide::halt);
     report = new Report(registry, executor);
-    BatchClock.install(registry);
-    registry.connect(guarded("exchange", exchange::run));
+    registry.connect(
+        since -> guarded("exchange", () -> exchange.runUnlessSince(since)).run());
     firstExchange();
     timer.scheduleWithFixedDelay(guarded("exchange", exchange::run), exchangeMs, exchangeMs,
         TimeUnit.MILLISECONDS);
@@ -101,6 +103,12 @@ final class ExecutorSide implements ExecutorPlugin {
         LOG.warn("{} failed, will retry", what, e);
       }
     };
+  }
+
+  /** A thread that cannot be ended holds this JVM: the cluster manager starts another one. */
+  private static void halt(String reason) {
+    LOG.error("this executor ends, to be replaced: {}", reason);
+    Runtime.getRuntime().halt(REPLACED);
   }
 
   private static Thread daemon(Runnable work) {

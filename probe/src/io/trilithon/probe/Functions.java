@@ -59,6 +59,21 @@ public final class Functions {
   }
 
   /**
+   * dead_letter(reason, at, source, value, max_chars, any): a record that failed, as JSON, with the
+   * error that was caught last.
+   */
+  public static final class DeadLetter extends ProbeFunction {
+    public DeadLetter() {
+      super("dead_letter", TEXT, TEXT, TEXT, TEXT, TEXT, INT, BOOLEAN);
+    }
+
+    public static UTF8String invoke(UTF8String reason, UTF8String at, UTF8String source,
+        UTF8String value, int maxChars, boolean any) {
+      return Failures.letter(reason, at, source, value, maxChars);
+    }
+  }
+
+  /**
    * emit(edge, task): the stamp of a routed record; the task is route's result, so the call comes
    * after the gate.
    */

@@ -13,6 +13,8 @@ import java.util.List;
  */
 final class Instance {
   private static final int READ_TRIES = 3;
+  /** A record that takes longer is worth reporting, and its thread gets the lowest priority. */
+  private static final long REPORTED_STALL_NS = 2_000_000_000L;
 
   final InstanceKey key;
   private final SeqLock lock = new SeqLock();
@@ -22,6 +24,11 @@ final class Instance {
   private volatile LogHistogram endToEnd;
   private volatile TaskProbe holder;
   private long taken;
+  // Read-write latency: records after which something was written, and those still waiting for it.
+  private long writeWaits;
+  private long writeWaitNs;
+  private long unwritten;
+  private long unwrittenNs;
   private long rejected;
   private long cpuNs;
   private long openedNs;
@@ -30,6 +37,8 @@ final class Instance {
   private long parkedAtMarkNs;
   private long parkedUntilNs;
   private long originUs;
+  private boolean working;
+  private final Stall stall = new Stall();
 
   Instance(InstanceKey key) {
     this.key = key;
@@ -41,11 +50,14 @@ final class Instance {
     closeRecord();
     long finishedNs = Math.max(Math.max(lastMarkNs, parkedUntilNs), openedNs);
     taken++;
+    unwritten++;
+    unwrittenNs += nowNs;
     openedNs = nowNs;
     lastMarkNs = 0;
     parkedInRecordNs = 0;
     parkedAtMarkNs = 0;
     originUs = origin;
+    working = true;
     if (stampUs > 0) {
       long channelUs = Math.max(0, nowUs - stampUs);
       edge.took(channelUs, nowNs - 1000 * channelUs > finishedNs);
@@ -61,6 +73,12 @@ final class Instance {
   void mark(long nowNs) {
     lastMarkNs = nowNs;
     parkedAtMarkNs = parkedInRecordNs;
+  }
+
+  /** The last step of a row: it was dropped, sent or delivered. */
+  void finish(long nowNs) {
+    mark(nowNs);
+    working = false;
   }
 
   void parked(Outbound edge, long ns) {
@@ -87,13 +105,15 @@ final class Instance {
     lock.beginWrite();
     edge.emitted++;
     edge.sentTo[task]++;
+    written();
     lock.endWrite();
   }
 
   void delivered(LogHistogram histogram, long nowNs, double latencyMs) {
     lock.beginWrite();
-    mark(nowNs);
+    finish(nowNs);
     histogram.addMs(latencyMs);
+    written();
     lock.endWrite();
   }
 
@@ -104,12 +124,17 @@ final class Instance {
   /** A task begins to run the instance; the reporter asks it for the CPU time of its thread. */
   synchronized void hold(TaskProbe task) {
     holder = task;
+    stall.reset();
   }
 
   synchronized void letGo(TaskProbe task, long taskCpuNs) {
     lock.beginWrite();
     closeRecord();
     openedNs = 0;
+    // What is not written now does not wait for the next task, which may come much later.
+    unwritten = 0;
+    unwrittenNs = 0;
+    working = false;
     inbound.forEach(edge -> edge.arrivals.flush());
     cpuNs += taskCpuNs;
     lock.endWrite();
@@ -125,6 +150,19 @@ final class Instance {
   private void closeRecord() {
     if (openedNs > 0 && lastMarkNs >= openedNs) {
       service.add(Math.max(0, lastMarkNs - openedNs - parkedAtMarkNs) / 1000.0);
+    }
+  }
+
+  /**
+   * Ends the wait of all records since the last write, at the last mark: parking is no work. The sum
+   * of times may overflow, and so does what it is taken from: the difference is right.
+   */
+  private void written() {
+    if (unwritten > 0 && lastMarkNs >= openedNs) {
+      writeWaits += unwritten;
+      writeWaitNs += unwritten * lastMarkNs - unwrittenNs;
+      unwritten = 0;
+      unwrittenNs = 0;
     }
   }
 
@@ -161,19 +199,32 @@ final class Instance {
     return endToEnd;
   }
 
+  private long stalledNs(long cpuNs) {
+    long progressNs = Math.max(openedNs, Math.max(lastMarkNs, parkedUntilNs));
+    return stall.sample(working, progressNs, System.nanoTime(), cpuNs);
+  }
+
   synchronized ObjectNode toJson() {
     TaskProbe task = holder;
     long liveCpuNs = task == null ? 0 : task.cpuNsOf(this);
+    long stalledNs = task == null ? 0 : stalledNs(liveCpuNs);
+    if (stalledNs >= REPORTED_STALL_NS) {
+      task.yieldCpu();
+    }
     return lock.read(READ_TRIES, () -> {
       ObjectNode json = Json.object().put("job", key.job()).put("operator", key.operator())
           .put("index", key.index())
           .put("incarnation", key.incarnation()).put("active", task != null).put("taken", taken)
           .put("rejected", rejected).put("cpu_ns", cpuNs + liveCpuNs);
-      json.set("service", service.toJson());
+      json.set("service", service.toJson().put("max_us", service.largest));
+      json.putObject("writes").put("count", writeWaits).put("sum_us", writeWaitNs / 1000.0);
       ObjectNode in = json.putObject("in");
       inbound.forEach(edge -> in.set(edge.from, edge.toJson()));
       ObjectNode out = json.putObject("out");
       outbound.forEach(edge -> out.set(edge.to, edge.toJson()));
+      if (stalledNs >= REPORTED_STALL_NS) {
+        json.put("stalled_us", stalledNs / 1000).put("origin_us", originUs);
+      }
       LogHistogram histogram = endToEnd;
       if (histogram != null) {
         json.set("e2e", histogram.toJson());

@@ -6,7 +6,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 /**
  * Key k counts values v in (gamma^(k-1), gamma^k] ms, k = ceil(ln v / ln gamma), gamma =
  * (1+a)/(1-a) (Masson et al., DDSketch, VLDB 2019, section 2). Dense inside, because it is written
- * per record; sparse in reports.
+ * per record; sparse in reports. A record whose origin is in the future has no latency: it is
+ * counted apart, with the largest such time.
  */
 final class LogHistogram {
   static final double ACCURACY = 0.01;
@@ -17,7 +18,12 @@ final class LogHistogram {
   private static final double LN_GAMMA = Math.log(GAMMA);
 
   private final long[] counts = new long[MAX_KEY - MIN_KEY + 1];
+  /** Values that are more negative than this are not due to a small difference of clocks. */
+  static final double AHEAD_MS = 10;
+
   private long zero;
+  private long ahead;
+  private double aheadMs;
   private long count;
   private double sumMs;
 
@@ -32,6 +38,11 @@ final class LogHistogram {
   }
 
   void addMs(double valueMs) {
+    if (valueMs < -AHEAD_MS) {
+      ahead++;
+      aheadMs = Math.max(aheadMs, -valueMs);
+      return;
+    }
     count++;
     if (valueMs <= 0) {
       zero++;
@@ -50,6 +61,9 @@ final class LogHistogram {
     }
     ObjectNode json = Json.object().put("count", count).put("sum_ms", sumMs).put("zero", zero);
     json.set("buckets", buckets);
+    if (ahead > 0) {
+      json.put("ahead", ahead).put("ahead_max_ms", aheadMs);
+    }
     return json;
   }
 }

@@ -7,11 +7,13 @@ final class Moments {
   long count;
   double sum;
   double sumOfSquares;
+  double largest;
 
   void add(double value) {
     count++;
     sum += value;
     sumOfSquares += value * value;
+    largest = Math.max(largest, value);
   }
 
   ObjectNode toJson() {

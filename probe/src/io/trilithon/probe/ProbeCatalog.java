@@ -22,6 +22,9 @@ public final class ProbeCatalog implements FunctionCatalog {
       entry("take", new Entry("take(edge, stamp, origin_us)", 3, any -> new Functions.Take())),
       entry("mark", new Entry("mark(operator, condition)", 2, any -> new Functions.Mark())),
       entry("reject", new Entry("reject(operator, rejected)", 2, any -> new Functions.Reject())),
+      entry("dead_letter", new Entry(
+          "dead_letter(reason, at, source, value, max_chars, any)", 6,
+          any -> new Functions.DeadLetter())),
       entry("emit", new Entry("emit(edge, task)", 2, any -> new Functions.Emit())),
       entry("sink", new Entry("sink(operator, origin_us, any)", 3, Functions.Sink::new)),
       entry("route", new Entry("route(edge, parallelism, any)", 3, Functions.Route::new)),
@@ -29,12 +32,43 @@ public final class ProbeCatalog implements FunctionCatalog {
           any -> new Functions.RouteByKey())),
       entry("origin", new Entry("origin(operator, any)", 2, any -> new Functions.Origin())),
       entry("work", new Entry("work(ms)", 1, any -> new Functions.Work())),
-      entry("wait", new Entry("wait(ms)", 1, any -> new Functions.Wait()))));
+      entry("wait", new Entry("wait(ms)", 1, any -> new Functions.Wait())),
+      entry("bounded", counting(BoundedFunctions.Counted.RESULT)),
+      entry("fold_begin", counting(BoundedFunctions.Counted.FOLD_BEGIN)),
+      entry("fold_step", counting(BoundedFunctions.Counted.FOLD_STEP)),
+      entry("fold_end", counting(BoundedFunctions.Counted.FOLD_END)),
+      entry("at_most", new Entry("at_most(count)", 1, 1, BoundedFunctions.AtMost::new)),
+      entry("bounded_format", new Entry("bounded_format(format)", 1, 1,
+          BoundedFunctions.Format::new)),
+      entry("bounded_repeat", new Entry("bounded_repeat(text, times)", 2, 2,
+          BoundedFunctions.Repeat::new)),
+      entry("bounded_replace", new Entry("bounded_replace(text, search[, replacement])", 2, 3,
+          BoundedFunctions.Replace::new)),
+      entry("replaceable", new Entry("replaceable(text, replacement)", 2, 2,
+          BoundedFunctions.Replaceable::new)),
+      entry("sequence_stop", new Entry("sequence_stop(start, stop[, step])", 2, 3,
+          BoundedFunctions.SequenceStop::new))));
 
   private String name;
 
-  /** How to make a function; {@code make} gets the type of the last argument. */
-  private record Entry(String usage, int arguments, Function<DataType, BoundFunction> make) {}
+  private static Entry counting(BoundedFunctions.Counted counted) {
+    return new Entry("bounded(value)", 1, 1, given -> new BoundedFunctions.Result(given, counted));
+  }
+
+  /** How to make a function of the types of its arguments. */
+  private record Entry(String usage, int least, int most,
+      Function<StructType, BoundFunction> make) {
+    /** {@code make} gets the type of the last argument. */
+    Entry(String usage, int arguments, Function<DataType, BoundFunction> make) {
+      this(usage, arguments, arguments,
+          given -> make.apply(plain(given.fields()[given.size() - 1].dataType())));
+    }
+
+    /** Strings of any collation or length are passed as they are. */
+    private static DataType plain(DataType type) {
+      return type instanceof StringType ? DataTypes.StringType : type;
+    }
+  }
 
   @Override
   public void initialize(String catalogName, CaseInsensitiveStringMap options) {
@@ -71,16 +105,11 @@ public final class ProbeCatalog implements FunctionCatalog {
 
     @Override
     public BoundFunction bind(StructType given) {
-      if (given.size() != entry.arguments()) {
+      if (given.size() < entry.least() || given.size() > entry.most()) {
         throw new UnsupportedOperationException(
-            entry.usage() + " takes " + entry.arguments() + " arguments, not " + given.size());
+            entry.usage() + " takes " + entry.least() + " arguments, not " + given.size());
       }
-      return entry.make().apply(plain(given.fields()[given.size() - 1].dataType()));
-    }
-
-    /** Strings of any collation or length are passed as they are. */
-    private static DataType plain(DataType type) {
-      return type instanceof StringType ? DataTypes.StringType : type;
+      return entry.make().apply(given);
     }
   }
 }

@@ -17,7 +17,12 @@ final class Probes {
    * as work.
    */
   static boolean mark(UTF8String operator, boolean condition) {
-    TaskProbe.current().mark(operator).mark(System.nanoTime());
+    Instance instance = TaskProbe.current().mark(operator);
+    if (condition) {
+      instance.mark(System.nanoTime());
+    } else {
+      instance.finish(System.nanoTime());
+    }
     return condition;
   }
 
@@ -35,13 +40,13 @@ final class Probes {
    */
   static int route(UTF8String edge, int parallelism) {
     RouteProbe probe = TaskProbe.current().route(edge);
-    probe.sender.mark(System.nanoTime());
+    probe.sender.finish(System.nanoTime());
     return probe.route(parallelism);
   }
 
   static int routeByKey(UTF8String edge, int parallelism, long hash) {
     RouteProbe probe = TaskProbe.current().route(edge);
-    probe.sender.mark(System.nanoTime());
+    probe.sender.finish(System.nanoTime());
     return probe.routeByKey(parallelism, hash);
   }
 
@@ -53,7 +58,7 @@ final class Probes {
   /** Just before the sink's write; always true. */
   static boolean sink(UTF8String operator, long originUs) {
     Instance instance = TaskProbe.current().mark(operator);
-    double latencyMs = (Registry.JVM.clock.nowUs() - originUs) / 1000.0;
+    double latencyMs = Registry.JVM.clock.sinceUs(originUs) / 1000.0;
     instance.delivered(instance.endToEnd(), System.nanoTime(), latencyMs);
     return true;
   }

@@ -2,26 +2,37 @@
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongConsumer;
 
-final class Registry {
+class Registry {
   /** The functions are static calls, so their registry is static, too. */
   static final Registry JVM = new Registry();
 
   final Clock clock = new Clock();
   final Endings endings = new Endings();
+  /** The tasks of jobs whose threads run in this JVM. */
+  final Set<TaskProbe> tasks = ConcurrentHashMap.newKeySet();
   final Map<String, CreditCell> cells = new ConcurrentHashMap<>();
   private final Map<InstanceKey, Instance> instances = new ConcurrentHashMap<>();
+  private final Map<ReaderProgress.Key, ReaderProgress> readers = new ConcurrentHashMap<>();
   private final Map<String, TableRef> tables = new ConcurrentHashMap<>();
   private final CountDownLatch ready = new CountDownLatch(1);
   private volatile int ordinal;
-  private volatile Runnable exchangeNow = () -> {};
+  private volatile LongConsumer exchangeSince;
+  private volatile long askedNs = System.nanoTime();
 
   Instance instance(InstanceKey key) {
     return instances.computeIfAbsent(key, Instance::new);
+  }
+
+  ReaderProgress reader(ReaderProgress.Key key) {
+    return readers.computeIfAbsent(key, k -> new ReaderProgress(k, clock));
   }
 
   TableRef table(String receiver) {
@@ -45,9 +56,26 @@ final class Registry {
     return ordinal;
   }
 
-  /** The executor side is connected: senders may ask for an exchange out of turn. */
-  void connect(Runnable exchange) {
-    exchangeNow = exchange;
+  /**
+   * The executor side is connected: tasks may ask for an exchange out of turn. It takes a time and
+   * does nothing if an exchange began after that.
+   */
+  void connect(LongConsumer exchange) {
+    exchangeSince = exchange;
+  }
+
+  /** What the driver answered to a question asked at that time is known. */
+  void answered(long questionNs) {
+    askedNs = questionNs;
+  }
+
+  /** Whether the driver's state of that time or later is known; asks the driver if it is not. */
+  boolean currentSince(long ns) {
+    LongConsumer exchange = exchangeSince;
+    if (exchange != null && askedNs - ns < 0) {
+      exchange.accept(ns);
+    }
+    return exchange == null || askedNs - ns >= 0;
   }
 
   /** The first answer of the driver is in: tables are known. */
@@ -69,13 +97,33 @@ final class Registry {
   }
 
   void exchangeNow() {
-    exchangeNow.run();
+    currentSince(System.nanoTime());
   }
 
   /** Removes the counters of older incarnations of a job. */
   void forget(String job, int incarnationsBelow) {
     instances.keySet().removeIf(
         key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
+    readers.keySet().removeIf(
+        key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
+  }
+
+  ArrayNode readersJson() {
+    ArrayNode list = Json.array();
+    readers.values().forEach(reader -> list.add(reader.toJson()));
+    return list;
+  }
+
+  /** The number of threads of each job and incarnation: {"job": {"incarnation": threads}}. */
+  ObjectNode threadsJson() {
+    ObjectNode json = Json.object();
+    for (TaskProbe task : tasks) {
+      ObjectNode lives = json.has(task.job())
+          ? (ObjectNode) json.get(task.job()) : json.putObject(task.job());
+      String life = Integer.toString(task.incarnation());
+      lives.put(life, lives.path(life).asInt() + 1);
+    }
+    return json;
   }
 
   ArrayNode instancesJson() {

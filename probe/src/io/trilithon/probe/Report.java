@@ -31,6 +31,7 @@ final class Report {
     json.putObject("clock").put("offset_us", registry.clock.offsetUs())
         .put("error_us", registry.clock.errorUs());
     json.set("instances", registry.instancesJson());
+    json.set("readers", registry.readersJson());
     return json;
   }
 }

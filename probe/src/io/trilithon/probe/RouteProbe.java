@@ -9,7 +9,6 @@ import org.slf4j.LoggerFactory;
 
 final class RouteProbe implements Gate.Meter {
   private static final Logger LOG = LoggerFactory.getLogger(RouteProbe.class);
-  private static final long HOLD_SLICE_NS = 5_000_000;
   private static final long PLACEMENT_WAIT_NS = 1_000_000_000L;
 
   final Instance sender;
@@ -39,23 +38,6 @@ final class RouteProbe implements Gate.Meter {
     phase = sender.key.index() + 31 * registry.ordinal();
     registry.awaitReady();
     awaitPlacement(batch);
-    awaitRelease(name.job(), batch);
-  }
-
-  /**
-   * The batch after one with a hold must not send: its query, and this task with it, is about to be
-   * stopped.
-   */
-  private void awaitRelease(String job, String batch) {
-    while (registry.endings.holds(job, batch) && !Thread.currentThread().isInterrupted()) {
-      LockSupport.parkNanos(HOLD_SLICE_NS);
-      if (task != null) {
-        task.killTaskIfInterrupted();
-      }
-    }
-    if (task != null) {
-      task.killTaskIfInterrupted(); // an interrupt may come before the first check
-    }
   }
 
   /**

@@ -16,8 +16,11 @@ final class TakeProbe {
   }
 
   void take(long stamp, long originUs) {
-    long stampUs = cell == null ? stamp : Stamp.timeUs(stamp);
-    receiver.take(edge, stampUs, registry.clock.nowUs(), System.nanoTime(), originUs);
+    long nowUs = registry.clock.nowUs();
+    // A source's stamp is the origin time, a wall clock's.
+    long stampUs = cell != null ? Stamp.timeUs(stamp)
+        : stamp > 0 ? nowUs - registry.clock.sinceUs(stamp) : 0;
+    receiver.take(edge, stampUs, nowUs, System.nanoTime(), originUs);
     if (cell != null) {
       cell.took(Stamp.ordinal(stamp), receiver.key.index());
     }

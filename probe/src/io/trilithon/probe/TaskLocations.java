@@ -2,6 +2,7 @@
 // scheduler's events.
 package io.trilithon.probe;
 
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -9,6 +10,7 @@ import java.util.Properties;
 import java.util.TreeMap;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.apache.spark.scheduler.StageInfo;
@@ -25,11 +27,19 @@ final class TaskLocations extends SparkListener {
   /** A job's running batch: the tasks of each of its stages, index to executor. */
   static final class Batch {
     final String name;
+    final int sparkJob;
+    final long submittedMs;
+    final long previousEndedMs;
+    long tasksUpMs;
+    long endedMs;
     final List<Integer> tasksPerStage;
     final List<Map<Integer, String>> executors;
 
-    Batch(String name, List<Integer> tasksPerStage) {
+    Batch(String name, SparkListenerJobStart start, Batch previous, List<Integer> tasksPerStage) {
       this.name = name;
+      sparkJob = start.jobId();
+      submittedMs = start.time();
+      previousEndedMs = previous == null ? 0 : previous.endedMs;
       this.tasksPerStage = tasksPerStage;
       executors = tasksPerStage.stream().<Map<Integer, String>>map(n -> new TreeMap<>()).toList();
     }
@@ -56,8 +66,9 @@ final class TaskLocations extends SparkListener {
         .sorted((a, b) -> Integer.compare(a.stageId(), b.stageId())).toList();
     String name = TaskProbe.batch(properties.getProperty("spark.jobGroup.id"),
         properties.getProperty("streaming.sql.batchId"));
-    Batch batch = new Batch(name, infos.stream().map(StageInfo::numTasks).toList());
     synchronized (this) {
+      Batch batch = new Batch(name, event, batches.get(job),
+          infos.stream().map(StageInfo::numTasks).toList());
       stages.values().removeIf(place -> place.job.equals(job));
       batches.put(job, batch);
       for (int i = 0; i < infos.size(); i++) {
@@ -84,6 +95,7 @@ final class TaskLocations extends SparkListener {
       }
       place.batch.executors.get(place.stage)
           .put(event.taskInfo().index(), event.taskInfo().executorId());
+      place.batch.tasksUpMs = Math.max(place.batch.tasksUpMs, event.taskInfo().launchTime());
       complete = place.batch.complete(place.stage);
     }
     if (complete) {
@@ -93,6 +105,15 @@ final class TaskLocations extends SparkListener {
 
   private synchronized Map<Integer, String> executorsOf(Place place) {
     return new TreeMap<>(place.batch.executors.get(place.stage));
+  }
+
+  @Override
+  public synchronized void onJobEnd(SparkListenerJobEnd event) {
+    for (Batch batch : batches.values()) {
+      if (batch.sparkJob == event.jobId()) {
+        batch.endedMs = event.time();
+      }
+    }
   }
 
   @Override
@@ -108,6 +129,15 @@ final class TaskLocations extends SparkListener {
   synchronized String batch(String job) {
     Batch batch = batches.get(job);
     return batch == null ? "" : batch.name;
+  }
+
+  /** Per job its running batch, and when that was planned, when its tasks were up. */
+  synchronized ObjectNode batches() {
+    ObjectNode json = Json.object();
+    batches.forEach((job, batch) -> json.putObject(job).put("batch", batch.name)
+        .put("previous_ended_ms", batch.previousEndedMs).put("submitted_ms", batch.submittedMs)
+        .put("tasks_up_ms", batch.tasksUpMs));
+    return json;
   }
 
   /** The number of tasks of each stage of the job's running batch; empty before the first. */

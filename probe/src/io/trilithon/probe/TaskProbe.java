@@ -26,9 +26,10 @@ final class TaskProbe {
   private final int incarnation;
   private final String job;
   private final String batch;
-  private final long threadId = Thread.currentThread().getId();
+  private final Thread thread = Thread.currentThread();
   private final long startCpuNs = THREADS.getCurrentThreadCpuTime();
   private final List<Instance> held = new ArrayList<>();
+  private final Budget budget = new Budget();
   private volatile Instance owner;
   private final List<CreditCell> cells = new ArrayList<>();
   private final Map<UTF8String, TakeProbe> takes = new HashMap<>();
@@ -67,13 +68,19 @@ final class TaskProbe {
   }
 
   static void begin() {
-    CURRENT.set(new TaskProbe(Registry.JVM, TaskContext.get()));
+    TaskProbe probe = new TaskProbe(Registry.JVM, TaskContext.get());
+    CURRENT.set(probe);
+    if (probe.job != null) {
+      ThreadPriority.set(probe.thread, ThreadPriority.TASK);
+      probe.registry.tasks.add(probe);
+    }
   }
 
-  /** Whether the calling thread runs a task of a batch that ends early. */
-  static boolean endsEarly(Endings endings) {
-    TaskProbe probe = CURRENT.get();
-    return probe != null && probe.job != null && endings.ends(probe.job, probe.batch);
+  BatchSignal signal() {
+    int colon = batch.lastIndexOf(':');
+    return job == null ? new BatchSignal(registry, task, null, 0, "", 0)
+        : new BatchSignal(registry, task, job, incarnation, batch.substring(0, colon),
+            Long.parseLong(batch.substring(colon + 1)));
   }
 
   /** The task is over: closes its last record, adds its CPU time, releases its credits. */
@@ -83,6 +90,7 @@ final class TaskProbe {
     if (probe == null) {
       return;
     }
+    probe.registry.tasks.remove(probe);
     long cpuNs = THREADS.getCurrentThreadCpuTime() - probe.startCpuNs;
     for (Instance instance : probe.held) {
       instance.letGo(probe, instance == probe.owner ? cpuNs : 0);
@@ -90,13 +98,33 @@ final class TaskProbe {
     probe.cells.forEach(probe.registry::release);
   }
 
+  String job() {
+    return job;
+  }
+
+  int incarnation() {
+    return incarnation;
+  }
+
+  /** The task works on one record for very long: everything else on the machine goes first. */
+  void yieldCpu() {
+    ThreadPriority.yieldCpu(thread);
+  }
+
   /** CPU time of the running thread; if a stage holds several operators it goes to the first. */
   long cpuNsOf(Instance instance) {
-    long now = owner != instance ? -1 : THREADS.getThreadCpuTime(threadId);
+    long now = owner != instance ? -1 : THREADS.getThreadCpuTime(thread.getId());
     return now < 0 ? 0 : now - startCpuNs;
   }
 
+  /** What the functions may still make of the record in work. */
+  static Budget budget() {
+    return current().budget;
+  }
+
   TakeProbe take(UTF8String name) {
+    budget.reset();
+    Failures.reset();
     if (name != lastTakeName) {
       lastTake = takes.computeIfAbsent(name.clone(), this::newTake);
       lastTakeName = name;

@@ -16,7 +16,8 @@ import java.util.TreeMap;
  */
 final class Totals {
   private static final List<String> IDENTITY = List.of(
-      "job", "operator", "index", "incarnation", "active", "executor", "least_us");
+      "job", "operator", "index", "incarnation", "active", "executor", "least_us",
+      "max_us", "stalled_us", "origin_us", "ahead_max_ms");
 
   private final Map<String, JsonNode> last = new TreeMap<>();
   private final Map<String, Integer> losses = new HashMap<>();

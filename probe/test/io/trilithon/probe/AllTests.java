@@ -1,6 +1,7 @@
 // Runs the tests: every method of the test classes; its name says what it proves.
 package io.trilithon.probe;
 
+import io.trilithon.source.EndableReaderTest;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.Arrays;
@@ -10,7 +11,9 @@ import java.util.List;
 final class AllTests {
   private static final List<Class<?>> CLASSES = List.of(
       NamesTest.class, MeasuresTest.class, RoutingTest.class, CreditTest.class,
-      InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class);
+      InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class,
+      EndableReaderTest.class,
+      StallTest.class, BoundsTest.class, ClockTest.class, FailuresTest.class);
 
   private AllTests() {}
 

@@ -3,28 +3,28 @@ package io.trilithon.probe;
 
 import java.util.Objects;
 
-final class Check {
+public final class Check {
   private Check() {}
 
-  static void equal(Object expected, Object actual) {
+  public static void equal(Object expected, Object actual) {
     if (!Objects.equals(expected, actual)) {
       throw new AssertionError("expected " + expected + ", got " + actual);
     }
   }
 
-  static void close(double expected, double actual, double tolerance) {
+  public static void close(double expected, double actual, double tolerance) {
     if (!(Math.abs(expected - actual) <= tolerance)) {
       throw new AssertionError("expected " + expected + " +- " + tolerance + ", got " + actual);
     }
   }
 
-  static void that(boolean condition, String what) {
+  public static void that(boolean condition, String what) {
     if (!condition) {
       throw new AssertionError(what);
     }
   }
 
-  static void refused(String part, Runnable work) {
+  public static void refused(String part, Runnable work) {
     try {
       work.run();
     } catch (RuntimeException e) {

@@ -2,16 +2,20 @@
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.List;
 
 class ExchangeTest {
   private final DriverState driver = new DriverState(new Clock());
+  private final List<String> halted = new ArrayList<>();
   private final Registry one = new Registry();
   private final Registry two = new Registry();
   private final Exchange first = exchange(one, "1");
   private final Exchange second = exchange(two, "2");
 
   private Exchange exchange(Registry registry, String executor) {
-    return new Exchange(registry, executor, message -> driver.exchange(Json.parse(message), false));
+    return new Exchange(registry, executor, message -> driver.exchange(Json.parse(message), false),
+        halted::add);
   }
 
   private void push(int generation, String weights) {
@@ -58,6 +62,35 @@ class ExchangeTest {
     Check.that(sending.reserve(0, one.ordinal(), 20, 0), "credit is back");
   }
 
+  void threadsOfAJobAreKnownUntilTheyEndOrTheirExecutorIsLost() {
+    Registry busy = new Registry() {
+      @Override
+      ObjectNode threadsJson() {
+        return (ObjectNode) Json.parse("{\"j\":{\"7\":2}}");
+      }
+    };
+    exchange(busy, "3").run();
+    first.run();
+    Check.equal("{\"3\":{\"7\":2}}", driver.threads("j").toString());
+    Check.equal("{\"3\":{\"j\":{\"7\":2}}}", driver.drainReports().path("threads").toString());
+    Check.that(!driver.drainReports().has("threads"), "only if they changed");
+    driver.executorLost("3");
+    Check.equal("{}", driver.threads("j").toString());
+    Check.equal("{}", driver.drainReports().path("threads").toString());
+  }
+
+  void onlyTheExecutorThatIsReplacedIsHalted() {
+    first.run();
+    driver.halt("2", "a thread cannot be ended");
+    first.run();
+    Check.equal(List.of(), halted);
+    second.run();
+    Check.equal(List.of("a thread cannot be ended"), halted);
+    driver.executorLost("2");
+    second.run();
+    Check.equal(1, halted.size());
+  }
+
   void creditsOfAnotherBatchDoNotCount() {
     first.run();
     second.run();
@@ -76,40 +109,97 @@ class ExchangeTest {
     Check.equal(1, two.ordinal());
   }
 
-  void anEndIsOfOneBatchOfOneJob() {
-    driver.startJob("j", java.util.List.of("src", "a"));
-    driver.endBatch("j", "r:0", false);
+  void anEndIsOfOneBatchOfOneRun() {
+    driver.endBatch("j", "r:4", false);
     first.run();
-    Check.that(one.endings.ends("j", "r:0"), "told");
-    Check.that(!one.endings.ends("j", "r:1"), "not the next batch");
-    Check.that(!one.endings.ends("k", "r:0"), "not another job");
-    Check.that(!one.endings.holds("j", "r:1"), "the next batch may begin");
+    long endUs = one.endings.endUs("r", 4);
+    Check.that(endUs < Endings.NEVER, "told");
+    Check.equal(endUs, one.endings.endUs("r", 3));
+    Check.equal(Endings.NEVER, one.endings.endUs("r", 5));
+    Check.equal(Endings.NEVER, one.endings.endUs("s", 4));
+    Check.that(!one.endings.holds("r", 5), "the next batch may begin");
     second.run();
-    Check.that(two.endings.ends("j", "r:0"), "an executor that comes later is told, too");
+    Check.equal(endUs, two.endings.endUs("r", 4));
   }
 
-  void anEndIsForgottenWhenTheNextBatchRuns() {
-    driver.startJob("j", java.util.List.of("src", "a"));
-    driver.endBatch("j", "r:0", false);
+  void allReadersOfABatchEndAtTheSameTimeWhenAllKnow() {
+    long toldUs = one.clock.nowUs();
+    driver.endBatch("j", "r:4", false);
     first.run();
-    driver.located("j", 0, "r:0", java.util.Map.of(0, "0"));
-    first.run();
-    Check.that(!one.endings.none(), "its own batch changes nothing");
-    driver.located("j", 0, "r:1", java.util.Map.of(0, "0"));
-    first.run();
-    Check.that(one.endings.none(), "done with");
+    BatchSignal signal = new BatchSignal(one, null, "j", 1, "r", 4);
+    long leftMs = signal.remainingMs(60_000);
+    Check.that(leftMs > 0, "it goes on for a moment");
+    Check.that(leftMs <= DriverState.END_AHEAD_US / 1000, "but not longer");
+    Check.equal(1L, signal.remainingMs(1));
+    while (one.clock.nowUs() < toldUs + DriverState.END_AHEAD_US + 50_000) {
+      Thread.onSpinWait();
+    }
+    Check.equal(0L, signal.remainingMs(60_000));
+    Check.equal(60_000L, new BatchSignal(one, null, "j", 1, "r", 5).remainingMs(60_000));
   }
 
-  void aHoldLastsUntilTheJobBeginsANewLife() {
+  void aHoldIsOfTheLaterBatchesOfItsRun() {
+    driver.endBatch("j", "r:4", true);
+    first.run();
+    Check.that(one.endings.holds("r", 5), "the next batch reads nothing");
+    Check.that(one.endings.holds("r", 6), "nor any later one");
+    Check.that(!one.endings.holds("r", 4), "the one that ends is not held");
+    Check.that(!one.endings.holds("s", 5), "nor is another run");
+    driver.endBatch("j", "r:5", false);
+    first.run();
+    Check.that(one.endings.holds("r", 5), "no other end lets it go");
+  }
+
+  void aHoldOutlivesItsRunForTasksThatAreStillAlive() {
+    driver.endBatch("j", "r:4", true);
     driver.startJob("j", java.util.List.of("src", "a"));
+    first.run();
+    Check.that(one.endings.holds("r", 5), "the stopped run must not read on");
+    Endings endings = new Endings();
+    endings.set("j", "r", 4, 0, true);
+    endings.set("k", "other", 7, 0, true);
+    endings.stopped("j", 0);
+    endings.stopped("j", Endings.KEEP_US);
+    Check.that(endings.holds("r", 5), "kept for a while");
+    endings.stopped("j", Endings.KEEP_US + 1);
+    Check.that(!endings.holds("r", 5), "forgotten");
+    Check.that(endings.holds("other", 8), "another job's");
+    Check.equal(1, endings.size());
+  }
+
+  void aReaderThatBeginsAsksForWhatTheDriverKnowsNow() {
+    driver.startJob("j", java.util.List.of("src", "a"));
+    first.run();
+    one.connect(first::runUnlessSince);
     driver.endBatch("j", "r:0", true);
-    driver.located("j", 0, "r:1", java.util.Map.of(0, "0"));
+    BatchSignal next = new BatchSignal(one, null, "j", 1, "r", 1);
+    Check.that(!next.held(), "the exchange is older than the hold");
+    next.awaitCurrent();
+    Check.that(next.held(), "asked for");
+    Check.equal(9L, next.remainingMs(9));
+  }
+
+  void readersThatBeginTogetherShareOneExchange() {
+    int[] asked = {0};
+    one.connect(since -> {
+      asked[0]++;
+      first.runUnlessSince(since);
+    });
+    long beganNs = System.nanoTime();
+    BatchSignal early = new BatchSignal(one, null, "j", 1, "r", 1);
+    Check.that(one.currentSince(System.nanoTime()), "answered");
+    early.awaitCurrent();
+    Check.that(one.currentSince(beganNs), "known already");
+    Check.equal(1, asked[0]);
+  }
+
+  void aReaderOfNoJobIsNeverEnded() {
+    driver.endBatch("j", "r:0", true);
     first.run();
-    Check.that(one.endings.holds("j", "r:1"), "the next batch waits");
-    Check.that(!one.endings.holds("j", "r:0"), "the one that ends does not");
-    driver.startJob("j", java.util.List.of("src", "a"));
-    first.run();
-    Check.that(one.endings.none(), "released");
+    BatchSignal signal = new BatchSignal(one, null, null, 0, "", 0);
+    signal.awaitCurrent();
+    Check.equal(9L, signal.remainingMs(9));
+    Check.that(!signal.held(), "goes on");
   }
 
   void cellsGoWithTheirLastTask() {

@@ -28,6 +28,15 @@ class InstanceTest {
     Check.equal("{\"3\":1}", json.path("out").path("b").path("sent_to").toString());
   }
 
+  void theLongestServiceTimeIsKept() {
+    take(10);
+    instance.finish(14 * MS);
+    take(20);
+    instance.finish(22 * MS);
+    take(30);
+    Check.close(4000, instance.toJson().path("service").path("max_us").asDouble(), 0);
+  }
+
   void rejectedRecordsAreCounted() {
     take(10);
     instance.rejected();
@@ -75,6 +84,20 @@ class InstanceTest {
     instance.delivered(instance.endToEnd(), 1, 25.0);
     Check.equal("{\"" + LogHistogram.key(25.0) + "\":1}",
         instance.toJson().path("e2e").path("buckets").toString());
+  }
+
+  void aRecordWaitsForTheNextWriteWhicheverRecordCausesIt() {
+    take(10);
+    instance.mark(12 * MS);
+    take(20);
+    instance.mark(23 * MS);
+    instance.parked(out, 50 * MS);
+    instance.sent(out, 0);
+    instance.sent(out, 0); // nobody waits for the second
+    take(40);
+    JsonNode writes = instance.toJson().path("writes");
+    Check.equal(2L, writes.path("count").asLong());
+    Check.close(13_000 + 3_000, writes.path("sum_us").asDouble(), 0);
   }
 
   private void takeSentAt(long sentMs, long atMs) {

@@ -1,0 +1,129 @@
+"""The stalls of several jobs whose batches the engine ends, beside those that Spark ends.
+
+    python -m bench.pacing [--masters local] [--jobs 8] [--pmax 4] [--batch 20] [--seconds 120]
+        [--warm-up 40] [--modes paced unpaced]
+
+A stall is a time without output of at least `--least` seconds that a consumer of the job's topic
+sees. `closest` is the shortest time between the beginnings of two jobs' stalls. Unpaced, Spark ends
+the batches when their time is over. The short form `--jobs 2 --batch 8 --seconds 20 --warm-up 5`
+takes a minute and a half.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from bench.boundary_phases import PARTITIONS, job_of
+from bench.proofs import figures
+from bench.proofs.scene import KINDS, Scene, scene
+from bench.proofs.traffic import Outlet, traffic
+from trilithon.contract.engine import Status
+from trilithon.engines.spark import engine as engine_module
+from trilithon.engines.spark.engine import SparkEngine
+from trilithon.engines.spark.masters import max_tasks
+from trilithon.model.allocation import initial
+
+
+def stalls(outlets: Iterable[Outlet], since_s: float, least_s: float) -> list[tuple[float, float]]:
+    """The beginning and the length of each stall of each job, in the order of time."""
+    return sorted(
+        (a.at, b.at - a.at)
+        for outlet in outlets
+        for a, b in pairwise(outlet.since(since_s))
+        if b.at - a.at >= least_s
+    )
+
+
+def closest_s(found: list[tuple[float, float]]) -> float | None:
+    return min((b - a for (a, _), (b, _) in pairwise(found)), default=None)
+
+
+def run(around: Scene, options: argparse.Namespace, *, paced: bool) -> dict[str, Any]:
+    spark, mode = around.spark, "paced" if paced else "unpaced"
+    engine = SparkEngine(
+        spark, around.kafka, around.folder / mode, tasks=lambda: max_tasks(spark), slots=100
+    )
+    if not paced:
+        engine.pacer.next_end = lambda *_: None  # type: ignore[method-assign]
+        engine_module.UNPACED_BATCHES = 1.0  # type: ignore[misc]
+    with ExitStack() as ending:
+        flows, names = [], []
+        for number in range(options.jobs):
+            prefix = f"{mode}-{number}"
+            topics = (around.topic(f"{prefix}-in", PARTITIONS), around.topic(f"{prefix}-out"))
+            job = job_of(number, topics, options.pmax, options.batch)
+            outcome = engine.submit(job, initial(job))
+            assert outcome.status is Status.DONE, outcome
+            names.append(job.id)
+            ending.callback(engine.cancel, job.id)
+            flows.append(ending.enter_context(traffic(around.kafka, topics, options.rate)))
+        poll(engine, options.warm_up)
+        first, since_s = engine.control.batches(), time.time()
+        poll(engine, options.seconds)
+        last = engine.control.batches()
+        found = stalls([outlet for _, outlet in flows], since_s, options.least)
+        lost = doubled = 0
+        for load, outlet in flows:
+            sent = load.stop()
+            outlet.await_all(sent, 60)
+            missing, again = outlet.lost_and_doubled(sent)
+            lost, doubled = lost + missing, doubled + again
+    lengths = [length_s for _, length_s in found]
+    return {
+        "boundaries": sum(_number(last[job]) - _number(first[job]) for job in names),
+        "stalls": len(found),
+        "stall_s_median": round(median(lengths), 3) if lengths else None,
+        "stall_s_max": round(max(lengths), 3) if lengths else None,
+        "closest_s": figures.known(closest_s(found) or float("nan")),
+        "lost": lost,
+        "doubled": doubled,
+    }
+
+
+def _number(batch: str) -> int:
+    return int(batch.rpartition(":")[2])
+
+
+def poll(engine: SparkEngine, for_s: float) -> None:
+    """Asks for reports four times a second; a host asks at least every second."""
+    until = time.monotonic() + for_s
+    while time.monotonic() < until:
+        engine.reports()
+        time.sleep(0.25)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--masters", nargs="+", default=["local"], choices=KINDS)
+    arguments.add_argument("--jobs", type=int, default=8)
+    arguments.add_argument("--pmax", type=int, default=4)
+    arguments.add_argument("--batch", type=float, default=20.0)
+    arguments.add_argument("--seconds", type=float, default=120.0)
+    arguments.add_argument("--warm-up", type=float, default=40.0)
+    arguments.add_argument("--rate", type=float, default=50.0)
+    arguments.add_argument("--least", type=float, default=0.15)
+    modes = ["paced", "unpaced"]
+    arguments.add_argument("--modes", nargs="+", default=modes, choices=modes)
+    options = arguments.parse_args()
+    results: dict[str, dict[str, Any]] = {}
+    for kind in options.masters:
+        tasks = options.jobs * (PARTITIONS + 2 * options.pmax)
+        with scene(kind, cores=tasks // 2 + 4) as around:
+            around.spark.sparkContext.setLogLevel("OFF")
+            for mode in options.modes:
+                title = f"{kind}, {options.jobs} jobs, {mode}"
+                results[title] = run(around, options, paced=mode == "paced")
+                figures.show(title, results[title])
+    figures.emit("pacing", results)
+    for title, result in results.items():
+        assert result["lost"] == result["doubled"] == 0, title
+
+
+if __name__ == "__main__":
+    main()

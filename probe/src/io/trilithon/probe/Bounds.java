@@ -1,0 +1,105 @@
+// Rewrites a parsed expression so that the memory it asks for is bounded.
+package io.trilithon.probe;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
+import org.apache.spark.sql.catalyst.expressions.Concat;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.LambdaFunction;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Changed are calls with a count that says how long their result is, calls that functions of the
+ * catalog replace, calls whose result can be longer than what went into them, which is counted, and
+ * lambdas that are called for each element of a collection.
+ */
+public final class Bounds {
+  /** The argument that is a count of characters or elements. */
+  private static final Map<String, Integer> COUNTS = Map.of(
+      "lpad", 1, "rpad", 1, "space", 0, "array_repeat", 1, "array_insert", 1, "format_number", 1);
+  private static final Map<String, String> REPLACED = Map.of(
+      "repeat", "bounded_repeat", "replace", "bounded_replace");
+  /** Functions that keep what their lambda returns for each element. */
+  private static final Set<String> MAPPING = Set.of(
+      "transform", "zip_with", "transform_values", "transform_keys", "map_zip_with");
+  private static final Set<String> FOLDS = Set.of("aggregate", "reduce");
+  private static final Set<String> FORMATS = Set.of("format_string", "printf");
+  private static final Set<String> GROWING = Set.of(
+      "concat", "concat_ws", "format_string", "printf", "hex", "base64", "url_encode", "to_json",
+      "to_csv", "overlay", "quote", "lpad", "rpad", "space", "array_repeat", "array_insert",
+      "array_join", "flatten", "regexp_replace", "array_append", "array_prepend", "array_union",
+      "arrays_zip", "map_concat", "transform", "zip_with", "transform_values", "split", "sentences",
+      "regexp_extract_all", "map_zip_with");
+
+  private Bounds() {}
+
+  /** The expression with bounded calls; {@code catalog} is the name of the probe's catalog. */
+  public static Expression apply(Expression tree, String catalog) {
+    List<Expression> children = new ArrayList<>();
+    CollectionConverters.asJava(tree.children()).forEach(child ->
+        children.add(apply(child, catalog)));
+    if (tree instanceof UnresolvedFunction call && call.nameParts().size() == 1) {
+      return call(call, children, catalog);
+    }
+    Expression changed = children.isEmpty() ? tree : tree.withNewChildren(seq(children));
+    return changed instanceof Concat ? function(catalog, "bounded", changed) : changed;
+  }
+
+  private static Expression call(UnresolvedFunction call, List<Expression> arguments,
+      String catalog) {
+    String name = call.nameParts().head().toLowerCase(Locale.ROOT);
+    int count = arguments.size();
+    if (REPLACED.containsKey(name) && count <= 3) {
+      return function(catalog, REPLACED.get(name), arguments.toArray(Expression[]::new));
+    }
+    Integer counting = COUNTS.get(name);
+    if (counting != null && counting < count) {
+      arguments.set(counting, function(catalog, "at_most", arguments.get(counting)));
+    }
+    if (FORMATS.contains(name) && count > 0) {
+      arguments.set(0, function(catalog, "bounded_format", arguments.get(0)));
+    }
+    if (name.equals("sequence") && (count == 2 || count == 3)) {
+      arguments.set(1, function(catalog, "sequence_stop", arguments.toArray(Expression[]::new)));
+    }
+    if (name.equals("regexp_replace") && count >= 3) {
+      arguments.set(0, function(catalog, "replaceable", arguments.get(0), arguments.get(2)));
+    }
+    if (MAPPING.contains(name)) {
+      arguments.replaceAll(argument -> body(argument, catalog, "bounded"));
+    }
+    if (FOLDS.contains(name) && count >= 3) {
+      arguments.set(1, function(catalog, "fold_begin", arguments.get(1)));
+      arguments.set(2, body(arguments.get(2), catalog, "fold_step"));
+      return function(catalog, "fold_end", call.withNewChildren(seq(arguments)));
+    }
+    Expression changed = count == 0 ? call : call.withNewChildren(seq(arguments));
+    return GROWING.contains(name) ? function(catalog, "bounded", changed) : changed;
+  }
+
+  /** A lambda whose result is counted; anything else stays as it is. */
+  private static Expression body(Expression argument, String catalog, String counting) {
+    if (!(argument instanceof LambdaFunction lambda)) {
+      return argument;
+    }
+    List<Expression> children = new ArrayList<>(CollectionConverters.asJava(lambda.children()));
+    children.set(0, function(catalog, counting, children.get(0)));
+    return lambda.withNewChildren(seq(children));
+  }
+
+  private static UnresolvedFunction function(String catalog, String name,
+      Expression... arguments) {
+    return new UnresolvedFunction(seq(List.of(catalog, name)), seq(List.of(arguments)), false,
+        Option.empty(), Option.empty(), seq(List.of()), false);
+  }
+
+  private static <T> Seq<T> seq(List<T> list) {
+    return CollectionConverters.asScala(list).toSeq();
+  }
+}

@@ -1,0 +1,61 @@
+"""The benchmarks of boundaries: what they compute, and a short form."""
+
+import pytest
+
+from bench.boundary_phases import PHASES, Boundary, measure, parser
+from bench.pacing import closest_s, stalls
+from bench.proofs.traffic import Arrival, Outlet
+
+
+def test_phases_follow_each_other_and_explain_the_stall() -> None:
+    marks_s = (10.05, 10.15, 10.20, 10.30, 10.35, 10.37, 10.38, 10.40)
+    boundary = Boundary(10.0, marks_s, stall_s=0.4)
+    assert boundary.phases_ms == pytest.approx(
+        dict(zip(PHASES, (50, 100, 50, 100, 50, 20, 10, 20), strict=True))
+    )
+    assert boundary.explained == pytest.approx(0.875)
+
+
+def test_a_mark_that_is_too_early_makes_no_negative_phase() -> None:
+    """Spark writes its commit asynchronously: it may be there after the next batch is planned."""
+    marks_s = (10.05, 10.15, 10.35, 10.30, 10.32, 10.40, 10.41, 10.45)
+    phases = Boundary(10.0, marks_s, stall_s=0.4).phases_ms
+    assert phases["commit"] == pytest.approx(200)
+    assert phases["planning"] == phases["tasks up"] == 0
+    assert sum(phases.values()) == pytest.approx(450)
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_the_short_form_explains_the_stall_and_loses_nothing() -> None:
+    short = "--masters local --jobs 1 --pmax 4 --boundaries 3 --warm-up 5"
+    ((title, result),) = measure(parser().parse_args(short.split())).items()
+    assert title == "local, 1 jobs, Pmax 4"
+    assert result["boundaries"] == 3
+    assert result["lost"] == result["doubled"] == 0
+    assert 0.9 <= result["explained_median"] <= 1.1
+
+
+def test_stalls_are_found_in_the_order_of_time() -> None:
+    first, second = outlet(0.0, 0.1, 0.6, 0.7), outlet(0.0, 0.1, 0.2, 2.0)
+    found = stalls([second, first], 0.0, 0.15)
+    assert [at_s for at_s, _ in found] == [0.1, 0.2]
+    assert [length_s for _, length_s in found] == pytest.approx([0.5, 1.8])
+    assert closest_s(found) == pytest.approx(0.1)
+    assert closest_s(found[:1]) is None
+
+
+def outlet(*times_s: float) -> Outlet:
+    """An outlet that has seen a record at each of these times."""
+    seen = Outlet.__new__(Outlet)
+    seen.arrivals = [Arrival(i, at_s, 0.0, (), at_s) for i, at_s in enumerate(times_s)]
+    return seen
+
+
+def test_a_stall_is_around_the_time_at_which_spark_planned_the_batch() -> None:
+    seen = outlet(1.0, 1.1, 1.6)
+    gap = seen.around(1.3)
+    assert gap is not None
+    assert [arrival.at for arrival in gap] == [1.1, 1.6]
+    assert seen.around(0.5) is None
+    assert seen.around(1.7) is None

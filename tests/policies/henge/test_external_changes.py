@@ -2,15 +2,11 @@
 
 import pytest
 
-from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
+from tests.policies.henge.made_jobs import run
+from tests.policies.henge.model import Law, constant, line, reasons, shared
 from trilithon.model.mode import Mode
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.henge_parameters import HengeParameters
-from trilithon.policies.henge.henge_policy import HengePolicy
-
-
-def run(*laws: Law, given: HengeParameters | None = None, **settings: object) -> Run:
-    return Run(ModelCluster.of(laws, **settings), HengePolicy(given or HengeParameters()))
 
 
 def hungry(name: str, **settings: object) -> Law:
@@ -18,15 +14,21 @@ def hungry(name: str, **settings: object) -> Law:
     return constant(line(name, **settings), 100, work=0.5)  # type: ignore[arg-type]
 
 
-def test_a_job_that_comes_ends_converged_and_clears_what_was_learned() -> None:
-    henge = run(hungry("a"), constant(line("b"), 20))
+@pytest.mark.parametrize(("forget", "blacklist"), [("own", {"t/a"}), ("all", set())])
+def test_a_job_that_comes_ends_converged_and_clears_what_was_learned(
+    forget: str, blacklist: set[str]
+) -> None:
+    given = HengeParameters(forget=forget)
+    henge = run(hungry("a"), constant(line("b"), 20), given=given)
     henge.until(messages.CONVERGED_STUCK)
     assert henge.state["henge"]["blacklist"]
     henge.cluster.add(shared(line("new"), 8), henge.cluster.time_s)
     external = henge.until(messages.EXTERNAL, most=1)
     assert "t/new added" in external.sentence
     assert henge.phase == "not_converged"
-    assert henge.state["henge"]["blacklist"] == {}
+    assert henge.state["henge"]["history"] == []
+    assert set(henge.state["henge"]["blacklist"]) == blacklist
+    henge.cluster.held["t/a"] = "COOL_DOWN"
     assert henge.until(messages.RECONFIGURATION).job == "t/new"
     assert (external.id,) in {d.causes for d in henge.decisions}
 

@@ -17,9 +17,13 @@ goals = st.floats(0, 1)
 moves = st.tuples(st.sampled_from("abc"), st.integers(1, 4))
 
 
-def _best(memory: Memory) -> Configuration | None:
+def _rank(configuration: Configuration) -> tuple[float, float]:
     """By what each was worth; the same jobs count in all of them."""
-    return max(memory.history, key=lambda entry: (entry.goal, entry.at_s), default=None)
+    return configuration.goal, configuration.at_s
+
+
+def _best(memory: Memory) -> Configuration | None:
+    return max(memory.history, key=_rank, default=None)
 
 
 @given(st.lists(moves | goals, max_size=40), st.integers(1, 6))
@@ -35,7 +39,7 @@ def test_the_best_configuration_can_always_be_come_back_to(
             memory.note_parallelism(job, {"op": now[job]}, {"op": count})
             now = {**now, job: count}
         else:
-            memory.record_configuration(Configuration(step, float(at)), most)
+            memory.record_configuration(Configuration(step, float(at)), most, _rank)
             # The same configuration measured again: the latest number counts.
             others = {t: entry for t, entry in whole.items() if entry[1] != now}
             whole = others | {float(at): (step, now)}
@@ -53,7 +57,7 @@ def test_what_was_worth_the_most_is_never_pushed_out_by_what_was_worth_less(
     memory = Memory()
     for at, goal in enumerate(measured):
         memory.note_parallelism("a", {"op": at + 1}, {"op": at + 2})
-        memory.record_configuration(Configuration(goal, float(at)), 2)
+        memory.record_configuration(Configuration(goal, float(at)), 2, _rank)
     best = _best(memory)
     assert best is not None
     assert best.goal == max(measured)

@@ -1,60 +1,26 @@
 """Henge's state machine, transition by transition, each before a scene made for it."""
 
-from dataclasses import replace
-
 import pytest
 
-from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, reasons, shared
+from tests.policies.henge.made_jobs import (
+    SETTLE,
+    START,
+    STEPS,
+    all_or_nothing,
+    congested,
+    counts,
+    harmful,
+    rivals,
+    run,
+)
+from tests.policies.henge.model import Law, constant, line, reasons, shared
 from trilithon.control.guard import Guard
 from trilithon.control.rules import Limits, Rules
-from trilithon.model.change import ParallelismChange
 from trilithon.model.intent import Metric, Threshold
-from trilithon.model.job import Edge, Sink
 from trilithon.model.mode import Mode
 from trilithon.model.utility import Utility
-from trilithon.policies.decision import Decision
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.henge_parameters import HengeParameters
-from trilithon.policies.henge.henge_policy import HengePolicy
-
-STEPS = {messages.RECONFIGURATION, messages.REDUCTION, messages.REVERSION}
-# The first round with a window that is full, the rounds until an action is judged, and a few more.
-START, SETTLE = 6, 6
-
-
-def run(*laws: Law, given: HengeParameters | None = None, **settings: object) -> Run:
-    return Run(ModelCluster.of(laws, **settings), HengePolicy(given or HengeParameters()))
-
-
-def counts(decision: Decision) -> dict[str, int]:
-    (change,) = decision.changes
-    assert isinstance(change, ParallelismChange)
-    return dict(change.parallelism)
-
-
-def harmful(name: str, **settings: object) -> Law:
-    """A job that is hurt by what it is given: it misses its intent and would have more."""
-    job = line(name, **settings)  # type: ignore[arg-type]
-    return Law(job, lambda p: 8.0 * p["work"], lambda _: {"work": 0.6})
-
-
-def rivals(capacity: float) -> tuple[Law, Law]:
-    """A job that nothing helps, and one that matters more and meets its intent
-    with all that it has and no less.
-    """
-    poor = constant(line("poor", initial=2), 1000, work=capacity)
-    rich = constant(line("rich", priority=50, initial=20), 20)
-    rich.latency_ms = lambda p: 20.0 if p["work"] == 20 else 70.0
-    return poor, rich
-
-
-def all_or_nothing(initial: int) -> Law:
-    """A job that less than six instances do not help at all."""
-    return Law(
-        line("poor", initial=initial),
-        lambda p: 20.0 if p["work"] >= 6 else 1000.0,
-        lambda p: {"work": min(1.0, 2 / p["work"])},
-    )
 
 
 def test_nothing_is_done_before_a_whole_window_was_seen() -> None:
@@ -190,10 +156,6 @@ def test_who_stays_at_a_utility_of_nothing_is_blacklisted() -> None:
 
 
 # ----- Reduction
-
-
-def congested(cluster: ModelCluster) -> float:
-    return cluster.cores + 1
 
 
 def test_a_fall_on_a_congested_cluster_takes_from_those_that_meet_their_intents() -> None:
@@ -425,10 +387,13 @@ def test_a_clock_that_is_set_back_does_not_silence_it() -> None:
     assert henge.until(messages.RECONFIGURATION, most=60).job == "t/b"
 
 
-def test_a_drop_of_more_than_five_percent_forgets_everything_and_starts_again() -> None:
+@pytest.mark.parametrize(("forget", "blacklist"), [("own", {"t/b"}), ("all", set())])
+def test_a_drop_of_more_than_five_percent_forgets_the_history_and_starts_again(
+    forget: str, blacklist: set[str]
+) -> None:
     law = constant(line("a"), 60)
     hungry = constant(line("b"), 100, work=0.5)
-    henge = run(law, hungry)
+    henge = run(law, hungry, given=HengeParameters(forget=forget))
     henge.until(messages.CONVERGED_STUCK)
     assert len(henge.state["henge"]["history"]) == 2
     assert set(henge.state["henge"]["blacklist"]) == {"t/b"}
@@ -438,13 +403,13 @@ def test_a_drop_of_more_than_five_percent_forgets_everything_and_starts_again() 
     assert dropped.numbers["before"] == pytest.approx(0.8)
     assert dropped.numbers["after"] < 0.8 * 0.95  # type: ignore[operator]
     assert henge.phase == "not_converged"
-    assert len(henge.state["henge"]["history"]) == 1
-    assert henge.state["henge"]["blacklist"] == {}
+    assert henge.state["henge"]["history"] == []
+    assert set(henge.state["henge"]["blacklist"]) == blacklist
 
 
 def test_a_reduction_is_possible_again_after_a_change_from_outside() -> None:
     rich = constant(line("rich", priority=10, initial=20), 20)
-    henge = run(harmful("a"), rich, load=congested)
+    henge = run(harmful("a"), rich, load=congested, given=HengeParameters(forget="all"))
     henge.until(messages.REDUCTION)
     henge.until(messages.CONVERGED_STUCK)
     henge.cluster.add(constant(line("new", priority=1), 20))
@@ -479,137 +444,3 @@ def test_a_higher_utility_is_a_new_measure_for_drops() -> None:
     assert henge.rounds(20) == []
     law.latency_ms = lambda _: 120.0
     henge.until(messages.DROPPED)
-
-
-# ----- what is not Henge's to change
-
-
-def test_an_action_that_nobody_carries_out_is_not_asked_for_each_round() -> None:
-    henge = run(shared(line("a"), 8), refuses=True)
-    assert reasons(henge.rounds(200)) == [
-        messages.RECONFIGURATION,
-        messages.NOT_CARRIED_OUT,
-        messages.CONVERGED_STUCK,
-    ]
-
-
-def test_what_is_under_way_is_waited_for_but_not_for_ever() -> None:
-    henge = run(shared(line("a"), 8), shared(line("b", priority=10), 8))
-    assert henge.until(messages.RECONFIGURATION).job == "t/a"
-    henge.cluster.in_flight.add("t/a")
-    assert henge.rounds(30) == []
-    assert henge.until(messages.RECONFIGURATION, most=40).job == "t/b"
-
-
-def test_a_job_for_advice_is_told_once_and_not_waited_for() -> None:
-    henge = run(shared(line("a"), 8), shared(line("b", priority=20), 8), modes={"t/a": Mode.ADVISE})
-    henge.until(messages.CONVERGED_STUCK)
-    touched = [d.job for d in henge.decisions if d.reason == messages.RECONFIGURATION]
-    assert touched == ["t/a", "t/b"]
-
-
-def test_a_job_that_is_off_counts_but_is_never_touched() -> None:
-    henge = run(
-        harmful("a"),
-        constant(line("rich", priority=10, initial=20), 20),
-        load=congested,
-        modes={"t/rich": Mode.OFF},
-    )
-    henge.until(messages.CONVERGED_STUCK)
-    assert {d.job for d in henge.decisions if d.changes} == {"t/a"}
-
-
-def test_a_job_that_the_guard_holds_is_waited_for() -> None:
-    henge = run(shared(line("a"), 8))
-    henge.cluster.held["t/a"] = "COOL_DOWN"
-    assert henge.rounds(100) == []
-    henge.cluster.held.clear()
-    henge.until(messages.RECONFIGURATION, most=1)
-
-
-@pytest.mark.parametrize("by", ["fixed", "engine_fixed"])
-def test_fixed_operators_are_left_out(by: str) -> None:
-    job = line("a", "free", "state", initial=4)
-    henge = run(constant(job, 100, free=0.6, state=0.9))
-    setattr(henge.cluster, by, {"t/a": frozenset({"state"})})
-    (decision,) = henge.rounds(START)
-    assert counts(decision) == {"free": 8}
-
-
-def test_the_least_share_is_raised_first_when_the_minimum_is_maximised() -> None:
-    laws = [shared(line("grand", priority=90), 7), shared(line("small", priority=10), 8)]
-    total = run(*laws)
-    fair = run(*laws, given=HengeParameters(goal="max_min"))
-    assert total.until(messages.RECONFIGURATION).job == "t/grand"
-    first = fair.until(messages.RECONFIGURATION)
-    assert first.job == "t/small"
-    assert first.numbers["goal"] == pytest.approx(60 / 90)
-
-
-@pytest.mark.parametrize(
-    "thresholds",
-    [
-        (Threshold(Metric.LATENCY, 60, "p99"),),
-        (Threshold(Metric.JUICE, 1.0),),
-        (Threshold(Metric.THROUGHPUT, 95),),
-        (Threshold(Metric.JUICE, 1.0), Threshold(Metric.LATENCY, 70)),
-    ],
-    ids=["tail", "juice", "throughput", "hybrid"],
-)
-def test_every_kind_of_intent_is_brought_to_its_maximum(thresholds: tuple[Threshold, ...]) -> None:
-    law = shared(line("a", thresholds=thresholds), 8)
-    law.tail = 2.0
-    law.juice = lambda p: min(1.0, p["work"] / 20)
-    henge = run(law)
-    missed = henge.until(messages.RECONFIGURATION)
-    assert missed.numbers["utility"] is not None
-    assert missed.numbers["utility"] < 35
-    henge.until(messages.CONVERGED_MET)
-
-
-@pytest.mark.parametrize(("weight", "misses"), [(1.0, True), (0.0, False)])
-def test_a_sink_without_weight_is_not_a_reason_to_act(weight: float, misses: bool) -> None:
-    job = line("a", thresholds=(Threshold(Metric.JUICE, 1.0),))
-    two = replace(
-        job,
-        sinks=(job.sinks[0], Sink("slow", (), weight)),
-        edges=(*job.edges, Edge("work", "slow")),
-    )
-    law = constant(two, 20, work=0.6)
-    law.left_over = {"slow": 0.5}
-    henge = run(law)
-    henge.rounds(START)
-    assert (reasons(henge.decisions) == [messages.RECONFIGURATION]) is misses
-
-
-def test_the_utility_of_a_hybrid_intent_is_the_average_of_both() -> None:
-    """SoCC'18, section 8.1.1."""
-    both = (Threshold(Metric.JUICE, 1.0), Threshold(Metric.LATENCY, 70))
-    law = constant(line("a", thresholds=both), 140, work=0.6)
-    law.juice = lambda _: 0.75
-    henge = run(law)
-    assert henge.until(messages.RECONFIGURATION).numbers["utility"] == pytest.approx(
-        35 * (0.75 + 0.5) / 2
-    )
-
-
-@pytest.mark.parametrize(("least_fall", "reverted"), [(0.001, False), (0.0, True)])
-def test_a_fall_of_next_to_nothing_is_none(least_fall: float, reverted: bool) -> None:
-    """Of a job whose backlog grows, half of next to nothing goes each minute, whoever acts."""
-    law = constant(line("a"), 1e6, work=0.6)
-    henge = run(law, given=HengeParameters(least_fall=least_fall))
-    henge.until(messages.RECONFIGURATION)
-    law.latency_ms = lambda _: 3e6
-    henge.rounds(40)
-    assert (messages.REVERSION in reasons(henge.decisions)) is reverted
-
-
-def test_a_job_that_works_off_a_backlog_is_not_at_rest() -> None:
-    law = shared(line("a"), 8)
-    henge = run(law, shared(line("b", priority=20), 8))
-    henge.rounds(START)
-    # As slow as before for minutes; but what waits becomes less with each.
-    law.latency_ms = lambda _: 135.0
-    behind = iter([0.2] * 3 + [1.1] * 24)
-    law.juice = lambda _: next(behind, 1.0)
-    assert henge.rounds(SETTLE + 8) == []

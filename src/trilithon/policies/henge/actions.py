@@ -1,21 +1,27 @@
 """Runs Henge's actions: Reconfiguration, Reduction, Reversion (SoCC'18, sections 5.1 to 5.3)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from trilithon.model.intent import Threshold
 from trilithon.model.mode import Mode
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Expectation
 from trilithon.policies.henge import messages
+from trilithon.policies.henge.comparison import Comparison
 from trilithon.policies.henge.external_changes import JobSelection
 from trilithon.policies.henge.henge_parameters import MAX_MIN, HengeParameters
 from trilithon.policies.henge.instance_counts import InstanceGrant, plan_reduction
 from trilithon.policies.henge.memory import Configuration, Counts, Memory, SearchStep, StepKind
 from trilithon.policies.henge.messages import DecisionLog
+from trilithon.policies.henge.trend import Trend
 from trilithon.policies.henge.view import ClusterView, JobView, expected_value
 from trilithon.policies.scene import Scene
 
+# Holds of the guard that end by themselves within a minute or so.
+COOL_DOWN: Final = "COOL_DOWN"
+IN_FLIGHT: Final = "IN_FLIGHT"
 # How many Reconfiguration times are kept per job.
 MAX_RECONFIGURATION_TIMES = 32
 
@@ -33,18 +39,31 @@ class RoundActions:
     log: DecisionLog
     view: ClusterView
     selection: JobSelection
+    # Trends by the moment that they begin with: several questions of a round need the same.
+    trends: dict[float | None, Trend] = field(default_factory=dict)
 
     @property
     def now_s(self) -> float:
         return self.scene.now_s
 
-    def reconfigure(self, job: JobView, grant: InstanceGrant) -> None:
+    def trend(self, since_s: float | None) -> Trend:
+        """How utilities moved over the window, or over what there is of it since a moment."""
+        if since_s not in self.trends:
+            self.trends[since_s] = Trend.of(self.scene, self.parameters, since_s)
+        return self.trends[since_s]
+
+    def reconfigure(
+        self, job: JobView, grant: InstanceGrant, passed_over: Mapping[str, str]
+    ) -> None:
+        """Gives a job instances. `passed_over` are jobs that came before it in the order, and why
+        they were not taken.
+        """
         threshold, value = job.worst_threshold()
         parameters = self.parameters
         numbers: dict[str, float | None] = {
             "utility": job.utility,
             "max_utility": job.max_utility,
-            "goal": self.goal(),
+            "goal": self.levels()[0],
             "wanted": grant.wanted,
             "given": grant.given,
             **{f"capacity.{operator.name}": operator.capacity for operator in grant.operators},
@@ -57,8 +76,9 @@ class RoundActions:
         id_ = self.log.add(
             job.id,
             messages.RECONFIGURATION,
-            f"{messages.describe_miss(job)}. Of the jobs that miss their intents, {job.id} has the "
-            f"{priority}: {messages.describe_grant(grant)}.",
+            f"{messages.describe_miss(job)}. Of the jobs that miss their intents"
+            f"{' and can be helped now' if passed_over else ''}, {job.id} has the {priority}: "
+            f"{messages.describe_grant(grant)}." + messages.describe_passed_over(passed_over),
             numbers,
             [self.memory.cause],
             grant.parallelism,
@@ -81,15 +101,21 @@ class RoundActions:
         """Starts a Reduction if conditions (b) and (c) hold and it would free any instance."""
         if self.memory.reduced is not None:
             return False
-        reduced = {}
+        reduced, held = {}, {}
         for name in self.utilities():
             job = self.view.jobs[name]
-            if self.misses_intent(name) or not job.status.open:
+            if self.misses_intent(name) or job.status.mode is not Mode.AUTO:
                 continue
-            if counts := plan_reduction(self.scene, job, self.view, self.parameters):
+            counts = plan_reduction(self.scene, job, self.view, self.parameters)
+            # What the guard holds for a short time is requested until it is granted.
+            if counts and (job.status.in_flight or job.status.hold_reason not in {"", COOL_DOWN}):
+                held[name] = job.status.hold_reason or IN_FLIGHT
+            elif counts:
                 reduced[name] = counts
         if not reduced:
             return False
+        why += messages.describe_held(held)
+        numbers = {**numbers, "held": len(held)}
         ids = []
         congestion = self.view.cluster_congestion
         machines = {"machines": congestion.machines, "congested": congestion.congested_machines}
@@ -125,7 +151,9 @@ class RoundActions:
         """
         if (best := self.best_configuration()) is None:
             return
-        best_goal, _ = self.compare_configuration(best)
+        best_goal = self.compare_configuration(best).before[0]
+        # If utility does not return to this, the fall had another cause (`left_converged`).
+        self.memory.baseline = {**self.utilities(), **self.utilities_then(best)}
         targets = {
             name: counts
             for name, counts in best.back.items()
@@ -202,10 +230,34 @@ class RoundActions:
         decisions: dict[str, list[str]] = {}
         for id_ in ids:
             decisions.setdefault(self.log.jobs[id_], []).append(id_)
+        utilities = self.utilities()
         self.memory.step = step = SearchStep(
-            kind, self.now_s, ids, self.utilities(), list(jobs), dict(requested), decisions
+            kind,
+            self.now_s,
+            ids,
+            utilities,
+            list(jobs),
+            dict(requested),
+            decisions,
+            sinking=self.sinking(),
+            swing=self.swing(),
+            loads_per_s={
+                name: load
+                for name in utilities
+                if (load := self.view.jobs[name].load_per_s) is not None
+            },
         )
         return step
+
+    def sinking(self) -> list[str]:
+        """The jobs whose utility falls by itself: no configuration is worse because of them."""
+        return self.trend(self.memory.from_s).sinking(self.utilities())
+
+    def swing(self) -> float:
+        """By how much the cluster's utility swings by itself."""
+        maxima = {name: self.view.jobs[name].max_utility for name in self.utilities()}
+        of_sum = self.parameters.goal != MAX_MIN
+        return self.trend(self.memory.from_s).swing(maxima, of_sum=of_sum)
 
     def pending(self, step: SearchStep) -> dict[str, Counts]:
         """What a step requested and the engine does not have yet, of jobs in mode `auto`."""
@@ -261,6 +313,9 @@ class RoundActions:
         if step.told:
             return
         step.told = True
+        if step.kind is StepKind.REVERSION:
+            # What it should have brought back is not to be expected.
+            self.memory.baseline = None
         self.log.add(
             None,
             messages.NOT_CARRIED_OUT,
@@ -283,46 +338,60 @@ class RoundActions:
         """Adds the current configuration and its utility to the history."""
         utilities = self.utilities()
         below_maximum = {n: u for n, u in utilities.items() if u < self.view.jobs[n].max_utility}
-        not_counted = sorted(set(self.scene.statuses) - set(utilities))
-        goal = self.view.goal(utilities, self.parameters)
-        current = Configuration(goal, self.now_s, short=below_maximum, without=not_counted)
-        self.memory.record_configuration(current, self.parameters.history)
-
-    def compare_configuration(self, configuration: Configuration) -> tuple[float, float]:
-        """The goal of a configuration and of the current one, by the jobs that count in both."""
-        not_counted, jobs = set(configuration.without), self.view.jobs
-        return self.compare_utilities(
-            {
-                name: configuration.short.get(name, jobs[name].max_utility)
-                for name in self.utilities()
-                if name not in not_counted
-            }
+        not_counted = sorted({*self.scene.statuses} - {*utilities} | {*self.sinking()})
+        goal = self.levels()[0]
+        current = Configuration(
+            goal, self.now_s, short=below_maximum, without=not_counted, swing=self.swing()
+        )
+        self.memory.record_configuration(
+            current, self.parameters.history, self.rank_of_configuration
         )
 
-    def compare_utilities(self, earlier: Mapping[str, float]) -> tuple[float, float]:
-        """The goal of earlier utilities and of the current ones, by the jobs that are in both."""
+    def utilities_then(self, configuration: Configuration) -> dict[str, float]:
+        """The utilities of a configuration when it was measured, of the jobs that count now too."""
+        not_counted, jobs = set(configuration.without), self.view.jobs
+        return {
+            name: configuration.short.get(name, jobs[name].max_utility)
+            for name in self.utilities()
+            if name not in not_counted
+        }
+
+    def compare_configuration(self, configuration: Configuration) -> Comparison:
+        """A configuration beside the current one, by the jobs that count in both."""
+        then = self.utilities_then(configuration)
+        return self.compare_utilities(then, swing=max(configuration.swing, self.swing()))
+
+    def compare_utilities(
+        self, earlier: Mapping[str, float], without: Iterable[str] = (), swing: float = 0.0
+    ) -> Comparison:
+        """Earlier utilities beside the current ones, by the jobs that are in both. A difference
+        that utilities may have by swinging counts as none.
+        """
         current = self.utilities()
-        common = sorted(set(earlier) & set(current))
+        common = sorted(set(earlier) & set(current) - set(without))
         before = {name: earlier[name] for name in common}
         after = {name: current[name] for name in common}
-        return self.view.goal(before, self.parameters), self.view.goal(after, self.parameters)
+        return Comparison(
+            self.view.levels(before, self.parameters),
+            self.view.levels(after, self.parameters),
+            max(self.parameters.least_fall, self.parameters.swings * swing),
+        )
+
+    def rank_of_configuration(self, configuration: Configuration) -> tuple[Any, ...]:
+        """The more a configuration gains over the current one, the better; then the latest."""
+        then = self.compare_configuration(configuration)
+        gains = Comparison(then.after, then.before, then.least_fall).gains()
+        return gains, configuration.at_s
 
     def best_configuration(self) -> Configuration | None:
-        """The configuration of the history that gains the most over the current one; of several,
-        the latest.
-        """
-
-        def gain(configuration: Configuration) -> tuple[float, float]:
-            then, now = self.compare_configuration(configuration)
-            return then - now, configuration.at_s
-
-        return max(self.memory.history, key=gain, default=None)
+        """The configuration of the history that gains the most over the current one."""
+        return max(self.memory.history, key=self.rank_of_configuration, default=None)
 
     def utilities(self) -> dict[str, float]:
         return self.view.utilities(self.selection.counted)
 
-    def goal(self) -> float:
-        return self.view.goal(self.utilities(), self.parameters)
+    def levels(self) -> tuple[float, ...]:
+        return self.view.levels(self.utilities(), self.parameters)
 
     def misses_intent(self, job: str) -> bool:
         return self.view.jobs[job].misses(self.parameters.missed)

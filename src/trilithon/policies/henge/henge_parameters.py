@@ -8,6 +8,8 @@ from trilithon.policies.parameters import Parameters, choice, parameter
 
 MAX_TOTAL: Final = "max_total"
 MAX_MIN: Final = "max_min"
+OWN: Final = "own"
+ALL: Final = "all"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class HengeParameters(Parameters):
     blacklist_s: float = parameter(
         3600.0, "s", "how long a blacklisted job is skipped (5.1)", least=1
     )
+    forget: str = choice(
+        OWN,
+        (OWN, ALL),
+        "blacklistings that end when the load changes: the changed job's, or, as in the paper, all",
+    )
     round_s: float = parameter(10.0, "s", "time between rounds (5.1)", least=1, most=3600)
     window_s: float = parameter(
         60.0, "s", "window over which utility is measured (6)", least=1, most=3600
@@ -78,6 +85,12 @@ class HengeParameters(Parameters):
     )
     least_fall: float = parameter(
         0.001, "ratio", "chosen: share of maximum utility by which it may fall unnoticed", most=1
+    )
+    swings: float = parameter(
+        2.0,
+        "standard deviations",
+        "chosen: swings of utility between parts of a window by which it may fall unnoticed",
+        most=10,
     )
     missed: float = parameter(
         0.005, "ratio", "chosen: distance to its maximum utility at which an intent is met", most=1
@@ -108,6 +121,13 @@ class HengeParameters(Parameters):
         "chosen: change of a job's input rate that counts as another load",
         least=0.01,
         most=1,
+    )
+    foreign_change: float = parameter(
+        1.0,
+        "threads per core",
+        "chosen: change of other processes' load that counts as an external change",
+        least=0.01,
+        most=100,
     )
     history: int = parameter(
         8, "configurations", "chosen: number of best configurations remembered", least=1

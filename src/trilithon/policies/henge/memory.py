@@ -8,7 +8,7 @@ begins empty. When a job changes later, its parallelism before is noted in every
 not name the job yet. So a thousand jobs, a few of them changed, cost a few numbers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -35,7 +35,10 @@ class SearchStep:
     `decisions` are the ids of the decisions that requested each job's part. `applied` are the jobs
     of which the engine has at least a part, `clipped` those that got less than was requested.
     `scarce` marks a Reconfiguration that lack of slots made smaller. `told` is whether Henge has
-    reported that the step was not carried out in full.
+    reported that the step was not carried out in full. `sinking` are the jobs whose utility fell by
+    itself when the step began, `loads_per_s` the loads of all, `swing` by how much the cluster's
+    utility swung. `interrupted` is whether an external
+    change came before its effect was measured.
     """
 
     kind: StepKind
@@ -49,6 +52,10 @@ class SearchStep:
     clipped: list[str] = field(default_factory=list)
     scarce: bool = False
     told: bool = False
+    sinking: list[str] = field(default_factory=list)
+    loads_per_s: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+    swing: float = 0.0
 
 
 @dataclass(slots=True)
@@ -57,7 +64,8 @@ class JobMemory:
 
     `load_per_s` is its input rate since `load_s`. `blind_s` is since when its metrics are missing,
     `back_s` since when they are back; a job is `known` once it had any. `touched_s` are the times
-    of its latest Reconfigurations.
+    of its latest Reconfigurations. `not_judged` counts the latest of them whose effect an external
+    change has hidden.
     """
 
     counts: Counts
@@ -69,6 +77,7 @@ class JobMemory:
     blind_s: float | None = None
     back_s: float | None = None
     touched_s: list[float] = field(default_factory=list)
+    not_judged: int = 0
 
 
 @dataclass(slots=True)
@@ -76,7 +85,8 @@ class Configuration:
     """A measured configuration: the `goal` that it reached, and how to return to it (`back`).
 
     `short` has the utilities of the jobs that were below their maxima, `without` the jobs that did
-    not count then: two configurations are compared by the jobs that count in both.
+    not count then: two configurations are compared by the jobs that count in both. `swing` is by
+    how much the goal swung.
     """
 
     goal: float
@@ -84,6 +94,7 @@ class Configuration:
     back: dict[str, Counts] = field(default_factory=dict)
     short: dict[str, float] = field(default_factory=dict)
     without: list[str] = field(default_factory=list)
+    swing: float = 0.0
 
 
 @dataclass(slots=True)
@@ -95,7 +106,9 @@ class Memory:
     measurements before it are ignored. `reduced` is the id of the Reduction since the last
     external change. `held` is whether too many metrics are missing to act. In Converged,
     `baseline` has the utilities that a drop is measured from, and `missed_s` since when a job
-    misses its intent that had met it.
+    misses its intent that had met it. After an external change, `changed_s` is when it came, until
+    its effect has settled; if others came before it settled, `unsettled_s` is when the first did.
+    `foreign_load` is the load of other processes per core, since `foreign_s`.
     """
 
     phase: Phase = Phase.NOT_CONVERGED
@@ -110,7 +123,10 @@ class Memory:
     baseline: dict[str, float] | None = None
     missed_s: dict[str, float] = field(default_factory=dict)
     from_s: float | None = None
-    hold_until_s: float = 0.0
+    changed_s: float | None = None
+    unsettled_s: float | None = None
+    foreign_load: float | None = None
+    foreign_s: float | None = None
     held: bool = False
     cause: str | None = None
 
@@ -134,7 +150,10 @@ class Memory:
             baseline=_copy(data["baseline"]),
             missed_s=dict(data["missed_s"]),
             from_s=data["from_s"],
-            hold_until_s=data["hold_until_s"],
+            changed_s=data["changed_s"],
+            unsettled_s=data["unsettled_s"],
+            foreign_load=data["foreign_load"],
+            foreign_s=data["foreign_s"],
             held=data["held"],
             cause=data["cause"],
         )
@@ -144,7 +163,7 @@ class Memory:
         data: dict[str, Any] = _to_plain(self)
         return data
 
-    def clamp_future_times(self, now_s: float, blacklist_s: float, hold_s: float) -> None:
+    def clamp_future_times(self, now_s: float, blacklist_s: float) -> None:
         """After the clock was set back, times in the future would block Henge for as long as it
         jumped: moves them to now, or to now plus the longest that they may lie ahead.
         """
@@ -154,7 +173,8 @@ class Memory:
 
         self.from_s, self.met_since_s = past(self.from_s), past(self.met_since_s)
         self.stuck_since_s = past(self.stuck_since_s)
-        self.hold_until_s = min(self.hold_until_s, now_s + hold_s)
+        self.changed_s, self.unsettled_s = past(self.changed_s), past(self.unsettled_s)
+        self.foreign_s = past(self.foreign_s)
         self.blacklist = {
             name: min(until_s, now_s + blacklist_s) for name, until_s in self.blacklist.items()
         }
@@ -172,17 +192,25 @@ class Memory:
             if configuration.back[job] == after:
                 del configuration.back[job]
 
-    def record_configuration(self, current: Configuration, most: int) -> None:
-        """Adds the current configuration to the history and keeps the best `most`. If it was
-        measured before, the new measurement replaces the old.
+    def record_configuration(
+        self, current: Configuration, most: int, rank: Callable[[Configuration], Any]
+    ) -> None:
+        """Adds the current configuration to the history and keeps the best `most`, by their rank.
+        If it was measured before, the new measurement replaces the old.
         """
         others = [entry for entry in self.history if entry.back]
-        best = sorted(others, key=lambda entry: (-entry.goal, -entry.at_s))[: most - 1]
-        self.history = [*sorted(best, key=lambda entry: entry.at_s), current]
+        if len(others) >= most:
+            others = sorted(others, key=rank, reverse=True)[: most - 1]
+        self.history = [*sorted(others, key=lambda entry: entry.at_s), current]
 
-    def forget_search(self) -> None:
+    def begin_settling(self, changed_s: float, now_s: float) -> None:
+        """An external change came: measurements from before it no longer count."""
+        self.changed_s = changed_s
+        self.from_s = changed_s if self.from_s is None else max(self.from_s, changed_s)
+        self.unsettled_s = now_s if self.unsettled_s is None else self.unsettled_s
+
+    def forget_history(self) -> None:
         """Clears the past actions, which no longer apply (section 5.3)."""
-        self.step = None
         self.history = []
         self.reduced = None
         self.met_since_s = self.stuck_since_s = None

@@ -5,6 +5,8 @@ from typing import Final
 
 from trilithon.model.change import ParallelismChange
 from trilithon.policies.decision import Decision, Expectation
+from trilithon.policies.henge.comparison import Comparison
+from trilithon.policies.henge.henge_parameters import MAX_MIN
 from trilithon.policies.henge.instance_counts import InstanceGrant
 from trilithon.policies.henge.view import JobView
 from trilithon.policies.policy import decision_id
@@ -15,6 +17,7 @@ REDUCTION: Final = "REDUCTION"
 REVERSION: Final = "REVERSION"
 BLACKLISTED: Final = "BLACKLISTED"
 NOT_CARRIED_OUT: Final = "NOT_CARRIED_OUT"
+NOT_JUDGED: Final = "NOT_JUDGED"
 CONVERGED_MET: Final = "CONVERGED_ALL_MET"
 CONVERGED_STUCK: Final = "CONVERGED_NO_ACTION_LEFT"
 DROPPED: Final = "UTILITY_DROPPED"
@@ -32,9 +35,12 @@ REASONS: Final[dict[str, str]] = {
     "`blacklist_s`",
     NOT_CARRIED_OUT: "a decision was not applied, or only in part; a Reconfigured job is skipped "
     "for `blacklist_s`",
+    NOT_JUDGED: "an external change came before the effect of a Reconfiguration was measured, and "
+    "the job gained too little: it may be tried once more",
     CONVERGED_MET: "every intent has been met for `stable_rounds`",
     CONVERGED_STUCK: "some intents are missed, and no action is left that would help",
-    DROPPED: "utility dropped while Converged: Henge clears its history and searches again",
+    DROPPED: "utility dropped while Converged, or did not return by a Reversion: Henge clears its "
+    "history and searches again",
     MISSED_AGAIN: "a job misses the intent that it met when the cluster became Converged",
     EXTERNAL: "jobs, intents, loads, machines or allocations changed, and Henge did not do it",
     MISSING: "half of the jobs or more have no metrics: Henge takes no action",
@@ -93,9 +99,42 @@ def describe_grant(grant: InstanceGrant) -> str:
     )
 
 
+def describe_passed_over(reasons: Mapping[str, str]) -> str:
+    """` Passed over: t/a (blacklisted), t/b (COOL_DOWN).`; empty if there are none."""
+    if not reasons:
+        return ""
+    return f" Passed over: {name_list(f'{job} ({why})' for job, why in reasons.items())}."
+
+
+def describe_held(reasons: Mapping[str, str]) -> str:
+    """`; the guard holds t/b (QUIET_HOURS), which keeps its instances`; empty if there are none."""
+    if not reasons:
+        return ""
+    names = name_list(f"{job} ({why})" for job, why in reasons.items())
+    keep = "which keeps its" if len(reasons) == 1 else "which keep their"
+    return f"; the guard holds {names}, {keep} instances"
+
+
 def describe_change(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     """`join 4 → 2, filter 2 → 1`."""
     return ", ".join(f"{name} {before[name]} → {count}" for name, count in after.items())
+
+
+def describe_fall(verb: str, comparison: Comparison, share: float, goal: str) -> str:
+    """`The cluster's utility fell from 80.0 % to 71.2 % of its maximum`."""
+    before, after = comparison.at(share)
+    subject = "The cluster's utility"
+    if goal == MAX_MIN:
+        level = comparison.deciding_level(share)
+        rank = f"the {ordinal(level + 1)} smallest" if level else "the smallest"
+        subject = f"The utility of the job with {rank} share"
+    return f"{subject} {verb} from {percent(before)} to {percent(after)} of its maximum"
+
+
+def ordinal(number: int) -> str:
+    """`2nd`, `11th`, `23rd`."""
+    tens = 10 <= number % 100 <= 20
+    return f"{number}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def percent(goal: float) -> str:

@@ -11,6 +11,10 @@ SoCC'18, section 5. One machine for the whole cluster, with two states:
                     useful action is left, after a Reversion to the best configuration of the
                     history. Left when utility drops by more than 5 %, which clears the history.
 
+A comparison never spans an external change (`external_changes.py`), and a step is judged only by
+jobs whose utility was steady when it began: an external change by itself leads neither to a
+Reversion nor to Converged.
+
 docs/concepts/henge.md lists the choices made where the paper leaves something open.
 """
 
@@ -21,19 +25,24 @@ from trilithon.model.mode import Mode
 from trilithon.policies.decision import Decision
 from trilithon.policies.henge import messages
 from trilithon.policies.henge.actions import RoundActions
-from trilithon.policies.henge.external_changes import detect_external_changes, select_jobs
-from trilithon.policies.henge.henge_parameters import MAX_MIN, HengeParameters
+from trilithon.policies.henge.external_changes import (
+    detect_external_changes,
+    load_changed,
+    select_jobs,
+)
+from trilithon.policies.henge.henge_parameters import ALL, MAX_MIN, HengeParameters
 from trilithon.policies.henge.instance_counts import plan_reconfiguration
 from trilithon.policies.henge.memory import Memory, Phase, SearchStep, StepKind
 from trilithon.policies.henge.messages import DecisionLog
-from trilithon.policies.henge.view import STEADY_PARTS, JobView, is_steady, observe
+from trilithon.policies.henge.trend import STEADY_PARTS
+from trilithon.policies.henge.view import JobView, observe
 from trilithon.policies.scene import Scene
 
 
 def run_round(scene: Scene, parameters: HengeParameters, memory: Memory) -> Sequence[Decision]:
     """Runs one round. It changes the memory, which is the round's own copy."""
     log = DecisionLog(scene)
-    memory.clamp_future_times(scene.now_s, parameters.blacklist_s, parameters.settle_most_s)
+    memory.clamp_future_times(scene.now_s, parameters.blacklist_s)
     view = observe(scene, parameters, memory.from_s)
     if view is None:
         return ()
@@ -51,7 +60,7 @@ class _SearchRound(RoundActions):
     # ----- whether the round may act
 
     def may_act(self) -> bool:
-        """False while half of the metrics are missing, or shortly after an external change."""
+        """False while half of the metrics are missing, or too few snapshots are there."""
         memory, missing = self.memory, self.selection.half_without_metrics
         if missing is not memory.held:
             memory.held = missing
@@ -68,18 +77,46 @@ class _SearchRound(RoundActions):
         begun_s = memory.from_s if memory.from_s is not None else -math.inf
         needed_s = min(self.parameters.window_s, self.now_s - begun_s)
         enough = self.view.window.span_s >= needed_s * (1 - 1e-9)
-        return enough and not missing and self.now_s >= memory.hold_until_s and bool(self.view.jobs)
+        return enough and not missing and bool(self.view.jobs)
 
     def advance(self) -> None:
         """Evaluates the last step if there is one, then searches on or stays Converged."""
-        if self.memory.step is not None and (
-            not self.finish_step() or self.memory.step is not None
-        ):
+        memory = self.memory
+        change_explained = memory.changed_s is not None
+        if change_explained and not self.external_change_settled():
+            if memory.step is not None:
+                self.retry_pending(memory.step)
             return
-        if self.memory.phase is Phase.CONVERGED and not self.left_converged():
+        if memory.step is not None and (not self.finish_step() or memory.step is not None):
             return
-        if self.memory.step is None:
+        if memory.phase is Phase.CONVERGED:
+            if (changed_s := self.left_converged()) is None:
+                return
+            if not change_explained:
+                # Whatever lowered utility came a moment ago: most of the window lies before it.
+                memory.begin_settling(changed_s, changed_s)
+                return
+        if memory.step is None:
             self.take_next_action()
+
+    def external_change_settled(self) -> bool:
+        """Whether a whole window lies after the last external change, and the sum of utilities no
+        longer moves. Where changes keep coming, Henge waits for `settle_most_s` at most.
+        """
+        memory = self.memory
+        assert memory.changed_s is not None  # noqa: S101 - called only while there is one
+        first_s = memory.changed_s if memory.unsettled_s is None else memory.unsettled_s
+        if self.now_s - first_s < max(self.parameters.settle_most_s, self.parameters.window_s):
+            if self.now_s - memory.changed_s < self.parameters.window_s * (1 - 1e-9):
+                return False
+            if not self.total_is_steady(memory.changed_s):
+                return False
+        memory.changed_s = memory.unsettled_s = None
+        return True
+
+    def total_is_steady(self, since_s: float) -> bool:
+        maxima = {name: self.view.jobs[name].max_utility for name in self.utilities()}
+        return self.trend(since_s).total_is_steady(maxima)
 
     # ----- the effect of the last step
 
@@ -101,6 +138,8 @@ class _SearchRound(RoundActions):
             return True
         changed = [statuses[job].changed_s for job in changed_jobs]
         since_s = max([step.at_s, *(at_s for at_s in changed if at_s is not None)])
+        if step.interrupted and self.memory.from_s is not None:
+            since_s = max(since_s, self.memory.from_s)
         steady_s = self.steady_since_s(step, since_s)
         if steady_s is None:
             return False
@@ -120,10 +159,11 @@ class _SearchRound(RoundActions):
         return self.now_s - step.at_s >= longest_s
 
     def steady_since_s(self, step: SearchStep, since_s: float) -> float | None:
-        """Since when utility is steady after the step; None while it is not.
+        """Since when utilities are steady after the step, the changed job's and the sum of all
+        (section 5.1); None while they are not.
 
-        Utility counts as steady after `settle_s` at the earliest. After `settle_most_s` the step
-        is evaluated whether it is steady or not.
+        They count as steady after `settle_s` at the earliest. After `settle_most_s` the step is
+        evaluated whether they are or not.
         """
         waited_s = self.now_s - since_s
         job = step.jobs[0] if step.kind is StepKind.RECONFIGURATION else None
@@ -132,7 +172,7 @@ class _SearchRound(RoundActions):
         longest_s = self.parameters.settle_most_s
         if job is not None and job in self.selection.awaited:
             longest_s += self.parameters.recover_s
-        elif is_steady(self.scene, job, since_s, self.parameters):
+        elif self.total_is_steady(since_s) and (job is None or self.trend(since_s).is_steady(job)):
             return max(since_s, self.now_s - STEADY_PARTS * self.parameters.part_s)
         return since_s if waited_s >= longest_s else None
 
@@ -153,82 +193,128 @@ class _SearchRound(RoundActions):
         )
 
     def evaluate_reconfiguration(self, step: SearchStep) -> None:
-        """Compares utilities before and after a Reconfiguration: the job's and the cluster's."""
-        job = step.jobs[0]
-        utilities = self.utilities()
-        before, after = self.compare_utilities(step.before)
+        """Compares utilities before and after a Reconfiguration: the job's and the cluster's.
+
+        The cluster's only by the jobs that the step can have moved: not those whose utility already
+        fell when it began, nor those whose own load changed meanwhile.
+        """
         self.record_configuration()
-        if job in utilities and job in step.before:
-            self.blacklist_if_no_gain(job, step, utilities[job])
-        if not self.utility_fell(before, after, self.parameters.noise):
+        if step.interrupted:
+            self.judge_gain(step, reverted=False)
             return
-        fall = (
-            f"The cluster's utility fell from {messages.percent(before)} to "
-            f"{messages.percent(after)} of its maximum"
-        )
+        swing = max(step.swing, self.swing())
+        comparison = self.compare_utilities(step.before, self.moved_by_themselves(step), swing)
+        noise = self.parameters.noise
+        if not comparison.fell(noise):
+            self.judge_gain(step, reverted=False)
+            return
+        fall = messages.describe_fall("fell", comparison, noise, self.parameters.goal)
+        before, after = comparison.at(noise)
         numbers = {"before": before, "after": after}
         congested = self.view.cluster_congestion.is_congested
         if congested and self.try_reduction(fall, numbers, step.ids):
+            self.judge_gain(step, reverted=False)
             return
         lockout = self.memory.reduced is not None and congested
         why = f"{fall}, and " + (
             "a Reduction was already made (lockout)" if lockout else "a Reduction is not possible"
         )
+        self.judge_gain(step, reverted=self.would_revert(step.jobs[0]))
         self.revert(why, numbers, [*step.ids, self.memory.reduced])
         self.converge_no_action_left()
 
-    def utility_fell(self, before: float, after: float, share: float) -> bool:
-        """Whether utility fell by more than a share of what it was.
-
-        While utility is close to 0, as of jobs with growing backlogs, a share of it means nothing:
-        the fall must exceed `least_fall` as well.
+    def moved_by_themselves(self, step: SearchStep) -> set[str]:
+        """The jobs whose utility the step is not to be judged by: those that sank before it, and
+        those that have another load than when it began.
         """
-        return before - after > max(share * before, self.parameters.least_fall)
+        span_s, share = self.view.window.span_s, self.parameters.steady
+        other_load = (
+            name
+            for name, before in step.loads_per_s.items()
+            if (job := self.view.jobs.get(name)) is not None
+            and job.load_per_s is not None
+            and load_changed(before, job.load_per_s, span_s, share)
+        )
+        return {*step.sinking, *other_load}
 
-    def blacklist_if_no_gain(self, job: str, step: SearchStep, utility: float) -> None:
-        before, delta = step.before[job], self.parameters.improvement
-        if not self.misses_intent(job):
+    def judge_gain(self, step: SearchStep, *, reverted: bool) -> None:
+        """Blacklists a job that gained less than Δ by its Reconfiguration (5.1).
+
+        If an external change came in between, the job is given the benefit of the doubt, once.
+        """
+        job, delta = step.jobs[0], self.parameters.improvement
+        utilities, known = self.utilities(), self.memory.jobs[job]
+        if job not in utilities or job not in step.before:
             return
-        if utility >= before * (1 + delta) and utility > 0:
-            return
+        before, utility = step.before[job], utilities[job]
+        gained = utility >= before * (1 + delta) and utility > 0
         # A job that got fewer instances than Henge wanted was not really tried.
-        if step.scarce or job in step.clipped:
+        not_tried = step.scarce or job in step.clipped
+        recovers = job in self.trend(self.memory.from_s).draining
+        if not self.misses_intent(job) or gained or not_tried or recovers:
+            known.not_judged = 0
             return
+        went = (
+            f"The utility of {job} went from {before:.4g} to {utility:.4g} of "
+            f"{self.view.jobs[job].max_utility:g}, less than the required gain of {100 * delta:g} %"
+        )
+        numbers = {"utility_before": before, "utility": utility, "improvement": delta}
+        if step.interrupted and known.not_judged == 0:
+            known.not_judged = 1
+            self.log.add(
+                job,
+                messages.NOT_JUDGED,
+                f"{went}. An external change came in between, so Henge may try the job once more.",
+                numbers,
+                step.ids,
+            )
+            return
+        known.not_judged = 0
         self.memory.blacklist[job] = self.now_s + self.parameters.blacklist_s
+        keeps = "The Reversion takes back what it got" if reverted else "It keeps its instances"
         self.log.add(
             job,
             messages.BLACKLISTED,
-            f"The utility of {job} went from {before:.4g} to {utility:.4g} of "
-            f"{self.view.jobs[job].max_utility:g}, less than the required gain of "
-            f"{100 * delta:g} %. The job keeps its instances, and Henge skips it for "
-            f"{self.parameters.blacklist_s:g} s.",
-            {"utility_before": before, "utility": utility, "improvement": delta},
+            f"{went}. {keeps}, and Henge skips the job for {self.parameters.blacklist_s:g} s.",
+            numbers,
             step.ids,
         )
 
+    def would_revert(self, job: str) -> bool:
+        best = self.best_configuration()
+        return best is not None and job in best.back
+
     # ----- Converged
 
-    def left_converged(self) -> bool:
-        """Leaves Converged if utility dropped or a job newly misses its intent; whether it did."""
+    def left_converged(self) -> float | None:
+        """Leaves Converged if utility dropped or a job newly misses its intent. Since when the
+        cluster is another than before; None if it stays Converged.
+        """
         memory, utilities = self.memory, self.utilities()
         if memory.baseline is None:
             memory.baseline = utilities
-        before, after = self.compare_utilities(memory.baseline)
+        # A job that drains a backlog is on its way back.
+        draining = self.trend(memory.from_s).draining
+        comparison = self.compare_utilities(memory.baseline, draining)
+        drop = self.parameters.drop
+        before, after = comparison.at(drop)
         numbers = {"before": before, "after": after}
-        if self.utility_fell(before, after, self.parameters.drop):
-            memory.forget_search()
-            memory.blacklist.clear()
+        if comparison.fell(drop):
+            memory.forget_history()
+            if self.parameters.forget == ALL:
+                memory.blacklist.clear()
+            dropped = messages.describe_fall("dropped", comparison, drop, self.parameters.goal)
             self.leave_converged(
                 messages.DROPPED,
-                f"The cluster's utility dropped from {messages.percent(before)} to "
-                f"{messages.percent(after)} of its maximum. The load must have changed: Henge "
-                "clears its history and searches again.",
+                f"{dropped}. Something else than Henge must have changed: Henge clears its history "
+                "and searches again.",
                 numbers,
             )
-            return True
-        if after > before * (1 + self.parameters.drop):
-            memory.baseline = utilities
+            return self.now_s
+        if comparison.rose(drop):
+            memory.baseline = {**memory.baseline, **utilities}
         violations = self.new_violations(utilities)
+        missed_since_s = [memory.missed_s[name] for name in violations]
         if violations:
             self.leave_converged(
                 messages.MISSED_AGAIN,
@@ -236,7 +322,7 @@ class _SearchRound(RoundActions):
                 f"Converged, and has missed it for {self.parameters.stable_s:g} s.",
                 {**numbers, "jobs": len(violations)},
             )
-        return bool(violations)
+        return max(missed_since_s, default=None)
 
     def new_violations(self, utilities: dict[str, float]) -> list[str]:
         """Further violations (5.3): jobs that had met their intents and have missed them for
@@ -271,9 +357,10 @@ class _SearchRound(RoundActions):
         memory = self.memory
         memory.phase, memory.missed_s = Phase.CONVERGED, {}
         memory.met_since_s = memory.stuck_since_s = None
-        # After a Reversion utilities first have to become steady.
-        memory.baseline = self.utilities() if memory.step is None else None
-        numbers = {"goal": self.goal(), "jobs": len(self.view.jobs)}
+        # After a Reversion the baseline is what it returns to, if utility does return.
+        if memory.step is None or memory.baseline is None:
+            memory.baseline = self.utilities() if memory.step is None else None
+        numbers = {"goal": self.levels()[0], "jobs": len(self.view.jobs)}
         memory.cause = self.log.add(None, reason, sentence, numbers, [memory.cause])
 
     # ----- Not Converged
@@ -290,16 +377,29 @@ class _SearchRound(RoundActions):
         self.memory.met_since_s = None
         stuck_since_s, self.memory.stuck_since_s = self.memory.stuck_since_s, None
         waiting, starved = bool(self.selection.awaited), list[str]()
+        draining = self.trend(self.memory.from_s).draining
+        passed_over: dict[str, str] = {}
         for job in sorted(missing, key=self.reconfiguration_order):
-            if self.blacklisted(job.id) or job.status.mode is Mode.OFF:
+            if self.blacklisted(job.id):
+                passed_over[job.id] = "blacklisted"
+                continue
+            if job.status.mode is Mode.OFF:
+                passed_over[job.id] = "mode off"
                 continue
             if job.status.mode is Mode.AUTO and not job.status.open:
+                passed_over[job.id] = job.status.hold_reason or "an action is in flight"
+                waiting = True
+                continue
+            if job.id in draining:
+                # It recovers by itself; until it has, its busy operators tell nothing.
+                passed_over[job.id] = "draining its backlog"
                 waiting = True
                 continue
             grant = plan_reconfiguration(self.scene, job, self.view, self.parameters)
             if grant.given:
-                self.reconfigure(job, grant)
+                self.reconfigure(job, grant, passed_over)
                 return
+            passed_over[job.id] = "no slot is free" if grant.starved else "no operator is congested"
             if grant.starved and job.status.mode is Mode.AUTO:
                 starved.append(job.id)
         if starved:
@@ -336,12 +436,11 @@ class _SearchRound(RoundActions):
     def revert_to_best_and_converge(self, missing: Sequence[JobView]) -> None:
         """No useful action is left: returns to the best configuration, then Converged."""
         best = self.best_configuration()
-        if best is not None and best.back:
-            then, now = self.compare_configuration(best)
-            if self.utility_fell(then, now, self.parameters.noise):
-                names = messages.name_list(job.id for job in missing)
-                why = f"No action is left that would help {names}"
-                self.revert(why, {}, [self.memory.cause])
+        better = best is not None and self.compare_configuration(best).fell(self.parameters.noise)
+        if best is not None and best.back and better:
+            names = messages.name_list(job.id for job in missing)
+            why = f"No action is left that would help {names}"
+            self.revert(why, {}, [self.memory.cause])
         self.converge_no_action_left()
 
     def converge_no_action_left(self) -> None:

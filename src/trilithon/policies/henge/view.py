@@ -3,19 +3,18 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
 from trilithon.measures import slo
 from trilithon.measures.capacity import capacity
-from trilithon.measures.group import ratio, sum_by, sum_by_node
+from trilithon.measures.group import sum_by
 from trilithon.measures.juice import juice_over
 from trilithon.model.columns import Bools, Floats, Ints
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.series import Series, Window
+from trilithon.model.snapshot import Snapshot
 from trilithon.model.utility import UTILITIES, Sense
 from trilithon.policies.henge.congestion import (
     ClusterCongestion,
@@ -25,9 +24,6 @@ from trilithon.policies.henge.congestion import (
 )
 from trilithon.policies.henge.henge_parameters import MAX_TOTAL, HengeParameters
 from trilithon.policies.scene import JobStatus, Scene
-
-# Chosen: utility is steady when this many parts of a window in a row show the same.
-STEADY_PARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +76,8 @@ class ClusterView:
     jobs: Mapping[str, JobView]
     congestion: OperatorCongestion
     cluster_congestion: ClusterCongestion
+    # The runnable threads of a machine, the mean over machines and the window; NaN if unknown.
+    mean_load: float = math.nan
 
     def utilities(self, among: Iterable[str]) -> dict[str, float]:
         """The known utilities of the named jobs, in order of names."""
@@ -90,16 +88,34 @@ class ClusterView:
             if name in named and job.utility is not None
         }
 
-    def goal(self, utilities: Mapping[str, float], parameters: HengeParameters) -> float:
-        """What Henge maximises, 0…1: the sum of the utilities over the sum of their maxima; or,
-        with `max_min`, the smallest share that a job has of its own maximum.
+    def levels(
+        self, utilities: Mapping[str, float], parameters: HengeParameters
+    ) -> tuple[float, ...]:
+        """What Henge maximises, 0…1 each, the most important first.
+
+        With `max_total` it is one number: the sum of the utilities over the sum of their maxima.
+        With `max_min` it is the share that each job has of its own maximum, the smallest first:
+        what the worst job has decides, then the second worst, and so on. A job that nothing can
+        help then does not hide what happens to the others.
 
         The sum is exact, so that it does not depend on the order of jobs.
         """
         maxima = {name: self.jobs[name].max_utility for name in utilities}
         if parameters.goal == MAX_TOTAL:
-            return _share(math.fsum(utilities.values()), math.fsum(maxima.values()))
-        return min((_share(u, maxima[name]) for name, u in utilities.items()), default=1.0)
+            return (_share(math.fsum(utilities.values()), math.fsum(maxima.values())),)
+        return tuple(sorted(_share(u, maxima[name]) for name, u in utilities.items())) or (1.0,)
+
+    def foreign_load(self) -> float | None:
+        """Runnable threads that are not the jobs' own, per core of the cluster; None if unknown.
+
+        The jobs' own threads are at most the instances that are busy, so it is a lower bound.
+        """
+        machines = self.window.machines
+        cores = math.fsum(machines.cores)
+        busy = float(self.window.instances.busy_s.sum()) / self.window.span_s
+        if not cores > 0 or math.isnan(self.mean_load) or math.isnan(busy):
+            return None
+        return max(0.0, self.mean_load * len(machines.cores) - busy) / cores
 
 
 def _share(part: float, whole: float) -> float:
@@ -123,7 +139,7 @@ def observe(
     table = slo.IntentTable.of(window)
     values = slo.values(window, table.quantiles, table.sink_weight)
     if any(like.metric is Metric.JUICE for like, _, _ in table.groups):
-        parts = _parts(series, window, parameters.part_s)
+        parts = series.parts(window, parameters.part_s)
         weights = [slo.sink_weights(part.layout, part.jobs) for part in parts]
         values["juice"] = juice_over(parts, weights)
     congestion = operator_congestion(window, parameters)
@@ -138,19 +154,13 @@ def observe(
         },
         congestion=congestion,
         cluster_congestion=cluster_congestion(in_window, parameters),
+        mean_load=_mean_load(in_window),
     )
 
 
-def _parts(series: Series, window: Window, part_s: float) -> Sequence[Window]:
-    """The window in parts of at least this length; the window itself if it is too short for two."""
-    ends = [series.last]
-    for snapshot in reversed(series.snapshots[:-1]):
-        if snapshot.time_s < window.start_s:
-            break
-        if ends[-1].time_s - snapshot.time_s >= part_s * (1 - 1e-9):
-            ends.append(snapshot)
-    pairs = [Series(pair).window() for pair in pairwise(reversed(ends))]
-    return [part for part in pairs if part is not None] or [window]
+def _mean_load(snapshots: Sequence[Snapshot]) -> float:
+    loads = [snapshot.machines.load for snapshot in snapshots if len(snapshot.machines.load)]
+    return float(np.mean([load.mean() for load in loads])) if loads else math.nan
 
 
 def jobs_without_metrics(scene: Scene) -> frozenset[str]:
@@ -163,55 +173,6 @@ def jobs_without_metrics(scene: Scene) -> frozenset[str]:
     unmeasured = np.isnan(capacity(window)[operators])
     missing = {layout.jobs[row] for row in layout.node_job[operators[unmeasured]]}
     return frozenset(scene.statuses) - (set(layout.jobs) - missing)
-
-
-def is_steady(scene: Scene, job: str | None, since_s: float, parameters: HengeParameters) -> bool:
-    """Whether the last parts since a moment show the same utility: of a job, or of all jobs.
-
-    A job that drains a backlog is not steady, though its utility hardly moves until it is drained.
-    """
-    series = Series(tuple(s for s in scene.series.snapshots if s.time_s >= since_s))
-    if len(series) < 2 or (window := series.window()) is None:
-        return False
-    satisfactions: list[float] = []
-    backlogs_s: list[float] = []
-    for part in _parts(series, window, parameters.part_s)[-STEADY_PARTS:]:
-        shares = slo.assess_intents(part).satisfaction
-        if job is not None:
-            backlogs_s.append(_backlog_s(part, job))
-            shares = shares[[name == job for name in part.layout.jobs]]
-        known = shares[~np.isnan(shares)]
-        satisfactions.append(math.fsum(known) / len(known) if len(known) else math.nan)
-    if len(satisfactions) < STEADY_PARTS or _drains_backlog(backlogs_s, parameters):
-        return False
-    if all(math.isnan(share) for share in satisfactions):
-        return True  # no records flow
-    spread = max(satisfactions) - min(satisfactions)
-    return spread <= parameters.steady * max(satisfactions)
-
-
-def _backlog_s(part: Window, job: str) -> float:
-    """A job's waiting records in seconds: in its source topics at the rate of arrival, in its
-    queues at the rate that each operator takes them.
-    """
-    layout = part.layout
-    if job not in layout.jobs:
-        return math.nan
-    nodes = layout.job_nodes(job)
-    sources = slice(*np.searchsorted(layout.source_nodes, [nodes.start, nodes.stop]))
-    in_topics = ratio(part.lag[sources], part.sources.arrived[sources]).sum()
-    queues = sum_by_node(layout, part.queue)
-    taken = sum_by(layout.edge_target, part.edges.taken, len(layout.node_names))
-    operators = [node for node in nodes if layout.parallelism[node]]
-    return float((in_topics + ratio(queues, taken)[operators].sum()) * part.span_s)
-
-
-def _drains_backlog(backlogs_s: Sequence[float], parameters: HengeParameters) -> bool:
-    """Whether a backlog longer than a part shrinks, by more than a steady utility may move."""
-    if not backlogs_s or math.isnan(backlogs_s[0]) or math.isnan(backlogs_s[-1]):
-        return False
-    shrinks = backlogs_s[-1] < backlogs_s[0] * (1 - parameters.steady)
-    return shrinks and backlogs_s[-1] > parameters.part_s
 
 
 @dataclass(frozen=True, eq=False)

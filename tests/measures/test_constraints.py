@@ -7,7 +7,11 @@ import pytest
 
 from tests.strategies import COLUMNS
 from trilithon.measures.assess import assess
-from trilithon.measures.constraints import ConstraintAssessment, ConstraintTable
+from trilithon.measures.constraints import (
+    ConstraintAssessment,
+    ConstraintTable,
+    assess_constraints,
+)
 from trilithon.model.columns import Edges, Instances
 from trilithon.model.intent import Constraint, Intent, sequence_of
 from trilithon.model.job import Edge, Job, Operator, Sink, Source
@@ -102,3 +106,13 @@ def test_the_table_is_built_once_per_layout_and_jobs() -> None:
     assert ConstraintTable.of(seen) is ConstraintTable.of(seen)
     other = replace(seen, jobs=dict(seen.jobs))
     assert ConstraintTable.of(other) is not ConstraintTable.of(seen)
+
+
+def test_means_by_the_place_of_a_constraint_in_its_intent() -> None:
+    other = chain("other", limit(3.0, "a->b"))
+    seen = window(PLAIN, LIMITED, other)
+    means = assess_constraints(seen).means(3)
+    assert list(means) == [f"constraint.{number}" for number in range(5)]
+    assert means["constraint.0"] == pytest.approx([np.nan, 18.5, 5.0], nan_ok=True)
+    assert means["constraint.3"] == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
+    assert assess_constraints(window(PLAIN)).means(1) == {}

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from trilithon.measures.queueing import (
     OperatorLoad,
+    WaitingCurve,
     WaitingModel,
     fitted_coefficient,
     kingman,
@@ -52,12 +53,6 @@ def test_what_is_missing_stays_missing() -> None:
     assert smallest_parallelism(load(arrival=float("nan")), 0.8)[0] == 0
 
 
-def test_a_sequence_waits_in_all_its_operators() -> None:
-    model = WaitingModel(a=np.array([1.0, 2.0]), b=np.array([0.5, 1.5]))
-    assert model.sequence_waiting([1, 2]) == pytest.approx(2 + 4)
-    assert model.sequence_waiting([1, 1]) == np.inf
-
-
 amounts = st.floats(1e-4, 50)
 
 
@@ -72,12 +67,32 @@ def test_the_inverse_gives_the_smallest_parallelism_that_does(a: float, b: float
 
 @given(amounts, st.floats(0, 30), st.floats(1e-4, 5))
 def test_the_step_goes_where_one_more_gains_no_more_than_that(a: float, b: float, g: float) -> None:
-    model = WaitingModel(np.array([a]), np.array([b]))
-    p = int(model.step_to([g])[0])
-    gain = [float(model.waiting([q])[0] - model.waiting([q + 1])[0]) for q in (p - 1, p)]
+    curve = WaitingCurve(a, b)
+    p = curve.step_to(g)
+    assert p is not None
     assert p > b
-    assert gain[1] <= g * (1 + 1e-6)
-    assert p - 1 <= b or gain[0] >= g * (1 - 1e-6)
+    assert curve.gain(p) <= g * (1 + 1e-6)
+    assert p - 1 <= b or curve.gain(p - 1) >= g * (1 - 1e-6)
+
+
+@given(amounts, st.floats(0, 30), st.floats(1e-4, 20), st.integers(1, 100))
+def test_the_curve_of_one_operator_is_the_model_of_many(
+    a: float, b: float, w: float, p: int
+) -> None:
+    curve, model = WaitingCurve(a, b), WaitingModel(np.array([a]), np.array([b]))
+    assert curve.waiting(p) == model.waiting([p])[0]
+    assert curve.parallelism_for(w) == model.parallelism_for([w])[0]
+    assert curve.waiting(curve.least) < np.inf
+    assert curve.least == 1 or curve.waiting(curve.least - 1) == np.inf
+
+
+def test_a_curve_says_where_no_number_would_do() -> None:
+    assert WaitingCurve(1.0, 2.0).parallelism_for(0.0) is None
+    assert WaitingCurve(1.0, 2.0).parallelism_for(-1.0) is None
+    assert WaitingCurve(1.0, 2.0).step_to(0.0) is None
+    assert WaitingCurve(1.0, 2.0).gain(2) == np.inf
+    assert WaitingCurve(0.0, 2.5).parallelism_for(0.0) == 3
+    assert WaitingCurve(0.0, 2.5).step_to(0.0) == 3
 
 
 @given(st.floats(0.1, 500), st.floats(1e-4, 0.5), st.integers(1, 20), st.floats(0.1, 1))

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from tests.strategies import COLUMNS
 from trilithon.measures import capacity, rates, skew
-from trilithon.measures.queueing import channel_latency, operator_load, waiting
+from trilithon.measures.queueing import (
+    channel_latency,
+    edge_waiting,
+    operator_load,
+    transport,
+    waiting,
+)
 from trilithon.measures.trend import slope
 from trilithon.model.columns import Edges, Instances, Sinks, Sources
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Sink, Source
@@ -115,13 +121,63 @@ def test_waiting_is_channel_latency_less_batching_less_idle_transport(window: Wi
     assert channel_latency(window).tolist() == pytest.approx([0.02, 0.005, 0.001])
 
 
-def test_load_pools_the_instances(window: Window) -> None:
+def test_load_averages_over_instances_and_not_over_records(window: Window) -> None:
+    """Latency guarantees, equation 2: S and c are means of the instances' own."""
     found = operator_load(window)
     assert found.service_s[1] == pytest.approx(0.0125)
     assert found.arrival_per_s[1] == pytest.approx(25)
     assert found.utilisation[1] == pytest.approx(0.3125)
     assert found.arrival_cv2[1] == pytest.approx(1.0)
-    assert found.service_cv2[1] == pytest.approx(0.35e-3 / 0.0125**2 - 1)
+    variations = [(0.2 / 250 / 0.02**2 - 1) ** 0.5, (0.05 / 250 / 0.01**2 - 1) ** 0.5]
+    mean = (variations[0] + 3 * variations[1]) / 4
+    assert found.service_cv2[1] == pytest.approx(mean**2)
+
+    # A slow instance that takes fewer counts as much as the others, and one that takes none not.
+    few = replace(
+        window.instances,
+        taken=np.array([25.0, 250, 250, 0, 1000]),
+        busy_s=np.array([0.5, 2.5, 2.5, 0, 1]),
+        gaps=np.array([25.0, 100, 100, 0, 100]),
+        gap_s=np.array([10.0, 4, 4, 0, 1]),
+    )
+    found = operator_load(replace(window, instances=few))
+    assert found.service_s[1] == pytest.approx((0.02 + 0.01 + 0.01) / 3)
+    assert found.arrival_per_s[1] == pytest.approx((2.5 + 25 + 25 + 0) / 4)
+
+
+def test_an_instance_that_was_not_measured_leaves_the_load_of_its_operator_unknown(
+    window: Window,
+) -> None:
+    unknown = replace(window.instances, taken=np.array([nan, 250, 250, 250, 1000]))
+    found = operator_load(replace(window, instances=unknown))
+    assert np.isnan(found.service_s[1])
+    assert found.service_s[2] == pytest.approx(0.001)
+
+
+def test_where_two_streams_meet_each_edge_has_its_own_waiting() -> None:
+    """Latency guarantees, equation 4: a sequence waits as the records of its own edge do."""
+    job = replace(
+        chain(),
+        sources=(Source("s", COLUMNS, ()), Source("t", COLUMNS, ())),
+        edges=(Edge("s", "a"), Edge("t", "a"), Edge("a", "b"), Edge("b", "k")),
+    )
+    layout = Layout.build([job])
+    snapshot = replace(
+        Snapshot.empty(10, layout),
+        since_s=0,
+        edges=Edges.of(
+            4,
+            transfers=[100, 300, 100, 100],
+            channel_s=[2, 1.5, 0.5, 0.1],
+            batching_s=[0.5, 0, 0.2, 0],
+            idle_transport_s=[0.001, 0.001, 0.001, 0.001],
+        ),
+    )
+    seen = Series.of([snapshot]).window()
+    assert seen is not None
+    assert transport(seen)[:2].tolist() == pytest.approx([0.006, 0.001])
+    assert edge_waiting(seen)[:2].tolist() == pytest.approx([0.014, 0.004])
+    assert waiting(seen)[2] == pytest.approx((100 * 0.014 + 300 * 0.004) / 400)
 
 
 def test_imbalance_is_the_largest_over_the_mean(window: Window) -> None:

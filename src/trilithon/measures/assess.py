@@ -10,6 +10,7 @@ from trilithon.measures.constraints import ConstraintAssessment, ConstraintTable
 from trilithon.measures.etp import Rates, etp, etp_sum, next_target, projected_etp
 from trilithon.measures.group import max_by_node, sum_by_node
 from trilithon.measures.juice import juice
+from trilithon.measures.task_latency import task_latency
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.series import Window
 from trilithon.model.utility import UTILITIES, Utilities
@@ -101,6 +102,8 @@ def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:
         back_pressure=parked,
         channel_s=channel_s,
         intents=table.judge(values, utilities),
-        constraints=ConstraintTable.of(window).assess(load.service_s, channel_s),
+        constraints=ConstraintTable.of(window).assess(
+            task_latency(window, load.service_s), channel_s
+        ),
         etp_sum=etp_sum(layout, share, window.instances.machine),
     )

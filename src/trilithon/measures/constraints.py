@@ -2,7 +2,7 @@
 
 Latency guarantees, section II-A. The mean latency of a sequence of operators and edges is
 
-    l = Σ mean service time of its operators + Σ mean channel latency of its edges     (II-A4)
+    l = Σ mean task latency of its operators + Σ mean channel latency of its edges     (II-A4)
 
 and a constraint is met if l is at most its limit (II-A5). It is missing where a part was
 not measured: where no record came through, where a clock was too far off, or on an edge into a
@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from trilithon.measures.queueing import channel_latency
+from trilithon.measures.task_latency import task_latency
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Constraint
 from trilithon.model.job import Job
@@ -40,6 +42,29 @@ class ConstraintAssessment:
     def of_job(self, job: int) -> Ints:
         """The rows of a job's constraints, by the job's row in the layout."""
         return np.flatnonzero(self.job == job)
+
+    def means(self, jobs: int) -> dict[str, Floats]:
+        """The measured means in ms by key, `constraint.0` for the first constraint of each job;
+        missing for jobs that have fewer.
+        """
+        # Rows are ordered by job: the place of a row within its job is its distance from the first.
+        place = np.arange(len(self.job)) - np.searchsorted(self.job, self.job)
+        means: dict[str, Floats] = {}
+        for number in range(int(place.max(initial=-1)) + 1):
+            rows = np.flatnonzero(place == number)
+            means[constraint_key(number)] = column = np.full(jobs, np.nan)
+            column[self.job[rows]] = self.mean_ms[rows]
+        return means
+
+
+def constraint_key(number: int) -> str:
+    """The key of a constraint's mean latency among measured values, by its place in the intent."""
+    return f"constraint.{number}"
+
+
+def assess_constraints(window: Window) -> ConstraintAssessment:
+    """The constraints of all jobs in a window."""
+    return ConstraintTable.of(window).assess(task_latency(window), channel_latency(window))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +113,11 @@ class ConstraintTable:
             _pairs(edges),
         )
 
-    def assess(self, service_s: Floats, channel_s: Floats) -> ConstraintAssessment:
-        """From the mean service time of each node and the mean channel latency of each edge."""
+    def assess(self, task_s: Floats, channel_s: Floats) -> ConstraintAssessment:
+        """From the mean task latency of each node and the mean channel latency of each edge."""
         count = len(self.constraints)
         mean_s = np.zeros(count)
-        for (number, row), values in ((self.operators, service_s), (self.edges, channel_s)):
+        for (number, row), values in ((self.operators, task_s), (self.edges, channel_s)):
             part = np.append(values, np.nan)[row]
             mean_s += np.bincount(number, weights=part, minlength=count)
         return ConstraintAssessment(self.constraints, self.job, mean_s * 1000, self.limit_ms)

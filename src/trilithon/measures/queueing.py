@@ -1,7 +1,7 @@
 """Owns waiting: how long records wait for an instance, and how that depends on parallelism.
 
-Latency guarantees in Nephele, section IV-C. Each instance is a GI/G/1
-queue; Kingman's formula gives
+Latency guarantees in Nephele, section IV-C. The values of an operator are averages over its
+instances (equation 2), each of which is a GI/G/1 queue; Kingman's formula gives
 
     W = (ρ/μ) / (1 − ρ) · (c²_A + c²_S) / 2                                             (equation 3)
 
@@ -15,14 +15,16 @@ The paper's algorithm leaves e out of a; that would minimise something else than
 so it is in. For p* ≤ b there is no steady state and the waiting is infinite.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from trilithon.measures.group import ratio, sum_by, sum_by_node
-from trilithon.model.columns import Floats, Ints
+from trilithon.measures.group import mean_by_node, ratio, sum_by, sum_by_node
+from trilithon.model.columns import Bools, Floats, Ints
+from trilithon.model.layout import Layout
 from trilithon.model.series import Window
 
 # More than any cluster has: what would need more cannot be had.
@@ -47,28 +49,40 @@ class OperatorLoad:
 
 
 def operator_load(window: Window) -> OperatorLoad:
-    """From the measurements of a window, pooled over the instances of each operator."""
+    """From the measurements of a window: averages over the instances of each operator.
+
+    Equation 2 averages over instances and not over records: an instance that is slow and gets few
+    records counts as much as the others. Of an instance that took none, only its rate of 0 counts.
+    """
     layout, instances = window.layout, window.instances
-    taken = sum_by_node(layout, instances.taken)
-    service = ratio(sum_by_node(layout, instances.busy_s), taken)
-    service_sq = ratio(sum_by_node(layout, instances.busy_sq_s2), taken)
-    gaps = sum_by_node(layout, instances.gaps)
-    gap = ratio(sum_by_node(layout, instances.gap_s), gaps)
-    gap_sq = ratio(sum_by_node(layout, instances.gap_sq_s2), gaps)
+    service = ratio(instances.busy_s, instances.taken)
+    service_sq = ratio(instances.busy_sq_s2, instances.taken)
+    gap = ratio(instances.gap_s, instances.gaps)
+    gap_sq = ratio(instances.gap_sq_s2, instances.gaps)
+    # The first record of an instance has no gap before it.
+    no_gap = instances.gaps == 0
+    rate = np.where(no_gap, instances.taken / window.span_s, ratio(np.ones_like(gap), gap))
+    took, followed = instances.taken != 0, ~no_gap
     return OperatorLoad(
-        arrival_per_s=ratio(np.ones_like(gap), gap),
-        service_s=service,
-        arrival_cv2=_squared_variation(gap, gap_sq),
-        service_cv2=_squared_variation(service, service_sq),
+        arrival_per_s=mean_by_node(layout, rate),
+        service_s=mean_of(layout, service, took),
+        arrival_cv2=mean_of(layout, _variation(gap, gap_sq), followed) ** 2,
+        service_cv2=mean_of(layout, _variation(service, service_sq), took) ** 2,
         waiting_s=waiting(window),
         parallelism=layout.parallelism.astype(float),
     )
 
 
-def _squared_variation(mean: Floats, mean_of_squares: Floats) -> Floats:
-    """c² = Var(X) / mean², from the first two moments."""
+def mean_of(layout: Layout, values: Floats, chosen: Bools) -> Floats:
+    """The mean over the chosen instances of each node; missing where none is."""
+    counted = np.where(chosen, values, 0.0)
+    return ratio(sum_by_node(layout, counted), sum_by_node(layout, chosen.astype(float)))
+
+
+def _variation(mean: Floats, mean_of_squares: Floats) -> Floats:
+    """c = √Var(X) / mean, from the first two moments."""
     variance = np.maximum(0.0, mean_of_squares - mean**2)
-    return ratio(variance, mean**2, nothing=0.0)
+    return ratio(np.sqrt(variance), mean, nothing=0.0)
 
 
 def channel_latency(window: Window) -> Floats:
@@ -80,8 +94,22 @@ def channel_latency(window: Window) -> Floats:
     return np.where(mean_s < 2 * edges.clock_error_s, np.nan, mean_s)
 
 
+def transport(window: Window) -> Floats:
+    """Mean time per edge that a record travels without waiting: batching and idle transport."""
+    edges = window.edges
+    return ratio(edges.batching_s, edges.transfers) + edges.idle_transport_s
+
+
+def edge_waiting(window: Window) -> Floats:
+    """Mean time in the queue of the receiver, of the records of each edge: channel latency −
+    batching − idle transport. Equation 4 takes that of a sequence's own edge: where two streams
+    meet, the records of one may wait longer than those of the other.
+    """
+    return np.maximum(0.0, channel_latency(window) - transport(window))
+
+
 def waiting(window: Window) -> Floats:
-    """Mean time in the queue per operator: channel latency − batching − idle transport."""
+    """Mean time in the queue per operator, over the records of all its edges."""
     layout, edges = window.layout, window.edges
     nodes = len(layout.node_names)
     waited = edges.channel_s - edges.batching_s - edges.idle_transport_s * edges.transfers
@@ -132,10 +160,6 @@ class WaitingModel:
         unknown = np.isnan(self.a) | np.isnan(self.b)
         return np.where(unknown, np.nan, np.where(p > self.b, steady, np.inf))
 
-    def sequence_waiting(self, parallelism: npt.ArrayLike) -> float:
-        """Seconds of waiting in all of them, one after the other (section IV-C2)."""
-        return float(np.sum(self.waiting(parallelism)))
-
     def parallelism_for(self, waiting_s: npt.ArrayLike) -> Ints:
         """P_W: the smallest number of instances with at most this waiting (section IV-D).
 
@@ -153,26 +177,60 @@ class WaitingModel:
         p = np.where(possible & (p > 1) & (self.waiting(p - 1) <= wanted), p - 1, p)
         return np.where(possible, p, 0).astype(np.int64)
 
-    def step_to(self, gain_s: npt.ArrayLike) -> Ints:
-        """P_Δ: the smallest number of instances from which one more gains no more than `gain_s`.
+
+@dataclass(frozen=True, slots=True)
+class WaitingCurve:
+    """W(p) = a / (p − b) of one operator, in plain numbers: a search over a few operators costs
+    more in arrays than it computes.
+    """
+
+    a: float
+    b: float
+
+    @property
+    def least(self) -> int:
+        """The fewest instances with a steady state."""
+        return math.floor(self.b) + 1
+
+    def waiting(self, p: int) -> float:
+        return self.a / (p - self.b) if p > self.b else math.inf
+
+    def gain(self, p: int) -> float:
+        """How much less records wait with one more instance."""
+        if p <= self.b:
+            return math.inf
+        return self.waiting(p) - self.waiting(p + 1)
+
+    def parallelism_for(self, waiting_s: float) -> int | None:
+        """P_W: the smallest number of instances with at most this waiting (section IV-D); None if
+        no number would do.
+        """
+        if waiting_s < 0 or (waiting_s == 0 and self.a > 0):
+            return None
+        exact = self.b + (self.a / waiting_s if self.a > 0 else 0.0)
+        if exact > MOST_INSTANCES:
+            return None
+        p = max(1, self.least, math.ceil(exact))
+        # Rounding may leave the quotient a hair to either side: step to the right whole number.
+        if self.waiting(p) > waiting_s:
+            p += 1
+        return p - 1 if p > 1 and self.waiting(p - 1) <= waiting_s else p
+
+    def step_to(self, gain_s: float) -> int | None:
+        """P_Δ: the smallest number of instances from which one more gains no more than `gain_s`;
+        None if no number would do.
 
         W(p) − W(p + 1) = a / ((p − b)·(p + 1 − b)) ≤ g  ⟺  p ≥ b − ½ + √(¼ + a/g)
-
-        0 where it is unknown, or where no number would do.
         """
-        gain = np.asarray(gain_s, float)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            exact = np.ceil(self.b - 0.5 + np.sqrt(0.25 + self.a / gain))
-        possible = (exact < MOST_INSTANCES) & (gain > 0)
-        least = np.floor(np.where(possible, self.b, 0)) + 1
-        p = np.where(possible, np.maximum(least, exact), 1)
-        slack = 1e-9 * np.abs(gain)
-        p = np.where(possible & (self._gain(p) > gain + slack), p + 1, p)
-        p = np.where(possible & (p - 1 >= least) & (self._gain(p - 1) <= gain + slack), p - 1, p)
-        return np.where(possible, p, 0).astype(np.int64)
-
-    def _gain(self, p: Floats) -> Floats:
-        return self.waiting(p) - self.waiting(p + 1)
+        if gain_s <= 0:
+            return self.least if self.a == 0 else None
+        exact = self.b - 0.5 + math.sqrt(0.25 + self.a / gain_s)
+        if exact > MOST_INSTANCES:
+            return None
+        p, slack = max(self.least, math.ceil(exact)), 1e-9 * gain_s
+        if self.gain(p) > gain_s + slack:
+            p += 1
+        return p - 1 if p > self.least and self.gain(p - 1) <= gain_s + slack else p
 
 
 def smallest_parallelism(load: OperatorLoad, utilisation: float) -> Ints:

@@ -153,6 +153,8 @@ class Instances(Columns):
     failed: Floats = counter("records", "that failed in an expression and were dead-lettered")
     busy_s: Floats = counter("s", "service time: from taking a record to the end of its work")
     busy_sq_s2: Floats = counter("s²", "sum of the squared service times")
+    write_waits: Floats = counter("1", "records after which it has written something")
+    write_wait_s: Floats = counter("s", "sum of times from taking each of those to the next write")
     cpu_s: Floats = counter("s", "CPU time of its thread")
     gaps: Floats = counter("1", "measured inter-arrival times, by the senders' timestamps")
     gap_s: Floats = counter("s", "sum of those times")
@@ -196,6 +198,7 @@ class Sinks(Columns):
     written: Floats = counter("records", "handed to the sink")
     latencies: Floats = counter("1", "records whose end-to-end latency was measured")
     latency_s: Floats = counter("s", "sum of those latencies, from the latest influencing input")
+    ahead: Floats = counter("records", "written with an origin time in the future: no latency")
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +210,7 @@ class Machines(Columns):
     cores_busy: Floats = gauge("1", "busy cores, counting all processes")
     memory_bytes: Floats = gauge("bytes", "memory")
     memory_used_bytes: Floats = gauge("bytes", "memory in use")
+    clock_steps: Floats = gauge("1", "how often the clock of its reports was set", largest=True)
 
 
 TABLES: tuple[type[Columns], ...] = (Instances, Edges, Sources, Sinks, Machines)

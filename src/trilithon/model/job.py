@@ -15,6 +15,15 @@ from trilithon.model.profile import Profile
 
 DEFAULT_TASKS = 8
 DEFAULT_BATCH_S = 300.0
+# What a Kafka record has beside its value, with the types that Spark's Kafka source gives them.
+METADATA_TYPES = {
+    "key": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
 
 
 class Grouping(StrEnum):
@@ -50,6 +59,19 @@ class Source:
     schema: tuple[Field, ...]
     options: tuple[tuple[str, str], ...]
     partitions: int | None = None
+    # Columns beside those of the schema, each with the part of the Kafka record that it holds.
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def columns(self) -> tuple[Field, ...]:
+        """The columns of the schema, then those of the metadata."""
+        more = (Field(column, METADATA_TYPES[part]) for column, part in self.metadata)
+        return (*self.schema, *more)
+
+    @property
+    def committed_only(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return dict(self.options).get("kafka.isolation.level") == "read_committed"
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -64,6 +86,8 @@ class Sink:
     name: str
     options: tuple[tuple[str, str], ...]
     weight: float = 1.0
+    # An expression over the row; without it the records have no key.
+    key: str | None = None
 
     @property
     def topic(self) -> str:

@@ -94,6 +94,19 @@ class Series:
         old = [s for s in before if s.time_s <= last.time_s - span_s * (1 - 1e-9)]
         return _between(old[-1] if old else before[0], last)
 
+    def parts(self, window: Window, part_s: float) -> Sequence[Window]:
+        """A window of this series in parts of at least this length; the window itself if it is too
+        short for two.
+        """
+        ends = [self.last]
+        for snapshot in reversed(self.snapshots[:-1]):
+            if snapshot.time_s < window.start_s:
+                break
+            if ends[-1].time_s - snapshot.time_s >= part_s * (1 - 1e-9):
+                ends.append(snapshot)
+        pairs = [Series(pair).window() for pair in pairwise(reversed(ends))]
+        return [part for part in pairs if part is not None] or [window]
+
     def windows(self) -> tuple[Window, ...]:
         """The windows between each snapshot and the next."""
         if len(self.snapshots) == 1:

@@ -33,6 +33,7 @@ def sample_run(
             "utility": utility,
             "juice": np.array(shares) if juice is None else juice,
             "queue": np.zeros(utility.shape) if queue is None else queue,
+            "instances": np.full(utility.shape, 4.0),
         },
         actions=actions,
         final_instances={job: {"a": 2, "third": 2} for job in jobs},

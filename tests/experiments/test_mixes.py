@@ -1,5 +1,8 @@
 """Random mixes: drawn from their seeds alone, and ranked by who is ahead."""
 
+import pytest
+
+from trilithon.experiments import suite
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.mixes import FIRST_SEED, MixResult, random_mix, rank
 from trilithon.experiments.scenario_builder import ScenarioBuilder
@@ -36,3 +39,22 @@ def test_ranks_count_who_is_ahead() -> None:
     assert ranking.rank == ranks
     assert ranking.better["henge", "manual"] == 20
     assert ranking.same["henge", "best static"] == 20
+
+
+def test_mixes_that_were_run_are_kept_and_the_others_are_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run: list[int] = []
+
+    def mix(_paper: str, seed: int, _chosen: object) -> MixResult:
+        run.append(seed)
+        return MixResult(seed, 3, 2, {"henge": 0.5})
+
+    monkeypatch.setattr(suite, "_mix", mix)
+    monkeypatch.setattr(suite, "MIXES_AT_ONCE", 2)
+    kept = [MixResult(FIRST_SEED + 1, 3, 2, {"henge": 0.25})]
+    lists = list(suite.run_mixes(PAPER, 1, lambda _: None, load_chosen(), kept, 4))
+    assert run == [FIRST_SEED, FIRST_SEED + 2, FIRST_SEED + 3]
+    assert [len(mixes) for mixes in lists] == [3, 4]
+    assert [mix.seed for mix in lists[-1]] == list(range(FIRST_SEED, FIRST_SEED + 4))
+    assert lists[-1][1] is kept[0]

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from trilithon.cli import experiment_commands as command
+from trilithon.experiments import suite
 from trilithon.experiments.definition import (
     Experiment,
     JobSet,
@@ -18,6 +20,7 @@ from trilithon.experiments.definition import (
 from trilithon.experiments.paper import Finding, Paper, Runs, Values
 from trilithon.experiments.papers import PAPERS, RegisteredPaper
 from trilithon.experiments.plots import UtilityOverTime
+from trilithon.experiments.runs import Run
 from trilithon.experiments.strategies import UNCONTROLLED, under
 from trilithon.scenarios.chosen import load_chosen
 
@@ -91,15 +94,16 @@ def test_a_new_paper_runs_and_has_its_pages_and_plots(tiny: Path, tmp_path: Path
     assert "uncontrolled" in shown
     text = into.read_text(encoding="utf-8")
     assert text.startswith("# Tiny's experiments\n")
-    assert "**two-lines**, satisfaction: Nobody reaches 200 %." in text
+    assert "**two-lines**, satisfaction: " in text
+    assert "less than the paper's 200.0 %. Nobody reaches 200 %." in text
     assert "It has 2 jobs." in text
     assert "](plots/tiny.svg)" in text
     assert "henge" not in text.lower()
     assert "henge" not in (tmp_path / "tiny-details.md").read_text(encoding="utf-8").lower()
     assert (tmp_path / "plots" / "tiny.svg").stat().st_size > 1000
     data = json.loads((tmp_path / "tiny.json").read_text(encoding="utf-8"))
-    assert data["format"] == "trilithon-tiny-results/1"
-    assert set(data["experiments"][0]["ways"]["small"]) == {"threshold", "uncontrolled"}
+    assert data["format"] == "trilithon-tiny-results/2"
+    assert set(data["experiments"][0]["runs"]["small"]) == {"threshold", "uncontrolled"}
     assert set(data["experiments"][0]["series"]["small"]) == {"threshold", "uncontrolled"}
     again = into.read_bytes()
     run("page", *options)
@@ -118,3 +122,36 @@ def test_nothing_generic_names_a_paper() -> None:
         named = [line for line in text.splitlines() if "henge" in line.lower()]
         # The registry is where a paper's name belongs.
         assert not named or path.name == "papers.py", (path.name, named)
+
+
+def test_everything_is_run_once_and_goes_on_where_it_was(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = tmp_path / "tiny.md"
+    options = ("--chosen", str(tiny), "--workers", "1", "--into", str(into))
+    begun: list[str] = []
+    run_variant = suite.run_variant
+
+    def counted(paper: str, experiment: str, *more: Any) -> tuple[Run, ...]:
+        begun.append(experiment)
+        return run_variant(paper, experiment, *more)
+
+    monkeypatch.setattr(suite, "run_variant", counted)
+    run("all", *options)
+    assert begun == ["two-lines"] * 2
+    first = (tmp_path / "tiny.json").read_bytes()
+    shown = run("all", *options)
+    assert begun == ["two-lines"] * 2
+    assert "uncontrolled" in shown
+    assert (tmp_path / "tiny.json").read_bytes() == first
+    run("all", *options, "--again")
+    assert begun == ["two-lines"] * 4
+    # Other numbers are other results.
+    data = json.loads(tiny.read_text(encoding="utf-8"))
+    data["papers"]["tiny"]["rates"]["linear"] = 700.0
+    tiny.write_text(json.dumps(data), encoding="utf-8")
+    run("all", *options)
+    assert begun == ["two-lines"] * 6
+    # What is named is run.
+    run("two-lines", *options)
+    assert begun == ["two-lines"] * 8

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from tests.experiments.sample_runs import sample_run
-from trilithon.experiments.definition import PaperFigure
+from trilithon.experiments.experiment_result import RunSummary
 from trilithon.experiments.henge.measures import HENGE, MEASURES, stays_from
 from trilithon.experiments.run_series import MOST_POINTS, RunSeries
 from trilithon.experiments.runs import RunAction
-from trilithon.experiments.suite import ComparedFigure, RunSummary
 
 
 def test_something_holds_from_when_it_is_not_broken_any_more() -> None:
@@ -43,30 +42,25 @@ def test_steps_are_counted_when_they_changed_something() -> None:
     run = sample_run([[0, 0, 1, 1], [0, 0, 1, 1]], actions)
     values = MEASURES["priorities"]({"nine": {HENGE: run}})
     assert values == {"all intents met after": 100.0, "Reconfigurations": 1.0}
-    assert RunSummary.of(run).actions == 1
+    assert RunSummary.of([run]).actions == 1
     assert RunSeries.of(run).actions == ((300, "RECONFIGURATION"),)
 
 
-@pytest.mark.parametrize(
-    ("more_is_better", "paper", "ours", "worse"),
-    [
-        (True, 100, 99.5, False),
-        (True, 100, 98, True),
-        (False, 100, 98, False),
-        (False, 100, 102, True),
-        (True, 100, None, None),
-        (None, 2, 2, False),
-        (None, 2, 3, True),
-        (None, 2, 1, True),
-    ],
-)
-def test_worse_is_worse_by_more_than_a_hundredth(
-    more_is_better: bool | None, paper: float, ours: float | None, worse: bool | None
-) -> None:
-    figure = PaperFigure("it", paper, "s", "SoCC'18", more_is_better=more_is_better)
-    assert ComparedFigure(figure, ours).worse is worse
-    other = PaperFigure("it", paper, "s", "SoCC'18", more_is_better, "it is another thing")
-    assert ComparedFigure(other, ours).worse is None
+def test_instance_hours_are_those_of_the_time_in_which_the_policy_may_act() -> None:
+    run = sample_run(np.ones((2, 10)), round_s=360.0, policy_from_s=1800.0)
+    assert run.instance_hours == pytest.approx(2 * 4 * 5 * 0.1)
+    assert RunSummary.of([run]).instance_hours == run.instance_hours
+
+
+def test_several_seeds_give_a_mean_with_its_interval() -> None:
+    runs = [sample_run([[0, 0, share, share]]) for share in (0.7, 0.8, 0.9)]
+    summary = RunSummary.of(runs)
+    assert summary.average == pytest.approx(0.8)
+    # Student's t for 95 % and two degrees of freedom is 4.303.
+    assert summary.half_widths["average"] == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
+    assert summary.half_widths["instance_hours"] == 0.0
+    assert summary.runs == 3
+    assert RunSummary.of(runs[:1]).half_widths == {}
 
 
 def test_a_series_keeps_means_of_a_few_rounds_and_the_distribution() -> None:

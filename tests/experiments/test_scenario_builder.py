@@ -1,9 +1,13 @@
 """Experiments become runs: the paper's numbers as they are, the chosen ones from one file."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from trilithon.engines.simulated.faults import ForeignLoad, MetricsStop
 from trilithon.experiments.definition import Experiment, LoadChange, RelativeLoad, Variant
+from trilithon.experiments.demand import operator_demands
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.scenario_builder import ScenarioBuilder, load_shape, median_rate
 from trilithon.scenarios.chosen import load_chosen
@@ -37,7 +41,9 @@ def test_every_variant_is_a_run_with_the_papers_jobs(
     )
     assert scenario.length_s == experiment.duration_s
     assert scenario.warm_up_s == 900
-    assert scenario.slots is None
+    # As many for each core in every cluster, and enough for what the jobs begin with.
+    assert scenario.slots == 10 * sum(machine.cores for machine in scenario.machines)
+    assert sum(scheduled.job.instances for scheduled in scenario.jobs) <= scenario.slots
     for scheduled in scenario.jobs:
         assert set(scheduled.loads) == {source.name for source in scheduled.job.sources}
         for operator in scheduled.job.operators:
@@ -61,8 +67,39 @@ def test_loads_change_when_the_paper_says_so() -> None:
 def test_a_trace_has_the_mean_that_the_job_was_sized_for_and_a_lower_median() -> None:
     scenario = scenario_of("diurnal")
     (load,) = scenario.jobs[0].loads.values()
-    assert load.total(scenario.length_s) / scenario.length_s == pytest.approx(170)
-    assert median_rate(load, scenario.length_s) < 170
+    assert load.total(scenario.length_s) / scenario.length_s == pytest.approx(86)
+    assert median_rate(load, scenario.length_s) < 86
+
+
+def test_the_trace_is_cut_where_the_authors_source_sends_no_more() -> None:
+    """The EPA trace goes up to 4,716; nine of its hours are cut to 2,287."""
+    scenario = scenario_of("diurnal")
+    (load,) = scenario.jobs[0].loads.values()
+    hourly = [load.rate_per_s((hour + 0.5) * 600) for hour in range(24)]
+    assert sum(rate == max(hourly) for rate in hourly) == 9
+    assert max(hourly) / hourly[3] == pytest.approx(2287 / 248)
+
+
+def utilisation(scenario: Scenario) -> float:
+    """The cores that the jobs need at their highest load, of those there are; without a run."""
+    needed = sum(demand.cores for job in scenario.jobs for demand in operator_demands(job))
+    return needed / sum(machine.cores for machine in scenario.machines)
+
+
+def test_production_has_more_load_than_its_machines_can_carry() -> None:
+    assert utilisation(scenario_of("production")) == pytest.approx(1.15, abs=0.005)
+
+
+def test_the_most_pageloads_need_as_many_cores_as_there_are() -> None:
+    assert utilisation(scenario_of("more-jobs")) == pytest.approx(1.0, abs=0.005)
+
+
+def test_arrivals_are_as_chosen_unless_a_variant_says_otherwise() -> None:
+    experiment = EXPERIMENTS["hybrid"]
+    variant = experiment.variants[0]
+    assert BUILDER.scenario(experiment, variant).arrival_cv2 == pytest.approx(math.e - 1)
+    poisson = replace(variant, arrivals="poisson")
+    assert BUILDER.scenario(experiment, poisson).arrival_cv2 == 1
 
 
 def test_sizes_of_table_3_are_in_proportion_to_workers() -> None:
@@ -79,7 +116,7 @@ def test_faults_are_on_all_machines() -> None:
     assert scenario_of("failure").faults == (MetricsStop(1020, 360),)
     spike = scenario_of("cpu-spike")
     assert len(spike.faults) == len(spike.machines)
-    assert all(isinstance(fault, ForeignLoad) and fault.threads == 40 for fault in spike.faults)
+    assert all(isinstance(fault, ForeignLoad) and fault.threads == 20 for fault in spike.faults)
 
 
 def test_a_share_of_the_resources_is_so_many_machines_of_those_that_jobs_would_have_alone() -> None:

@@ -11,6 +11,7 @@ from trilithon.experiments.search import (
     Search,
     allocated,
     coarse_run,
+    free_slots,
     job_groups,
     manual_allocations,
     peak_allocations,
@@ -88,3 +89,19 @@ def test_a_search_gives_up_when_it_has_tried_enough(scenario: Scenario) -> None:
     search = Search(tight, tight.warm_up_s, most=5)
     search.best([manual_allocations(tight)])
     assert len(search.tried) <= 6
+
+
+def test_no_allocation_needs_more_slots_than_there_are(scenario: Scenario) -> None:
+    tight = replace(scenario, slots=12)
+    groups = job_groups(tight)
+    starts = [manual_allocations(tight), peak_allocations(tight)]
+    search = Search(tight, tight.warm_up_s, most=6)
+    for wanted in (*starts, search.best(starts)):
+        assert free_slots(tight, groups, wanted) >= 0
+        assert all(count >= 1 for counts in wanted.values() for count in counts.values())
+    # Without the limit they need more.
+    assert free_slots(tight, groups, peak_allocations(replace(scenario, slots=None))) < 0
+
+
+def test_headroom_is_for_a_load_above_the_median(scenario: Scenario) -> None:
+    assert total(manual_allocations(scenario, 1.5)) > total(manual_allocations(scenario))

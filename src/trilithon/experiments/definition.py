@@ -6,6 +6,8 @@ it stand in `scenarios/chosen.yaml`.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
+from typing import Final, Literal
 
 from trilithon.model.intent import Intent, Metric, Threshold
 
@@ -38,13 +40,15 @@ class LoadChange:
 class RelativeLoad:
     """The load of a job, relative to the rate that it was sized for.
 
-    With a trace, each of its rows lasts `row_s`, and the mean over all rows is `factor`.
+    With a trace, each of its rows lasts `row_s`, and the mean over all rows is `factor`; rows above
+    `trace_most` count as that, where the source of the load cannot send more.
     """
 
     factor: float = 1.0
     changes: tuple[LoadChange, ...] = ()
     trace: str | None = None
     row_s: float | None = None
+    trace_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,27 @@ class PlannedFault:
 
 
 @dataclass(frozen=True, slots=True)
+class FigureScope:
+    """Which runs a figure is about, and what must have happened in them for it to say something.
+
+    `decided_s` is the time in which the policy must have acted, as the paper's did. Times are
+    compared from `since_s` on. A figure of `recovery` is the time by which jobs recover from a
+    fault, while it lasts.
+    """
+
+    # All variants of the experiment if empty.
+    variants: tuple[str, ...] = ()
+    # The paper's own policy if empty.
+    strategy: str = ""
+    decided_s: tuple[float, float] = (0.0, inf)
+    since_s: float = 0.0
+    recovery: bool = False
+
+
+WHOLE_EXPERIMENT: Final = FigureScope()
+
+
+@dataclass(frozen=True, slots=True)
 class PaperFigure:
     """A number that the paper prints.
 
@@ -108,6 +133,7 @@ class PaperFigure:
     more_is_better: bool | None
     not_comparable: str = ""
     headline: bool = False
+    scope: FigureScope = WHOLE_EXPERIMENT
 
 
 def at_least(
@@ -118,9 +144,10 @@ def at_least(
     not_comparable: str = "",
     *,
     headline: bool = False,
+    scope: FigureScope = WHOLE_EXPERIMENT,
 ) -> PaperFigure:
     """A figure of which more is better."""
-    return PaperFigure(name, value, unit, source, True, not_comparable, headline)
+    return PaperFigure(name, value, unit, source, True, not_comparable, headline, scope)
 
 
 def at_most(
@@ -131,16 +158,23 @@ def at_most(
     not_comparable: str = "",
     *,
     headline: bool = False,
+    scope: FigureScope = WHOLE_EXPERIMENT,
 ) -> PaperFigure:
     """A figure of which less is better."""
-    return PaperFigure(name, value, unit, source, False, not_comparable, headline)
+    return PaperFigure(name, value, unit, source, False, not_comparable, headline, scope)
 
 
 def neither(
-    name: str, value: float, unit: str, source: str, *, headline: bool = False
+    name: str,
+    value: float,
+    unit: str,
+    source: str,
+    *,
+    headline: bool = False,
+    scope: FigureScope = WHOLE_EXPERIMENT,
 ) -> PaperFigure:
     """A figure of which neither more nor less is better."""
-    return PaperFigure(name, value, unit, source, None, headline=headline)
+    return PaperFigure(name, value, unit, source, None, "", headline, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +192,8 @@ class Variant:
     memory_gb: float | None = None
     resources: float | None = None
     faults: tuple[PlannedFault, ...] = ()
+    # How irregularly records come, by default as chosen for all experiments.
+    arrivals: Literal["poisson", "bursty", "even"] | None = None
     # Parameters of the paper's policy in this variant only.
     parameters: tuple[tuple[str, float], ...] = ()
 
@@ -175,7 +211,9 @@ class Experiment:
     """What the paper ran, for how long, and the figures that it prints.
 
     The policy only observes until `policy_from_s`. `plotted` names the variants of which the
-    results keep short series, so that plots can be drawn without running them again.
+    results keep short series, so that plots can be drawn without running them again. With
+    `policy_only`, no other strategy is run: it tries parameters of the policy in runs of other
+    experiments.
     """
 
     name: str
@@ -187,6 +225,7 @@ class Experiment:
     chosen: tuple[str, ...] = ()
     policy_from_s: float = 900.0
     plotted: tuple[str, ...] = ()
+    policy_only: bool = False
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)

@@ -2,82 +2,108 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trilithon.experiments.markdown import capitalised, number, reason, table, verdict
+from trilithon.experiments.experiment_result import (
+    AVERAGE,
+    INSTANCE_HOURS,
+    ExperimentResult,
+    RunSummary,
+)
+from trilithon.experiments.markdown import capitalised, interval, listed, number, percent, table
 from trilithon.experiments.paper import Paper
+from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.sensitivity import FACTORS, MovedRun
-from trilithon.experiments.strategies import UNCONTROLLED
-from trilithon.experiments.suite import ExperimentResult, RunSummary
+from trilithon.experiments.spark_results import SparkRunResult
+from trilithon.experiments.strategies import SAME
+from trilithon.experiments.verdicts import judged_figures
 
 
 def details_page(results: PaperResults, paper: Paper, name: str) -> str:
     """The page; `name` is the name of the first page's file without the suffix."""
+    plots = [plot for plot in available_plots(results, paper) if plot.in_details]
     parts = [
         f"# {paper.title}'s experiments in detail\n",
         (
             f"Written from `{name}.json` with [the overview]({name}.md), which says how "
             "everything was run.\n"
         ),
-        *(_experiment(result, paper) for result in results.experiments),
+        *(_experiment(result, paper, plots) for result in results.experiments),
     ]
     if results.moved:
-        parts.append(_moved(results, paper))
+        parts.append(_moved(results, paper, plots))
+    if results.spark:
+        parts.append(_spark(results.spark, paper, plots))
     return "\n".join(parts)
 
 
-def _experiment(result: ExperimentResult, paper: Paper) -> str:
-    one = result.experiment
+def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -> str:
+    experiment = result.experiment
+    judged = judged_figures(paper, result)
     rows = [
         (
-            compared.figure.name,
-            number(compared.figure.value, compared.figure.unit),
-            number(compared.ours, compared.figure.unit),
-            verdict(compared),
-            compared.figure.source,
+            one.compared.figure.name,
+            number(one.compared.figure.value, one.compared.figure.unit),
+            interval(one.compared.ours, one.compared.half_width, one.compared.figure.unit),
+            str(one.verdict),
+            one.compared.figure.source,
         )
-        for compared in result.figures
+        for one in judged
     ]
+    chosen = "; ".join(experiment.chosen) or "nothing"
     parts = [
-        f"## {one.name}\n",
-        f"{capitalised(one.about)} ({one.source}). Chosen: {'; '.join(one.chosen) or 'nothing'}.\n",
+        f"## {experiment.name}\n",
+        f"{capitalised(experiment.about)} ({experiment.source}). Chosen: {chosen}.\n",
         table(("", "paper", "here", "", "source"), rows),
     ]
-    finding = paper.findings.get(one.name)
+    finding = paper.findings.get(experiment.name)
     if finding is not None and result.facts:
         parts.append(f"{finding.sentence(result.facts)}\n")
-    reasons = [why for compared in result.figures if (why := reason(paper, result, compared))]
-    if reasons:
-        parts += [*(f"- {why}" for why in dict.fromkeys(reasons)), ""]
-    parts.append(_variants(result.summaries, paper))
+    sentences = [f"- {one.compared.figure.name}: {one.sentence}" for one in judged if one.sentence]
+    if sentences:
+        parts += [*sentences, ""]
+    parts += [_variants(result.summaries, paper), *images(plots, experiment.name)]
     return "\n".join(parts)
 
 
 def _variants(summaries: Mapping[str, Mapping[str, RunSummary]], paper: Paper) -> str:
-    names = [strategy.name for strategy in paper.strategies]
-    own = paper.policy.name
+    """Each variant under each strategy that it was run under."""
     heads = (
-        "satisfaction, mean / at the end",
-        *map(paper.label, names),
-        f"{paper.title}'s actions",
+        "run",
+        "strategy",
+        "satisfaction",
+        "worst tenth",
+        "at the end",
+        "actions",
         "instances at the end",
+        "instance-hours",
     )
-
-    def cell(summary: RunSummary) -> str:
-        return f"{100 * summary.average:.1f} / {100 * summary.at_end:.1f} %"
-
     rows = [
         (
-            variant,
-            *(cell(by_strategy[name]) for name in names),
-            str(by_strategy[own].actions),
-            str(by_strategy[own].instances),
+            variant if i == 0 else "",
+            paper.label(name),
+            interval(summary.average, summary.half_widths.get(AVERAGE), "ratio"),
+            number(summary.worst_tenth, "ratio"),
+            percent(summary.at_end),
+            f"{summary.actions:g}",
+            f"{summary.instances:g}",
+            interval(summary.instance_hours, summary.half_widths.get(INSTANCE_HOURS), ""),
         )
         for variant, by_strategy in summaries.items()
+        for i, (name, summary) in enumerate(by_strategy.items())
     ]
-    return table(heads, rows)
+    seeds = max(
+        (summary.runs for by_strategy in summaries.values() for summary in by_strategy.values()),
+        default=1,
+    )
+    how = (
+        f"Means over {seeds} seeds, with 95 % intervals.\n"
+        if seeds > 1
+        else "Nothing is random here: each strategy was run once.\n"
+    )
+    return f"{table(heads, rows)}\n{how}"
 
 
-def _moved(results: PaperResults, paper: Paper) -> str:
+def _moved(results: PaperResults, paper: Paper, plots: Sequence[Plot]) -> str:
     moved = results.moved
     labels = " / ".join(paper.label(strategy.name) for strategy in paper.cheap_strategies)
     families = dict.fromkeys(map(_family, results.unmoved))
@@ -89,10 +115,11 @@ def _moved(results: PaperResults, paper: Paper) -> str:
             f"number of the common part goes by its name there, `{paper.name}.` are those of the "
             "paper's part and `policy.` the policy's own parameters that had to be chosen. The "
             "first row of a run is with everything as chosen; of a word, the other ones are "
-            "tried.\n"
+            "tried. All runs have the same seed.\n"
         ),
         table(("run", "number", "× 0.5", "× 1.5"), _moved_rows(moved, paper)),
         f"{moves_summary(moved, paper)}\n",
+        *images(plots, "chosen"),
         (
             "The paper's figures in the runs that are all of their experiments: as chosen, and "
             "the lowest and the highest over all moves in that run.\n"
@@ -121,7 +148,8 @@ def _moved_rows(moved: Sequence[MovedRun], paper: Paper) -> Iterator[tuple[str, 
     def cell(run: MovedRun | None) -> str:
         if run is None:
             return "the same"
-        return " / ".join(f"{100 * run.satisfaction[name]:.1f}" for name in names) + " %"
+        shares = (run.satisfaction.get(name) for name in names)
+        return " / ".join("–" if share is None else f"{100 * share:.1f}" for share in shares) + " %"
 
     by_key = {
         (run.move.experiment, run.move.variant, run.move.path, run.move.factor): run
@@ -140,7 +168,7 @@ def _moved_rows(moved: Sequence[MovedRun], paper: Paper) -> Iterator[tuple[str, 
 
 
 def moves_summary(moved: Sequence[MovedRun], paper: Paper) -> str:
-    """How far the policy's satisfaction moved, and whether it stayed ahead of doing nothing."""
+    """How far the policy's satisfaction moved, and whether it stayed ahead of the others."""
     own = paper.policy.name
     base = {
         (run.move.experiment, run.move.variant): run.satisfaction[own]
@@ -148,15 +176,22 @@ def moves_summary(moved: Sequence[MovedRun], paper: Paper) -> str:
         if run.move.path is None
     }
     runs = [run for run in moved if run.move.path is not None]
-    ahead = sum(run.satisfaction[own] >= run.satisfaction[UNCONTROLLED.name] for run in runs)
+    ahead = []
+    for strategy in paper.cheap_strategies[1:]:
+        known = [run for run in runs if strategy.name in run.satisfaction]
+        better = sum(
+            run.satisfaction[own] >= run.satisfaction[strategy.name] - SAME for run in known
+        )
+        if known:
+            ahead.append(f"{paper.label(strategy.name)} in {better}")
     changes = [
         abs(run.satisfaction[own] - base[run.move.experiment, run.move.variant]) for run in runs
     ]
     small = sum(change <= 0.05 for change in changes)
     return (
         f"Of {len(runs)} runs with a number moved, {paper.title} is at least as good as "
-        f"uncontrolled in {ahead}, and its satisfaction moves by at most five percentage points "
-        f"in {small}; the largest move is {100 * max(changes, default=0.0):.1f} points."
+        f"{listed(ahead)}, and its satisfaction moves by at most five percentage points in "
+        f"{small}; the largest move is {100 * max(changes, default=0.0):.1f} points."
     )
 
 
@@ -185,3 +220,35 @@ def _spans(moved: Sequence[MovedRun], paper: Paper) -> Iterator[tuple[str, ...]]
                 ends[0],
                 ends[1] + missing,
             )
+
+
+def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) -> str:
+    from trilithon.experiments.spark_diurnal import (  # noqa: PLC0415 - imports Spark
+        HOURS,
+        LENGTH_S,
+        SPARE_SLOTS,
+        WARM_S,
+    )
+    from trilithon.experiments.tenants import TENANTS, slots  # noqa: PLC0415
+
+    jobs = [(tenant.job.id, tenant.priority) for tenant in TENANTS]
+    heads = ("", *(f"{job} ({priority:g})" for job, priority in jobs))
+    rows = [
+        (paper.label(run.policy), *(percent(run.by_job[job]) for job, _ in jobs)) for run in runs
+    ]
+    return "\n".join(
+        [
+            "## On Spark\n",
+            (
+                f"Two days of two traces in {LENGTH_S / 60:.0f} minutes, an hour in "
+                f"{LENGTH_S / HOURS:.0f} s, on Spark's real-time mode with a Kafka broker and two "
+                "cores: the five jobs of `make demo`, neighbours with different traces, on "
+                f"{slots() + SPARE_SLOTS} slots, of which they begin with {slots()}. One run per "
+                f"policy; in the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, "
+                "windows and waits are those of the demo, a few times shorter than the paper's. "
+                "The table has the satisfaction of each job, with its priority.\n"
+            ),
+            table(heads, rows),
+            *images(plots, "spark"),
+        ]
+    )

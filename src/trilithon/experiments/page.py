@@ -1,141 +1,241 @@
-"""Writes the page of a paper's results: ours beside the paper's, why where worse, and the plots."""
+"""Writes the page of a paper's results: verdicts, the strategies over all runs, and the plots.
 
-from collections.abc import Iterator, Sequence
+At most `MOST_WORDS` words and `MOST_PLOTS` plots; everything long is on the second page.
+"""
+
+import re
+from collections.abc import Sequence
 from typing import Final
 
+from trilithon.experiments.comparison import StrategyRecord, all_runs, compare_strategies
 from trilithon.experiments.details_page import moves_summary
+from trilithon.experiments.experiment_result import ExperimentResult
 from trilithon.experiments.markdown import (
     capitalised,
+    interval,
     listed,
     number,
     percent,
-    reason,
     table,
-    verdict,
 )
-from trilithon.experiments.mixes import FIRST_SEED, SAME, TRIED, Ranking
+from trilithon.experiments.mixes import FIRST_SEED, TRIED, Ranking
 from trilithon.experiments.paper import Paper
-from trilithon.experiments.plots import Plot, available_plots
+from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
+from trilithon.experiments.seeds import SEEDS
 from trilithon.experiments.spark_results import SparkRunResult
-from trilithon.experiments.strategies import BEST_STATIC, MANUAL, UNCONTROLLED
-from trilithon.experiments.suite import ComparedFigure, ExperimentResult
+from trilithon.experiments.strategies import (
+    BEST_STATIC,
+    HEADROOM,
+    MANUAL,
+    MANUAL_HEADROOM,
+    SAME,
+    UNCONTROLLED,
+    Strategy,
+)
+from trilithon.experiments.verdicts import (
+    COUNTED,
+    FigureVerdict,
+    JudgedFigure,
+    count_verdicts,
+    judged_figures,
+)
+from trilithon.policies.registry import POLICIES
 
+MOST_WORDS: Final = 2000
+MOST_PLOTS: Final = 8
 # An hour of the traces in which more than chance was missed.
 LOW: Final = 0.95
+DISAGREE: Final = (FigureVerdict.WORSE, FigureVerdict.DIFFERENT)
 STRATEGY_TEXTS: Final = {
     UNCONTROLLED.name: "leaves every job as it began.",
     MANUAL.name: (
-        "begins with the allocation that a person would choose so that all intents are met at "
-        "median load: from one instance each, the busiest operator of a job that misses its "
-        "intent gets more until none does."
+        "is the allocation of a person who knows the median load: from one instance each, the "
+        "busiest operator of a job that misses its intent gets more until none does."
+    ),
+    MANUAL_HEADROOM.name: (
+        f"is the same for {HEADROOM:.2f} times the median load, which keeps operators "
+        f"{100 / HEADROOM:.0f} % busy as Flink's autoscaler does by default."
     ),
     BEST_STATIC.name: (
-        "begins with the best allocation that a search finds for the whole run, which it knows "
-        "in advance: a hill climb from the manual allocation and from one for the highest load, "
-        "in which identical jobs have the same numbers; where that does not meet all intents, "
-        "another climb from the better of that and the policy's final allocation, in which they "
-        f"may differ. A climb tries at most {MOST_TRIED} allocations, so the best that there is "
-        "may be better."
+        "is the best that a search finds with knowledge of the whole run: a hill climb from the "
+        "manual allocation and from one for the highest load; where that misses intents, another "
+        "from the better of that and the policy's final allocation, in which identical jobs may "
+        f"differ. A climb tries at most {MOST_TRIED} allocations, so a better one may exist."
     ),
 }
 
 
+def words(text: str) -> int:
+    """How many words a page has, those in its tables included."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
 def page(results: PaperResults, paper: Paper, name: str) -> str:
-    """The page; `name` is its file's name without the suffix."""
-    plots = available_plots(results, paper)
+    """The page; `name` is its file's name without the suffix.
+
+    Sentences about single figures stay on the second page where they would make this one too long.
+    """
+    text = _page(results, paper, name, sentences=True)
+    return text if words(text) <= MOST_WORDS else _page(results, paper, name, sentences=False)
+
+
+def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) -> str:
+    plots = [plot for plot in available_plots(results, paper) if not plot.in_details]
+    judged = [
+        (result, one) for result in results.experiments for one in judged_figures(paper, result)
+    ]
     parts = [
         f"# {paper.title}'s experiments\n",
         paper.introduction,
-        _overview(results, paper, name),
+        f"{verdict_counts([one for _, one in judged])}\n",
+        *earlier_versions(results),
+        _strategies(results, paper, name),
+        _figures(judged, name, with_sentences=sentences),
     ]
-    for result in results.experiments:
-        own = [plot for plot in plots if plot.section == result.experiment.name]
-        if own:
-            parts.append(_experiment(result, paper, own))
+    shown = {plot.section for plot in plots}
+    parts += [
+        _experiment(result, paper, plots)
+        for result in results.experiments
+        if result.experiment.name in shown
+    ]
     if results.ranking is not None:
         parts.append(_mixes(results.ranking, paper, plots))
     if results.moved:
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
-        parts.append(_spark(results.spark, paper, plots))
+        parts.append(_spark(results.spark, paper, name))
     parts.append(_method(paper, name))
     return "\n".join(parts)
+
+
+def earlier_versions(results: PaperResults) -> list[str]:
+    """Which results an earlier version of the code made: their numbers would be others today."""
+    made_by = {result.experiment.name: result.made_by for result in results.experiments}
+    if results.ranking is not None:
+        made_by["mixes"] = results.mixes_made_by
+    if results.moved:
+        made_by["chosen"] = results.moved_made_by
+    unknown = [name for name, version in made_by.items() if version is None]
+    parts = []
+    if unknown:
+        parts.append(
+            "**From an earlier version** of the policy, the simulated cluster and the chosen "
+            f"numbers, and to be run again: {', '.join(unknown)}.\n"
+        )
+    if len(versions := {version for version in made_by.values() if version is not None}) > 1:
+        parts.append(f"The other results were made by {len(versions)} versions of the code.\n")
+    return parts
 
 
 def _command(paper: Paper) -> str:
     return f"trilithon experiment {paper.name}"
 
 
-def _overview(results: PaperResults, paper: Paper, name: str) -> str:
-    """Headline figures, and every figure that is worse, differs or is missing."""
-    shown = [
-        (result, compared)
-        for result in results.experiments
-        for compared in result.figures
-        if compared.figure.headline or compared.worse or compared.ours is None
+def verdict_counts(judged: Sequence[JudgedFigure]) -> str:
+    """How many figures agree, are better, worse, different, void, or cannot be compared."""
+    counts = count_verdicts(judged)
+    counted = sum(counts[verdict] for verdict in COUNTED)
+    missing = counts[FigureVerdict.NOT_MEASURED]
+    return (
+        f"Of {len(judged)} figures that the texts print, {counted} are counted: "
+        f"**{counts[FigureVerdict.AGREES]} as in the paper** (within 10 %, or one percentage "
+        f"point), **{counts[FigureVerdict.BETTER]} better**, "
+        f"**{counts[FigureVerdict.WORSE]} worse**, "
+        f"**{counts[FigureVerdict.DIFFERENT]} different** (no direction is better). "
+        f"{counts[FigureVerdict.VOID]} are void: nothing was decided in their runs, or a fault's "
+        f"end brought satisfaction back. {counts[FigureVerdict.NOT_COMPARABLE]} cannot be compared."
+        + (f" {missing} have no number in the stored results." if missing else "")
+    )
+
+
+def _strategies(results: PaperResults, paper: Paper, name: str) -> str:
+    runs = all_runs(results.experiments)
+    names = [strategy.name for strategy in paper.strategies]
+    records = list(compare_strategies(runs, names, paper.policy.name))
+    if not records:
+        return ""
+    rows = [
+        (
+            paper.label(record.name),
+            percent(record.satisfaction),
+            number(record.worst_tenth, "ratio"),
+            number(record.instance_hours, ""),
+            *_standing(record, paper),
+        )
+        for record in records
     ]
-    figures = [compared for result in results.experiments for compared in result.figures]
-    comparable = [c for c in figures if c.worse is not None and c.figure.more_is_better is not None]
-    worse = [c for c in comparable if c.worse]
+    return "\n".join(
+        [
+            "## The strategies over all runs\n",
+            (
+                f"Means over {len(runs)} runs ([each of them]({name}-details.md)), and the sum of "
+                "instance-hours while the policy may act. The worst tenth is what satisfaction "
+                "exceeds for nine tenths of the time. Less than "
+                f"{100 * SAME:g} points apart is the same.\n"
+            ),
+            table(("", "satisfaction", "worst tenth", "instance-hours", *_ahead(paper)), rows),
+        ]
+    )
+
+
+def _ahead(paper: Paper) -> tuple[str, str, str]:
+    return (f"{paper.title} better in", "same in", f"{paper.title} worse in")
+
+
+def _standing(record: StrategyRecord, paper: Paper) -> tuple[str, str, str]:
+    if record.name == paper.policy.name:
+        return "", "", ""
+    return str(record.policy_better), str(record.same), str(record.policy_worse)
+
+
+def _figures(
+    judged: Sequence[tuple[ExperimentResult, JudgedFigure]], name: str, *, with_sentences: bool
+) -> str:
+    """Headline figures, and every one that is worse or different."""
+    shown = [
+        (result, one)
+        for result, one in judged
+        if one.compared.figure.headline or one.verdict in DISAGREE
+    ]
     lines = [
         "## Ours beside the paper's\n",
         (
-            f"Of {len(figures)} figures that the texts print, {len(comparable)} can be compared "
-            f"and have a better direction: {len(comparable) - len(worse)} are as good as the "
-            f"paper's or better, {len(worse)} are worse. The table has the headline figures and "
-            f"every one that is worse, differs or is missing; [the details]({name}-details.md) "
-            "have all of them.\n"
+            "Headline figures, and every one that is worse or different; [the "
+            f"details]({name}-details.md) have all, with a sentence for each.\n"
         ),
         table(
             ("experiment", "figure", "paper", "here", ""),
             [
                 (
                     result.experiment.name,
-                    compared.figure.name,
-                    number(compared.figure.value, compared.figure.unit),
-                    number(compared.ours, compared.figure.unit),
-                    verdict(compared),
+                    one.compared.figure.name,
+                    number(one.compared.figure.value, one.compared.figure.unit),
+                    interval(one.compared.ours, one.compared.half_width, one.compared.figure.unit),
+                    str(one.verdict),
                 )
-                for result, compared in shown
+                for result, one in shown
             ],
         ),
     ]
-    reasons = list(_reasons(shown, paper))
-    if reasons:
-        lines += ["Where ours is worse, differs or is missing:\n", *reasons, ""]
+    sentences = [
+        f"- **{result.experiment.name}**, {one.compared.figure.name}: {one.sentence}"
+        for result, one in shown
+        if one.compared.figure.headline and one.verdict in DISAGREE
+    ]
+    if sentences and with_sentences:
+        lines += ["Headline figures that are worse or different:\n", *sentences, ""]
     return "\n".join(lines)
 
 
-def _reasons(
-    shown: Sequence[tuple[ExperimentResult, ComparedFigure]], paper: Paper
-) -> Iterator[str]:
-    """A line for each reason, with the figures that it explains."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for result, compared in shown:
-        why = reason(paper, result, compared)
-        if why is not None:
-            by_reason.setdefault((result.experiment.name, why), []).append(compared.figure.name)
-    for (experiment, why), figures in by_reason.items():
-        yield f"- **{experiment}**, {'; '.join(figures)}: {why}"
-
-
 def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -> str:
-    one = result.experiment
-    lines = [f"## {one.name}\n", f"{capitalised(one.about)} ({one.source}).\n"]
-    finding = paper.findings.get(one.name)
+    experiment = result.experiment
+    lines = [f"## {experiment.name}\n", f"{capitalised(experiment.about)} ({experiment.source}).\n"]
+    finding = paper.findings.get(experiment.name)
     if finding is not None and result.facts:
         lines.append(f"{finding.sentence(result.facts)}\n")
-    return "\n".join([*lines, *_images(plots)])
-
-
-def _images(plots: Sequence[Plot]) -> list[str]:
-    return [f"![{plot.caption}]({plot.file})\n\n*{plot.caption}*\n" for plot in plots]
-
-
-def _section(plots: Sequence[Plot], name: str) -> list[str]:
-    return _images([plot for plot in plots if plot.section == name])
+    return "\n".join([*lines, *images(plots, experiment.name)])
 
 
 def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
@@ -144,7 +244,8 @@ def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
         (
             paper.label(name),
             percent(ranking.mean[name]),
-            percent(ranking.tenth[name]),
+            number(ranking.worst_tenth.get(name), "ratio"),
+            number(ranking.instance_hours.get(name), ""),
             f"{ranking.rank[name]:.2f}",
             "" if name == own else str(ranking.better[own, name]),
             "" if name == own else str(ranking.same[own, name]),
@@ -152,30 +253,20 @@ def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
         )
         for name in ranking.mean
     ]
-    heads = (
-        "",
-        "mean satisfaction",
-        "10th percentile",
-        "mean rank",
-        f"{paper.title} better in",
-        "same in",
-        f"{paper.title} worse in",
-    )
+    heads = ("", "satisfaction", "worst tenth", "instance-hours", "mean rank", *_ahead(paper))
     return "\n".join(
         [
             "## Random mixes\n",
             (
-                "Any absolute figure can be had by choosing service times, so the figures above "
-                "tell whether the same things happen, not who is faster. Who comes out ahead on "
-                f"jobs that nobody chose tells more: {count} mixes of three to ten jobs, drawn "
-                f"from seeds {FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at "
-                "during development. Topologies, intents, priorities and loads over an hour and "
-                "a half are random, clusters go from ample to too small, and the search tries "
-                f"{TRIED} allocations of each (`{_command(paper)} mixes`). Less than "
-                f"{100 * SAME:g} points apart is the same.\n"
+                "Any absolute figure can be had by choosing service times. Who comes out ahead on "
+                f"jobs that nobody chose tells more: {count} mixes of three to ten jobs, from "
+                f"seeds {FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at during "
+                "development. Topologies, intents, priorities and loads over an hour and a half "
+                "are random, clusters go from ample to too small, and the search tries "
+                f"{TRIED} allocations (`{_command(paper)} mixes`).\n"
             ),
             table(heads, rows),
-            *_section(plots, "mixes"),
+            *images(plots, "mixes"),
         ]
     )
 
@@ -190,21 +281,12 @@ def _moves(results: PaperResults, paper: Paper, plots: Sequence[Plot], name: str
                 f"{moves_summary(results.moved, paper)} [All "
                 f"moves](./{name}-details.md#chosen-numbers-halved-and-raised-by-half).\n"
             ),
-            *_section(plots, "chosen"),
+            *images(plots, "chosen"),
         ]
     )
 
 
-def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) -> str:
-    from trilithon.experiments.spark_diurnal import (  # noqa: PLC0415 - imports Spark
-        HOURS,
-        LENGTH_S,
-        SPARE_SLOTS,
-        WARM_S,
-    )
-    from trilithon.experiments.tenants import TENANTS, slots  # noqa: PLC0415
-
-    jobs = [(tenant.job.id, tenant.priority) for tenant in TENANTS]
+def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
     rows = [
         (
             paper.label(run.policy),
@@ -212,36 +294,20 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) 
             percent(run.worst_tenth),
             str(run.actions),
             str(sum(share < LOW for share in run.by_hour)),
-            *(percent(run.by_job[job]) for job, _ in jobs),
         )
         for run in runs
     ]
-    heads = (
-        "",
-        "satisfaction",
-        "worst tenth",
-        "actions",
-        f"hours below {100 * LOW:.0f} %",
-        *(f"{job} ({priority:g})" for job, priority in jobs),
-    )
+    heads = ("", "satisfaction", "worst tenth", "actions", f"hours below {100 * LOW:.0f} %")
     return "\n".join(
         [
             "## On Spark\n",
             (
-                f"Two days of two traces in {LENGTH_S / 60:.0f} minutes, an hour in "
-                f"{LENGTH_S / HOURS:.0f} s, on Spark's real-time mode with a Kafka broker and two "
-                "cores: the five jobs of `make demo`, neighbours with different traces, on "
-                f"{slots() + SPARE_SLOTS} slots, of which they begin with {slots()}. One run per "
-                f"policy; in the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, "
-                "windows and waits are those of the demo, a few times shorter than the paper's. "
-                "`threshold` raises the busiest operator of a job that misses a latency; `none` "
-                "never acts. The worst tenth is what satisfaction exceeds for nine tenths of the "
-                f"time, and the number after a job is its priority (`{_command(paper)} "
+                "Two days of two traces on Spark's real-time mode, with the jobs of `make demo` "
+                f"([how, and each job](./{name}-details.md#on-spark); `{_command(paper)} "
                 "spark-diurnal`, an hour on an otherwise idle machine, not part of `all`).\n"
             ),
             table(heads, rows),
             f"{spark_sentences(runs, paper)}\n",
-            *_section(plots, "spark"),
         ]
     )
 
@@ -276,8 +342,7 @@ def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
 
 def _method(paper: Paper, name: str) -> str:
     strategies = [
-        f"- **{capitalised(paper.label(strategy.name))}** "
-        + STRATEGY_TEXTS.get(strategy.name, "runs under this policy.")
+        f"- **{capitalised(paper.label(strategy.name))}**{_strategy_text(strategy, paper)}"
         for strategy in paper.strategies
     ]
     command = _command(paper)
@@ -288,17 +353,30 @@ def _method(paper: Paper, name: str) -> str:
                 "Everything but the part on Spark is simulated: the papers' jobs on the engine "
                 "`storm`, as flows, in steps of a second ([the simulated "
                 "cluster](../concepts/simulated.md)). Numbers that the texts leave open stand in "
-                "`src/trilithon/scenarios/chosen.yaml`, in a common part and a part "
-                f"`{paper.name}` ([how they were chosen](../adr/0011-the-papers-experiments.md)). "
-                "Satisfaction is the share of the maximum utility that is reached.\n"
+                "`src/trilithon/scenarios/chosen.yaml` ([how they were "
+                "chosen](../adr/0011-the-papers-experiments.md)). Satisfaction is the share of "
+                "the maximum utility that is reached. All policies only observe for the same time, "
+                "and the guard lets everything through. What is random is run with "
+                f"{len(SEEDS)} seeds, and ± is half of a 95 % interval (Student's t); the rest is "
+                "the same in every run and is run once.\n"
             ),
             *strategies,
             "",
             (
                 f"`{command} all --into docs/results/{name}.md` runs everything and writes this "
-                f"page, [the details]({name}-details.md) and the plots; `{command} NAME --into …` "
-                f"runs one experiment anew, and `{command} page --into …` only writes pages and "
-                f"plots from `{name}.json`.\n"
+                f"page, [the details]({name}-details.md) and the plots; interrupted, it goes on "
+                f"where it was. `{command} NAME --into …` runs one experiment anew, `{command} "
+                f"page --into …` only writes pages and plots from `{name}.json`.\n"
             ),
         ]
     )
+
+
+def _strategy_text(strategy: Strategy, paper: Paper) -> str:
+    if not strategy.policy:
+        return f" {STRATEGY_TEXTS[strategy.name]}"
+    if strategy.difference:
+        return f": {strategy.difference}."
+    if strategy.other_timing:
+        return f": the same with {paper.title}'s timing, in the random mixes."
+    return f": {POLICIES[strategy.policy].summary}."

@@ -1,7 +1,7 @@
 """Defines `Paper`: everything that the experiments of one paper add to the common frame.
 
-A new paper is a catalogue of experiments (data), a measure per experiment, the reasons why a figure
-is worse, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name, and an entry in
+A new paper is a catalogue of experiments (data), a measure per experiment, reasons why figures
+differ, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name, and an entry in
 `experiments/papers.py`. Building, running, searching, ranking, results, pages and plots are common.
 """
 
@@ -16,13 +16,22 @@ from trilithon.experiments.strategies import Strategy, StrategyKind
 from trilithon.policies.parameters import ParameterInfo
 
 if TYPE_CHECKING:
+    from trilithon.experiments.experiment_result import ExperimentResult
     from trilithon.experiments.plots import Plot
-    from trilithon.experiments.suite import ExperimentResult
 
 # By variant, then by the name of the strategy.
 Runs = Mapping[str, Mapping[str, Run]]
-# Our numbers, by the name of the paper's figure.
-Values = dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NothingDecided:
+    """In the place of a number: why the runs say nothing about a figure, in a sentence."""
+
+    why: str
+
+
+# Our numbers, by the name of the paper's figure; None for what is never reached.
+Values = dict[str, float | NothingDecided | None]
 Facts = Mapping[str, float | str | None]
 
 
@@ -82,8 +91,9 @@ class Paper:
     strategies: tuple[Strategy, ...]
     measures: Mapping[str, Callable[[Runs], Values]]
     findings: Mapping[str, Finding] = field(default_factory=dict)
-    # Why a figure is worse, differs or is missing: by experiment and figure, one sentence.
-    reasons: Mapping[tuple[str, str], "Callable[[ExperimentResult], str]"] = field(
+    # Why a figure is not as in the paper: by experiment and figure, one sentence, or None where
+    # the numbers do not show it.
+    reasons: Mapping[tuple[str, str], "Callable[[ExperimentResult], str | None]"] = field(
         default_factory=dict
     )
     plots: "tuple[Plot, ...]" = ()
@@ -119,9 +129,23 @@ class Paper:
     def values(self, experiment: str, runs: Runs) -> Values:
         """Our numbers for the figures of an experiment, as plain floats."""
         measured = self.measures[experiment](runs)
-        return {name: None if value is None else float(value) for name, value in measured.items()}
+        return {
+            name: value if value is None or isinstance(value, NothingDecided) else float(value)
+            for name, value in measured.items()
+        }
+
+    @property
+    def plotted_strategies(self) -> tuple[Strategy, ...]:
+        """Each policy once, and the allocations without one."""
+        return tuple(s for s in self.strategies if not s.other_timing)
 
     @property
     def cheap_strategies(self) -> tuple[Strategy, ...]:
-        """Those without a search over whole runs."""
-        return tuple(s for s in self.strategies if s.kind is not StrategyKind.BEST_STATIC)
+        """Those of the plots without a search over whole runs, each policy and each way of choosing
+        an allocation once.
+        """
+        return tuple(
+            s
+            for s in self.plotted_strategies
+            if s.kind is not StrategyKind.BEST_STATIC and s.headroom == 1 and not s.difference
+        )

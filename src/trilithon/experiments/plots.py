@@ -1,57 +1,47 @@
-"""Draws the plots of a result page from stored results, as SVG files with reproducible bytes.
+"""Draws the plots of the result pages from stored results, as SVG files with reproducible bytes.
 
 A plot is data of the paper's catalogue: which experiment, which variants, what stands on the axes.
 matplotlib is imported when something is drawn, since that takes a second.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
 from trilithon.experiments.paper import Paper
+from trilithon.experiments.plot_style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    POLICY_STYLES,
+    PURPLE,
+    RC,
+    RED,
+    WIDTH_IN,
+    floats,
+    label_ends,
+    legend_above,
+    style_of,
+)
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.run_series import QUANTILES, RunSeries
+from trilithon.experiments.runs import Floats
 from trilithon.experiments.sensitivity import MovedRun
-from trilithon.experiments.strategies import BEST_STATIC, MANUAL, UNCONTROLLED
+from trilithon.experiments.strategies import UNCONTROLLED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-WIDTH_IN: Final = 7.2
-# Okabe and Ito's colours, which the colour-blind can tell apart; lines differ in dashes, too.
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
-_GREY, _BLACK = "#6E6E6E", "#111111"
-_STYLES: Final[dict[str, dict[str, Any]]] = {
-    UNCONTROLLED.name: {"color": _RED, "linestyle": (0, (1, 1.2))},
-    MANUAL.name: {"color": _ORANGE, "linestyle": (0, (5, 2))},
-    BEST_STATIC.name: {"color": _GREEN, "linestyle": (0, (6, 2, 1, 2))},
-}
-_POLICY_STYLES: Final = (
-    {"color": _BLUE, "linestyle": "-", "linewidth": 2.0},
-    {"color": _PURPLE, "linestyle": (0, (4, 1.5))},
-    {"color": _GREY, "linestyle": (0, (1, 1.2))},
-)
+T = TypeVar("T")
 _MARKERS: Final = ("v", "o", "s", "D", "^", "P", "X")
-_RC: Final[dict[Any, Any]] = {
-    "svg.hashsalt": "trilithon",
-    # Text stays text: it can be searched, and a changed number is a changed line.
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans", "sans-serif"],
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-}
+_SERIES_COLORS: Final = (RED, ORANGE, GREEN, BLUE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +52,8 @@ class Plot(ABC):
     section: str
     caption: str
     height_in: float = 2.9
+    # On the second page, not on the first.
+    in_details: bool = False
 
     @abstractmethod
     def available(self, results: PaperResults) -> bool:
@@ -79,7 +71,7 @@ def write_plots(results: PaperResults, paper: Paper, folder: Path) -> list[Plot]
 
     written = []
     for plot in available_plots(results, paper):
-        with rc_context(_RC):
+        with rc_context(RC):
             canvas = Canvas(figsize=(WIDTH_IN, plot.height_in), layout="constrained")
             FigureCanvasSVG(canvas)
             plot.draw(canvas, results, paper)
@@ -94,36 +86,13 @@ def available_plots(results: PaperResults, paper: Paper) -> list[Plot]:
     return [plot for plot in paper.plots if plot.available(results)]
 
 
-def style_of(strategy: str, paper: Paper) -> dict[str, Any]:
-    """The line of a strategy: the same in all plots. The paper's own policy lies on top."""
-    style = _STYLES.get(strategy)
-    if style is not None:
-        return {**style, "zorder": 2.0}
-    policies = [s.name for s in paper.strategies if s.name not in _STYLES]
-    place = policies.index(strategy) if strategy in policies else len(policies)
-    return {**_POLICY_STYLES[min(place, len(_POLICY_STYLES) - 1)], "zorder": 3.0 - place / 10}
-
-
-def _legend_above(canvas: "Canvas", axes: "Axes", columns: int) -> None:
-    """A legend above the axes, over the whole width, in rows from left to right."""
-    handles, labels = axes.get_legend_handles_labels()
-    rows = -(-len(handles) // columns)
-    # matplotlib fills columns first.
-    order = [row * columns + column for column in range(columns) for row in range(rows)]
-    order = [i for i in order if i < len(handles)]
-    canvas.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        loc="outside upper left",
-        ncols=columns,
-        borderaxespad=0.2,
-        handlelength=2.4,
-        columnspacing=1.2,
-    )
-
-
-def _floats(values: Sequence[float | None]) -> np.ndarray[Any, Any]:
-    return np.array([np.nan if value is None else value for value in values])
+def images(plots: Sequence[Plot], section: str) -> list[str]:
+    """The plots of a section as lines of a page."""
+    return [
+        f"![{plot.caption}]({plot.file})\n\n*{plot.caption}*\n"
+        for plot in plots
+        if plot.section == section
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +110,11 @@ class SatisfactionCdf(Plot):
 
     def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
         axes = canvas.subplots()
-        for name, series in _series(results, self.section, self.variant).items():
+        lines = _plotted(_series(results, self.section, self.variant), paper)
+        # The legend is in the order of the lines, from the highest down.
+        for name in sorted(lines, key=lambda name: np.mean(lines[name].quantiles)):
             axes.plot(
-                100 * np.array(series.quantiles),
+                100 * np.array(lines[name].quantiles),
                 100 * QUANTILES,
                 label=paper.label(name),
                 **style_of(name, paper),
@@ -152,7 +123,7 @@ class SatisfactionCdf(Plot):
         axes.set(xlim=(-1.5, 101.5), ylim=(-2, 102))
         axes.set_xlabel("satisfaction: share of the maximum utility (%)")
         axes.set_ylabel("share of the time (%)")
-        _legend_above(canvas, axes, 4)
+        canvas.legend(loc="outside right upper", handlelength=2.4)
 
     def _paper(self, axes: "Axes", results: PaperResults, paper: Paper) -> None:
         """The paper's percentiles as crosses, each in the colour of its strategy."""
@@ -186,60 +157,57 @@ class UtilityOverTime(Plot):
 
     def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
         axes = canvas.subplots()
-        lines = _series(results, self.section, self.variant)
+        lines = _plotted(_series(results, self.section, self.variant), paper)
         scale = 3600.0 if self.hours else 60.0
         self._observed_only(axes, results, scale)
-        maximum = max(lines.values(), key=lambda series: max(_floats(series.maximum)))
-        axes.plot(
-            maximum.times_s / scale,
-            _floats(maximum.maximum),
-            color=_BLACK,
-            linewidth=0.8,
-            label="maximum",
-        )
-        for name, series in lines.items():
-            axes.plot(
-                series.times_s / scale,
-                _floats(series.utility),
-                label=paper.label(name),
-                **style_of(name, paper),
-            )
-        own = lines.get(paper.policy.name)
-        if own is not None:
-            self._actions(axes, own, scale)
-        top = max(np.nanmax(_floats(series.maximum)) for series in lines.values())
+        top = max(np.nanmax(floats(series.maximum)) for series in lines.values())
         end = max(series.times_s[-1] + series.step_s / 2 for series in lines.values())
-        axes.set(xlim=(0, end / scale), ylim=(-0.14 * top, 1.05 * top))
+        axes.set(xlim=(0, end / scale))
+        maximum = max(lines.values(), key=lambda series: np.nanmax(floats(series.maximum)))
+        heights = floats(maximum.maximum)
+        axes.plot(maximum.times_s / scale, heights, color=BLACK, linewidth=0.8, zorder=1.0)
+        ends = [("maximum", BLACK, _last(heights))]
+        for name, series in lines.items():
+            utility, style = floats(series.utility), style_of(name, paper)
+            axes.plot(series.times_s / scale, utility, **style)
+            ends.append((paper.label(name), style["color"], _last(utility)))
+        own = lines.get(paper.policy.name)
+        bottom = -0.04 * top if own is None else self._actions(axes, own, scale, top)
         axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= 1.05 * top])
+        axes.set_ylim(bottom, 1.05 * top)
         axes.set_xlabel(f"time ({'h' if self.hours else 'min'})")
         axes.set_ylabel("total utility")
-        _legend_above(canvas, axes, 4)
+        label_ends(canvas, axes, ends)
+        legend_above(canvas, axes, 4)
 
     def _observed_only(self, axes: "Axes", results: PaperResults, scale: float) -> None:
-        """Shades the time in which the policy may not act yet."""
+        """Shades the time in which no policy may act yet."""
         result = results.experiment(self.section)
         assert result is not None  # noqa: S101 - it is available
         until = result.experiment.policy_from_s / scale
-        axes.axvspan(0, until, color="#EFEFEF", linewidth=0, zorder=0, label="policy only observes")
+        label = "policies only observe"
+        axes.axvspan(0, until, color="#EFEFEF", linewidth=0, zorder=0, label=label)
 
-    def _actions(self, axes: "Axes", series: RunSeries, scale: float) -> None:
-        """Marks below the lines, a row for all, a marker for each reason."""
-        bottom = -0.09 * np.nanmax(_floats(series.maximum))
+    def _actions(self, axes: "Axes", series: RunSeries, scale: float, top: float) -> float:
+        """Marks below the lines, a row and a marker for each reason; how far down they go."""
         reasons = sorted({reason for _, reason in series.actions})
+        bottom = -0.04 * top
         for reason, marker in zip(reasons, _MARKERS, strict=False):
+            bottom -= 0.05 * top
             times = [at_s / scale for at_s, why in series.actions if why == reason]
             axes.plot(
                 times,
                 [bottom] * len(times),
                 marker=marker,
-                color=_BLACK,
-                markerfacecolor="none" if marker != "v" else _BLACK,
+                color=BLACK,
+                markerfacecolor="none" if marker != "v" else BLACK,
                 linestyle="none",
                 markersize=4.5,
                 markeredgewidth=0.9,
                 label=f"{_words(reason)} ({len(times)})",
                 zorder=4,
             )
+        return bottom - 0.04 * top
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,34 +230,84 @@ class SatisfactionBySize(Plot):
         result = results.experiment(self.section)
         assert result is not None  # noqa: S101 - it is available
         sizes = [size for size, _ in self.points]
-        panels = canvas.subplots(1, 2 if self.figures_label else 1, squeeze=False)[0]
+        widths = (3, 2) if self.figures_label else (1,)
+        panels = canvas.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
         axes = panels[0]
-        for strategy in result.summaries[self.points[0][1]]:
-            ends = [100 * result.summaries[variant][strategy].at_end for _, variant in self.points]
+        for panel in panels:
+            panel.set(ylim=(-3, 105), xticks=sizes, xlabel=self.label)
+        ends = []
+        for strategy in _plotted(result.summaries[self.points[0][1]], paper):
+            summaries = [result.summaries[variant].get(strategy) for _, variant in self.points]
+            heights = floats([None if s is None else 100 * s.at_end for s in summaries])
             style = style_of(strategy, paper)
-            axes.plot(sizes, ends, label=paper.label(strategy), marker=".", **style)
+            axes.plot(sizes, heights, marker=".", **style)
+            ends.append((paper.label(strategy), style["color"], _last(heights, 1)))
         axes.set_ylabel("satisfaction at the end (%)")
         places = [size for size, _ in self.figures]
         theirs = [100 * paper_value(results, self.section, name) for _, name in self.figures]
-        ours = [result.ours(name) for _, name in self.figures]
         if not self.figures_label and places:
-            axes.plot(places, theirs, "x", color=_BLACK, markersize=7, label="paper", zorder=5)
-        for panel in panels:
-            panel.set(ylim=(-3, 105), xticks=sizes, xlabel=self.label)
-        axes.legend(
-            loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2 if self.figures_label else 5
-        )
+            axes.plot(places, theirs, "x", color=BLACK, markersize=7, label="paper", zorder=5)
+            axes.legend(loc="lower right")
+        label_ends(canvas, axes, ends)
         if self.figures_label:
-            other = panels[1]
-            style = style_of(paper.policy.name, paper)
-            other.plot(
-                places, 100 * _floats(ours), label=f"{paper.title}, here", marker=".", **style
-            )
-            other.plot(
-                places, theirs, "x--", color=_BLACK, markersize=6, label="paper", linewidth=1
-            )
+            ours = 100 * floats([result.ours(name) for _, name in self.figures])
+            other, style = panels[1], style_of(paper.policy.name, paper)
+            other.plot(places, ours, marker=".", **style)
+            other.plot(places, theirs, "x--", color=BLACK, markersize=6, linewidth=1)
             other.set_ylabel(self.figures_label)
-            other.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+            label_ends(
+                canvas,
+                other,
+                [("here", style["color"], _last(ours, 1)), ("paper", BLACK, theirs[-1])],
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UtilityBySize(Plot):
+    """The utility at the end over the size of something: without a policy, and under the paper's.
+
+    `panels` have a title and series; a series has a label, and pairs of size and variant. Points of
+    different series are moved apart sideways, so that equal ones can be seen.
+    """
+
+    panels: tuple[tuple[str, tuple[tuple[str, tuple[tuple[float, str], ...]], ...]], ...]
+    label: str
+    max_utility: float
+    apart: float = 0.5
+
+    def available(self, results: PaperResults) -> bool:
+        return results.experiment(self.section) is not None
+
+    def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
+        result = results.experiment(self.section)
+        assert result is not None  # noqa: S101 - it is available
+        drawn = canvas.subplots(1, len(self.panels), sharey=True, squeeze=False)[0]
+        strategies = (
+            (UNCONTROLLED.name, {"linestyle": (0, (1, 1.2)), "marker": "o", "markersize": 8}),
+            (paper.policy.name, {"linestyle": "-", "marker": "D", "markersize": 3.5}),
+        )
+        for axes, (title, series) in zip(drawn, self.panels, strict=True):
+            axes.set_title(title, fontsize=9)
+            axes.set(ylim=(-0.05 * self.max_utility, 1.08 * self.max_utility), xlabel=self.label)
+            axes.set_xticks([size for size, _ in series[0][1]])
+            for i, ((label, points), color) in enumerate(zip(series, _SERIES_COLORS, strict=False)):
+                shift = self.apart * (i - (len(series) - 1) / 2)
+                for name, style in strategies:
+                    heights = [
+                        self.max_utility * result.summaries[variant][name].at_end
+                        for _, variant in points
+                    ]
+                    axes.plot(
+                        [size + shift for size, _ in points],
+                        heights,
+                        color=color,
+                        markerfacecolor="none" if name == UNCONTROLLED.name else color,
+                        linewidth=1.2,
+                        label=f"{label}, {paper.label(name)}" if axes is drawn[0] else "_",
+                        **style,
+                    )
+        drawn[0].set_ylabel("utility at the end")
+        legend_above(canvas, drawn[0], 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,15 +322,18 @@ class MixRanking(Plot):
     def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
         axes = canvas.subplots()
         places = np.arange(1, len(results.mixes) + 1)
-        for name in results.mixes[0].satisfaction:
-            values = sorted(100 * mix.satisfaction[name] for mix in results.mixes)
-            axes.plot(places, values, label=paper.label(name), **style_of(name, paper))
-        axes.set(xlim=(1, len(places)), ylim=(-2, 102))
+        axes.set(xlim=(1, max(2, len(places))), ylim=(-2, 102))
+        ends = []
+        for name in _plotted(results.mixes[0].satisfaction, paper):
+            values = sorted((100 * mix.satisfaction[name] for mix in results.mixes), reverse=True)
+            style = style_of(name, paper)
+            axes.plot(places, values, **style)
+            ends.append((paper.label(name), style["color"], values[-1]))
         ranked = results.ranking.mixes if results.ranking is not None else len(places)
         which = "mixes" if len(places) == ranked else f"{len(places)} of the {ranked} mixes"
-        axes.set_xlabel(f"{which}, from the worst of each strategy to its best")
+        axes.set_xlabel(f"{which}, from the best of each strategy to its worst")
         axes.set_ylabel("mean satisfaction (%)")
-        _legend_above(canvas, axes, 4)
+        label_ends(canvas, axes, ends)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,8 +353,8 @@ class LargestMoves(Plot):
         rows = rows[: self.count][::-1]
         for y, (_, base, ends) in enumerate(rows):
             xs = [100 * base, *(100 * end for _, end in ends)]
-            axes.plot([min(xs), max(xs)], [y, y], color=_GREY, linewidth=1.2, zorder=1)
-            axes.plot(100 * base, y, "|", color=_BLACK, markersize=11, zorder=3)
+            axes.plot([min(xs), max(xs)], [y, y], color=GREY, linewidth=1.2, zorder=1)
+            axes.plot(100 * base, y, "|", color=BLACK, markersize=11, zorder=3)
             for factor, end in ends:
                 marker, color = _move_style(factor)
                 axes.plot(100 * end, y, marker, color=color, markersize=6, zorder=2)
@@ -341,19 +362,19 @@ class LargestMoves(Plot):
         axes.set(xlim=(-2, 102), ylim=(-0.7, len(rows) - 0.3))
         axes.set_xlabel(f"mean satisfaction under {paper.title} (%)")
         for marker, color, label in (
-            ("|", _BLACK, "as chosen"),
+            ("|", BLACK, "as chosen"),
             (*_move_style(0.5), "halved"),
             (*_move_style(1.5), "raised by half"),
             (*_move_style(1.0), "another word"),
         ):
             axes.plot([], [], marker, color=color, label=label, markersize=7)
-        _legend_above(canvas, axes, 4)
+        legend_above(canvas, axes, 4)
 
 
 def _move_style(factor: float) -> tuple[str, str]:
     if factor < 1:
-        return "<", _BLUE
-    return (">", _ORANGE) if factor > 1 else ("D", _PURPLE)
+        return "<", BLUE
+    return (">", ORANGE) if factor > 1 else ("D", PURPLE)
 
 
 def _span(row: tuple[str, float, list[tuple[float, float]]]) -> float:
@@ -391,7 +412,7 @@ class SparkHours(Plot):
 
     def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
         axes = canvas.subplots()
-        others = iter(_POLICY_STYLES[1:])
+        others = iter(POLICY_STYLES[1:])
         for run in results.spark:
             own = run.policy == paper.policy.policy
             style = style_of(paper.policy.name, paper) if own else next(others)
@@ -401,7 +422,7 @@ class SparkHours(Plot):
         axes.set_xticks(range(0, len(results.spark[0].by_hour) + 1, 6))
         axes.set_xlabel("hour of the traces")
         axes.set_ylabel("satisfaction (%)")
-        _legend_above(canvas, axes, 4)
+        legend_above(canvas, axes, 4)
 
 
 def paper_value(results: PaperResults, experiment: str, figure: str) -> float:
@@ -414,6 +435,18 @@ def paper_value(results: PaperResults, experiment: str, figure: str) -> float:
 def _series(results: PaperResults, experiment: str, variant: str) -> dict[str, RunSeries]:
     result = results.experiment(experiment)
     return {} if result is None else dict(result.series.get(variant, {}))
+
+
+def _plotted(by_strategy: Mapping[str, T], paper: Paper) -> dict[str, T]:
+    """What a plot shows: strategies that are drawn, in the paper's order."""
+    shown = [strategy.name for strategy in paper.plotted_strategies]
+    return {name: by_strategy[name] for name in shown if name in by_strategy}
+
+
+def _last(heights: Floats, points: int = 3) -> float:
+    """Where a line ends: the mean of its last points."""
+    known = heights[~np.isnan(heights)][-points:]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def _words(reason: str) -> str:

@@ -8,19 +8,29 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from trilithon.errors import FileUnreadable
+from trilithon.experiments.definition import PaperFigure
+from trilithon.experiments.experiment_result import (
+    AVERAGE,
+    INSTANCE_HOURS,
+    ComparedFigure,
+    ExperimentResult,
+    RunSummary,
+)
 from trilithon.experiments.mixes import MixResult, Ranking
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.run_series import RunSeries
 from trilithon.experiments.sensitivity import MovedRun, NumberMove
 from trilithon.experiments.spark_results import SparkRunResult
-from trilithon.experiments.suite import ComparedFigure, ExperimentResult, RunSummary
+from trilithon.experiments.verdicts import FigureVerdict, JudgedFigure, judged_figures
+
+FORMAT: Final = 2
 
 
-def format_of(paper: Paper) -> str:
-    return f"trilithon-{paper.name}-results/1"
+def format_of(paper: Paper, version: int = FORMAT) -> str:
+    return f"trilithon-{paper.name}-results/{version}"
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,9 @@ class PaperResults:
     mixes: Sequence[MixResult] = ()
     moved: Sequence[MovedRun] = ()
     unmoved: Sequence[str] = ()
+    # What code and chosen numbers made the mixes and the moved numbers; None if not known.
+    mixes_made_by: str | None = None
+    moved_made_by: str | None = None
     spark: Sequence[SparkRunResult] = ()
 
     def updated(self, other: "PaperResults", paper: Paper) -> "PaperResults":
@@ -41,10 +54,29 @@ class PaperResults:
         experiments = [by_name[name] for name in paper.by_name if name in by_name]
         merged = replace(self, experiments=experiments)
         if other.ranking is not None:
-            merged = replace(merged, ranking=other.ranking, mixes=other.mixes)
+            merged = replace(
+                merged,
+                ranking=other.ranking,
+                mixes=other.mixes,
+                mixes_made_by=other.mixes_made_by,
+            )
         if other.moved:
-            merged = replace(merged, moved=other.moved, unmoved=other.unmoved)
+            merged = replace(
+                merged,
+                moved=other.moved,
+                unmoved=other.unmoved,
+                moved_made_by=other.moved_made_by,
+            )
         return replace(merged, spark=other.spark) if other.spark else merged
+
+    def made_by(self, fingerprint: str) -> "PaperResults":
+        """What of these was made by that code and those chosen numbers."""
+        kept = PaperResults([one for one in self.experiments if one.made_by == fingerprint])
+        if self.mixes_made_by == fingerprint:
+            kept = replace(kept, ranking=self.ranking, mixes=self.mixes, mixes_made_by=fingerprint)
+        if self.moved_made_by == fingerprint:
+            kept = replace(kept, moved=self.moved, unmoved=self.unmoved, moved_made_by=fingerprint)
+        return kept
 
     def experiment(self, name: str) -> ExperimentResult | None:
         return next((one for one in self.experiments if one.experiment.name == name), None)
@@ -61,7 +93,9 @@ def read_results(path: Path, paper: Paper) -> PaperResults:
         return PaperResults()
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != format_of(paper):
+        if data["format"] == format_of(paper, 1):
+            data = from_format_1(data)
+        elif data["format"] != format_of(paper):
             raise KeyError(format_of(paper))  # noqa: TRY301 - reported like all that is missing
         return results_from_json(data, paper)
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -91,51 +125,37 @@ def _short_lists(text: str) -> str:
 def results_to_json(results: PaperResults, paper: Paper) -> dict[str, Any]:
     return {
         "format": format_of(paper),
-        "experiments": [_experiment_to_json(one) for one in results.experiments],
+        "experiments": [_experiment_to_json(one, paper) for one in results.experiments],
         "mixes": _mixes_to_json(results.ranking, results.mixes) if results.ranking else None,
         "chosen": [_moved_to_json(one) for one in results.moved],
         "unmoved": list(results.unmoved),
+        "made_by": {"mixes": results.mixes_made_by, "chosen": results.moved_made_by},
         "spark": [one.to_json() for one in results.spark],
     }
 
 
 def results_from_json(data: Mapping[str, Any], paper: Paper) -> PaperResults:
-    mixes = data["mixes"]
+    mixes, made_by = data["mixes"], data.get("made_by", {})
     return PaperResults(
-        [_experiment_from_json(one, paper) for one in data["experiments"]],
-        None if mixes is None else _ranking_from_json(mixes),
-        [] if mixes is None else [MixResult(**one) for one in mixes.get("each", ())],
-        [_moved_from_json(one) for one in data["chosen"]],
-        list(data["unmoved"]),
-        [SparkRunResult(**one) for one in data.get("spark", ())],
+        experiments=[_experiment_from_json(one, paper) for one in data["experiments"]],
+        ranking=None if mixes is None else _ranking_from_json(mixes),
+        mixes=[] if mixes is None else [MixResult(**one) for one in mixes.get("each", ())],
+        moved=[_moved_from_json(one) for one in data["chosen"]],
+        unmoved=list(data["unmoved"]),
+        mixes_made_by=made_by.get("mixes"),
+        moved_made_by=made_by.get("chosen"),
+        spark=[SparkRunResult(**one) for one in data.get("spark", ())],
     )
 
 
-def _experiment_to_json(result: ExperimentResult) -> dict[str, Any]:
+def _experiment_to_json(result: ExperimentResult, paper: Paper) -> dict[str, Any]:
     return {
         "experiment": result.experiment.name,
-        "figures": [
-            {
-                "what": one.figure.name,
-                "unit": one.figure.unit,
-                "paper": one.figure.value,
-                "ours": one.ours,
-                "worse": one.worse,
-                "source": one.figure.source,
-                "apart": one.figure.not_comparable or None,
-            }
-            for one in result.figures
-        ],
-        "ways": {
+        "made_by": result.made_by,
+        "figures": [_figure_to_json(judged) for judged in judged_figures(paper, result)],
+        "runs": {
             variant: {
-                strategy: {
-                    "average": summary.average,
-                    **{f"p{share}": value for share, value in summary.percentiles.items()},
-                    "at_end": summary.at_end,
-                    "actions": summary.actions,
-                    "instances": summary.instances,
-                }
-                for strategy, summary in by_strategy.items()
+                strategy: _summary_to_json(summary) for strategy, summary in by_strategy.items()
             }
             for variant, by_strategy in result.summaries.items()
         },
@@ -147,16 +167,31 @@ def _experiment_to_json(result: ExperimentResult) -> dict[str, Any]:
     }
 
 
+def _figure_to_json(judged: JudgedFigure) -> dict[str, Any]:
+    compared = judged.compared
+    data: dict[str, Any] = {
+        "figure": compared.figure.name,
+        "unit": compared.figure.unit,
+        "paper": compared.figure.value,
+        "ours": compared.ours,
+        "verdict": str(judged.verdict),
+        "sentence": judged.sentence,
+        "source": compared.figure.source,
+    }
+    if compared.each:
+        data |= {"each": list(compared.each), "half_width": compared.half_width}
+    return data | ({"void": compared.void} if compared.void else {})
+
+
 def _experiment_from_json(data: Mapping[str, Any], paper: Paper) -> ExperimentResult:
     experiment = paper.by_name[data["experiment"]]
-    # A figure that was added since has no number yet.
-    ours = {one["what"]: one["ours"] for one in data["figures"]}
+    figures = {figure["figure"]: figure for figure in data["figures"]}
     return ExperimentResult(
         experiment,
-        tuple(ComparedFigure(figure, ours.get(figure.name)) for figure in experiment.figures),
+        tuple(_compared_from_json(one, figures.get(one.name)) for one in experiment.figures),
         {
             variant: {strategy: _summary_from_json(one) for strategy, one in by_strategy.items()}
-            for variant, by_strategy in data["ways"].items()
+            for variant, by_strategy in data["runs"].items()
         },
         data.get("facts", {}),
         {
@@ -165,27 +200,79 @@ def _experiment_from_json(data: Mapping[str, Any], paper: Paper) -> ExperimentRe
             }
             for variant, by_strategy in data.get("series", {}).items()
         },
+        data.get("made_by"),
     )
+
+
+def _compared_from_json(figure: PaperFigure, data: Mapping[str, Any] | None) -> ComparedFigure:
+    # A figure that was added since has no number yet.
+    if data is None or data.get("verdict") == FigureVerdict.NOT_MEASURED:
+        return ComparedFigure(figure, None, measured=False)
+    return ComparedFigure(figure, data["ours"], tuple(data.get("each", ())), data.get("void", ""))
+
+
+def _summary_to_json(summary: RunSummary) -> dict[str, Any]:
+    """A summary; what an older file did not have is left out again."""
+    data: dict[str, Any] = {
+        AVERAGE: summary.average,
+        **{f"p{share}": value for share, value in summary.percentiles.items()},
+        "at_end": summary.at_end,
+        "actions": summary.actions,
+        "instances": summary.instances,
+    }
+    if summary.instance_hours is not None:
+        data[INSTANCE_HOURS] = summary.instance_hours
+    if summary.acted is not None:
+        data["acted"] = [[at_s, reason] for at_s, reason in summary.acted]
+    if summary.runs > 1:
+        data |= {"seeds": summary.runs, "half_widths": dict(summary.half_widths)}
+    return data
 
 
 def _summary_from_json(data: Mapping[str, Any]) -> RunSummary:
     shares = {int(key[1:]): value for key, value in data.items() if key[1:].isdigit()}
-    return RunSummary(data["average"], shares, data["at_end"], data["actions"], data["instances"])
+    acted = data.get("acted")
+    return RunSummary(
+        data[AVERAGE],
+        shares,
+        data["at_end"],
+        data["actions"],
+        data["instances"],
+        data.get(INSTANCE_HOURS),
+        None if acted is None else tuple((at_s, reason) for at_s, reason in acted),
+        data.get("seeds", 1),
+        data.get("half_widths", {}),
+    )
+
+
+def from_format_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A file of the first format with the names of today; what it does not have stays missing."""
+    experiments = []
+    for old in data["experiments"]:
+        figures = [{"figure": figure["what"], **figure} for figure in old["figures"]]
+        experiments.append({**old, "figures": figures, "runs": old["ways"]})
+    mixes = data["mixes"]
+    if mixes is not None:
+        better = [{"strategy": pair["way"], **pair} for pair in mixes["better"]]
+        mixes = {**mixes, "strategies": mixes["ways"], "better": better}
+    return {**data, "experiments": experiments, "mixes": mixes}
 
 
 def _mixes_to_json(ranking: Ranking, mixes: Sequence[MixResult]) -> dict[str, Any]:
     return {
         "mixes": ranking.mixes,
-        "ways": {
+        "strategies": {
             name: {
                 "mean": ranking.mean[name],
                 "p10": ranking.tenth[name],
                 "rank": ranking.rank[name],
+                **_known("worst_tenth", ranking.worst_tenth.get(name)),
+                **_known("instance_hours", ranking.instance_hours.get(name)),
             }
             for name in ranking.mean
         },
         "better": [
-            {"way": a, "than": b, "mixes": count, "same": ranking.same[a, b]}
+            {"strategy": a, "than": b, "mixes": count, "same": ranking.same[a, b]}
             for (a, b), count in ranking.better.items()
         ],
         "each": [
@@ -194,6 +281,8 @@ def _mixes_to_json(ranking: Ranking, mixes: Sequence[MixResult]) -> dict[str, An
                 "jobs": mix.jobs,
                 "machines": mix.machines,
                 "satisfaction": dict(mix.satisfaction),
+                "worst_tenth": dict(mix.worst_tenth),
+                "instance_hours": dict(mix.instance_hours),
             }
             for mix in mixes
         ],
@@ -201,16 +290,24 @@ def _mixes_to_json(ranking: Ranking, mixes: Sequence[MixResult]) -> dict[str, An
 
 
 def _ranking_from_json(data: Mapping[str, Any]) -> Ranking:
-    ways = data["ways"]
-    pairs = {(one["way"], one["than"]): one for one in data["better"]}
+    strategies = data["strategies"]
+    pairs = {(pair["strategy"], pair["than"]): pair for pair in data["better"]}
     return Ranking(
         data["mixes"],
-        {name: numbers["mean"] for name, numbers in ways.items()},
-        {name: numbers["p10"] for name, numbers in ways.items()},
-        {name: numbers["rank"] for name, numbers in ways.items()},
+        {name: numbers["mean"] for name, numbers in strategies.items()},
+        {name: numbers["p10"] for name, numbers in strategies.items()},
+        {name: numbers["rank"] for name, numbers in strategies.items()},
         {pair: one["mixes"] for pair, one in pairs.items()},
         {pair: one["same"] for pair, one in pairs.items()},
+        *(
+            {name: numbers[key] for name, numbers in strategies.items() if key in numbers}
+            for key in ("worst_tenth", "instance_hours")
+        ),
     )
+
+
+def _known(key: str, value: float | None) -> dict[str, float]:
+    return {} if value is None else {key: value}
 
 
 def _moved_to_json(run: MovedRun) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class RunSeries:
     actions: tuple[tuple[float, str], ...]
 
     @classmethod
-    def of(cls, run: Run) -> "RunSeries":
+    def of(cls, run: Run, *, actions: bool = True) -> "RunSeries":
+        """The series, with the time of each action if `actions`."""
         every = -(-len(run.times_s) // MOST_POINTS)
         most = np.where(run.reporting, run.maxima[:, None], 0.0).sum(axis=0)
         most = np.where(np.isnan(run.utility), np.nan, most)
@@ -43,7 +44,9 @@ class RunSeries:
             utility=_means(run.utility, every),
             maximum=_means(most, every),
             quantiles=tuple(float(f"{q:.5g}") for q in np.quantile(known, QUANTILES)),
-            actions=tuple((action.time_s, action.reason) for action in run.changes()),
+            actions=tuple((action.time_s, action.reason) for action in run.changes())
+            if actions
+            else (),
         )
 
     @property

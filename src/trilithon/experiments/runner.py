@@ -17,6 +17,7 @@ from trilithon.experiments.search import (
     manual_allocations,
     peak_allocations,
 )
+from trilithon.experiments.seeds import SEEDS, is_random, with_seed
 from trilithon.experiments.strategies import Strategy, StrategyKind
 from trilithon.policies.registry import policy
 from trilithon.scenarios.run import simulate
@@ -47,24 +48,44 @@ class Runner:
     builder: ScenarioBuilder
     policy: Strategy | None
     most_tried: int = MOST_TRIED
+    # Of runs that are random.
+    seeds: tuple[int, ...] = SEEDS
     progress: Callable[[str, float], None] = lambda _what, _share: None
 
-    def run(self, experiment: Experiment, variant: Variant, strategy: Strategy) -> Run:
+    def run(self, experiment: Experiment, variant: Variant, strategy: Strategy) -> tuple[Run, ...]:
+        """One run, or one per seed if anything is random.
+
+        A static allocation is searched for with the first seed and run with all.
+        """
         scenario = self.builder.scenario(experiment, variant)
-        prepared = self.prepared(scenario, strategy, dict(variant.parameters))
-        return self.simulated(prepared, strategy, experiment.policy_from_s)
+        return self.run_seeds(scenario, strategy, dict(variant.parameters))
+
+    def run_seeds(
+        self, scenario: Scenario, strategy: Strategy, parameters: Mapping[str, Any]
+    ) -> tuple[Run, ...]:
+        seeds = self.seeds if is_random(scenario) else self.seeds[:1]
+        prepared = self.prepared(with_seed(scenario, seeds[0]), strategy, parameters)
+        return tuple(
+            self.simulated(with_seed(prepared, seed), strategy, scenario.warm_up_s)
+            for seed in seeds
+        )
 
     def prepared(
         self, scenario: Scenario, strategy: Strategy, parameters: Mapping[str, Any]
     ) -> Scenario:
-        """The scenario with the strategy's policy, or with its static allocation."""
+        """The scenario with the strategy's policy, or with its static allocation.
+
+        The parameters are for the paper's own policy: no other one has them.
+        """
         if strategy.kind is StrategyKind.UNCONTROLLED:
             return scenario
         if strategy.kind is StrategyKind.POLICY:
-            acting = policy(strategy.policy, {**dict(strategy.parameters), **parameters})
+            own = self.policy is None or strategy == self.policy
+            given = {**dict(strategy.parameters), **(parameters if own else {})}
+            acting = policy(strategy.policy, given)
             return replace(scenario, policy=acting)
         self.progress(f"{scenario.name} {strategy.name}: searching", 0.0)
-        manual = manual_allocations(scenario)
+        manual = manual_allocations(scenario, strategy.headroom)
         if strategy.kind is StrategyKind.MANUAL:
             return allocated(scenario, job_groups(scenario), manual)
         return self._best_static(scenario, manual, parameters)

@@ -16,6 +16,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 # How long the end of a run is.
 END_S: Final = 600.0
+# The worst tenth of the time: what satisfaction exceeds in all others.
+WORST_TENTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class Run:
                 "utility": _rows(jobs[name].utility for name in names),
                 "queue": _rows(jobs[name].queue for name in names),
                 "juice": _rows(jobs[name].values["juice"] for name in names),
+                "instances": np.array(
+                    [np.sum(list(jobs[name].parallelism.values()), axis=0) for name in names],
+                    dtype=float,
+                ),
             },
             actions=tuple(map(RunAction.of, figures.acted)),
             final_instances={
@@ -91,7 +97,7 @@ class Run:
         return self.times_s > self.policy_from_s
 
     def line(self, job: str, what: str) -> Floats:
-        """One line of a job: utility, share, queue or juice."""
+        """One line of a job: utility, share, queue, juice or instances."""
         row = self.jobs.index(job)
         values: Floats = self.shares[row] if what == "share" else self.lines[what][row]
         return values
@@ -139,6 +145,17 @@ class Run:
     def last_minutes(self) -> Bools:
         late: Bools = self.times_s > self.times_s[-1] - END_S
         return late
+
+    @property
+    def instances_at_end(self) -> int:
+        return sum(sum(counts.values()) for counts in self.final_instances.values())
+
+    @property
+    def instance_hours(self) -> float:
+        """The instances of all jobs over the time in which the policy may act."""
+        spans_s = np.diff(self.times_s, prepend=0.0)
+        total = (self.lines["instances"].sum(axis=0) * spans_s)[self.controlled].sum()
+        return float(total / 3600)
 
     def changes(self, *reasons: str) -> list[RunAction]:
         """The actions that changed something, all or those with one of the reasons."""

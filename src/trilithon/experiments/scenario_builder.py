@@ -1,6 +1,7 @@
 """Builds the simulated run of an experiment from the paper's data and the chosen numbers."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -20,6 +21,7 @@ from trilithon.model.job import Job, Operator, Parallelism, Work
 from trilithon.scenarios.chosen import (
     ChosenNumbers,
     PaperNumbers,
+    arrival_cv2,
     assumed_costs,
     storm_character,
 )
@@ -55,14 +57,16 @@ class ScenarioBuilder:
             character=storm_character(self.chosen),
             assumed=assumed_costs(self.chosen),
             way=SimulationMode.FLUID,
-            even=False,
+            arrival_cv2=arrival_cv2(
+                self.chosen, variant.arrivals or self.chosen.common.arrivals.default
+            ),
             length_s=experiment.duration_s,
             step_s=1.0,
             round_s=ROUND_S,
             cool_down_s=0.0,
             warm_up_s=experiment.policy_from_s,
             seed=0,
-            slots=None,
+            slots=self.slots(machines),
             policy=None,
             jobs=tuple(job for jobs in variant.jobs for job in self.jobs(jobs)),
             faults=tuple(self._faults(variant, machines)),
@@ -78,6 +82,12 @@ class ScenarioBuilder:
             cores = self._given(self.own.own_cores, "own_cores")
         memory_gb = variant.memory_gb or usual.memory_gb
         return tuple(MachineSpec(f"m{i}", cores, memory_gb * 1e9) for i in range(count))
+
+    def slots(self, machines: Sequence[MachineSpec]) -> int | None:
+        """Instances that may run on these machines: by their cores. None without a limit."""
+        if self.own.slots_per_core is None:
+            return None
+        return int(self.own.slots_per_core * sum(machine.cores for machine in machines))
 
     def jobs(self, jobs: JobSet) -> Iterator[ScheduledJob]:
         base = self._sized(load_topology(str(jobs.topology)), jobs)
@@ -158,7 +168,9 @@ def load_shape(load: RelativeLoad, rate: float) -> shapes.Shape:
     """The load of a job that was sized for this rate."""
     if load.trace is not None:
         assert load.row_s is not None  # noqa: S101 - a trace has rows of a length
-        return shapes.Trace(rate * load.factor, trace.load(load.trace), load.row_s)
+        most = load.trace_most or math.inf
+        values = [min(value, most) for value in trace.load(load.trace)]
+        return shapes.Trace(rate * load.factor, values, load.row_s)
     if not load.changes:
         return shapes.Constant(rate * load.factor)
     factors = [load.factor, *(change.factor for change in load.changes)]

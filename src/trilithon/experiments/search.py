@@ -1,4 +1,4 @@
-"""Searches for static allocations: the manual one for median load, and the best for a whole run.
+"""Searches for static allocations: manual ones for median load, and the best for a whole run.
 
 Identical jobs get the same numbers first. Candidates are tried in coarse runs (steps of five
 seconds, a sample every two minutes); what is reported of the best one comes from a full run.
@@ -57,6 +57,31 @@ def allocated(
     )
 
 
+def free_slots(
+    scenario: Scenario, groups: Mapping[str, Sequence[ScheduledJob]], wanted: Allocations
+) -> float:
+    """Slots that these allocations leave; below 0, they do not fit."""
+    used = sum(sum(counts.values()) * len(groups[name]) for name, counts in wanted.items())
+    return math.inf if scenario.slots is None else scenario.slots - used
+
+
+def fitted(
+    scenario: Scenario, groups: Mapping[str, Sequence[ScheduledJob]], wanted: Allocations
+) -> Allocations:
+    """The allocations, with instances taken from the largest operators until they fit."""
+    wanted = {name: dict(counts) for name, counts in wanted.items()}
+    while free_slots(scenario, groups, wanted) < 0:
+        count, name, operator = max(
+            (count, name, operator)
+            for name, counts in wanted.items()
+            for operator, count in counts.items()
+        )
+        if count == 1:
+            break  # fewer than one of each is nothing that could run
+        wanted[name][operator] = count - 1
+    return wanted
+
+
 def _with(job: Job, counts: Counts) -> Job:
     def sized(operator: Operator) -> Operator:
         count = counts[operator.name]
@@ -110,11 +135,11 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
 
 
-def manual_allocations(scenario: Scenario) -> Allocations:
-    """All intents met at median load, as a person would get there.
+def manual_allocations(scenario: Scenario, headroom: float = 1.0) -> Allocations:
+    """All intents met at `headroom` times the median load, as a person would get there.
 
     From one instance each, the busiest operator of a job that misses its intent gets more, until
-    none misses it or more does not help.
+    none misses it, more does not help, or no slot is left.
     """
     constant = replace(
         scenario,
@@ -126,7 +151,9 @@ def manual_allocations(scenario: Scenario) -> Allocations:
                 scheduled,
                 start_s=0.0,
                 loads={
-                    name: Constant(median_rate(shape, scenario.length_s - scheduled.start_s))
+                    name: Constant(
+                        headroom * median_rate(shape, scenario.length_s - scheduled.start_s)
+                    )
                     for name, shape in scheduled.loads.items()
                 },
             )
@@ -152,7 +179,11 @@ def manual_allocations(scenario: Scenario) -> Allocations:
                 stuck.add(name)  # more of it would not help
                 continue
             more = math.ceil(wanted[name][operator] * max(1.1, min(2.0, busy[operator] / 0.8)))
-            wanted[name][operator] = min(limit, more)
+            left = free_slots(scenario, groups, wanted) // len(groups[name])
+            if left < 1:
+                stuck.add(name)
+                continue
+            wanted[name][operator] = int(min(limit, more, wanted[name][operator] + left))
     return wanted
 
 
@@ -170,7 +201,7 @@ def peak_allocations(scenario: Scenario) -> Allocations:
             )
             for demand in operator_demands(jobs[0])
         }
-    return wanted
+    return fitted(scenario, job_groups(scenario), wanted)
 
 
 @dataclass
@@ -247,8 +278,9 @@ class Search:
                 one: min(_limit(job, one), change(count)) if one in operators else count
                 for one, count in counts.items()
             }
-            if moved != counts:
-                yield {**wanted, name: moved}
+            other = {**wanted, name: moved}
+            if moved != counts and free_slots(self.scenario, self.groups, other) >= 0:
+                yield other
 
 
 def _more(count: int) -> int:

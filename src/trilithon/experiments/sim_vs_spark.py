@@ -30,7 +30,7 @@ from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import calibration
 from trilithon.scenarios.compare import RunPhase
 from trilithon.spec.job_file import parse_job
-from trilithon.workloads.load_generator import generate
+from trilithon.workloads.load_generator import LoadProgress, generate
 from trilithon.workloads.paper_jobs import spark_job_text
 from trilithon.workloads.records import Records
 from trilithon.workloads.shapes import Constant, Phases, Shape
@@ -180,7 +180,7 @@ class _RunningJob:
         failed: list[TrilithonError] = []
         stopped = threading.Event()
 
-        def check_stopped(_at_s: float, _sent: int) -> None:
+        def check_stopped(_: LoadProgress) -> None:
             if stopped.is_set():
                 raise _Stopped
 

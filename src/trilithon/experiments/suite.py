@@ -1,85 +1,34 @@
 """Runs the experiments of a paper: every variant under every strategy."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from trilithon.experiments.definition import Experiment, PaperFigure
+from trilithon.experiments.experiment_result import (
+    ComparedFigure,
+    ExperimentResult,
+    RunSummary,
+)
 from trilithon.experiments.mixes import COUNT, FIRST_SEED, MixResult, run_mix
-from trilithon.experiments.paper import Facts, Paper
+from trilithon.experiments.paper import NothingDecided, Paper, Runs
 from trilithon.experiments.papers import PAPERS
+from trilithon.experiments.provenance import fingerprint
 from trilithon.experiments.run_series import RunSeries
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
 from trilithon.experiments.scenario_builder import ScenarioBuilder, check_numbers
 from trilithon.experiments.sensitivity import MovedRun, NumberMove, moves, run_move
+from trilithon.experiments.strategies import Strategy
 from trilithon.experiments.worker_pool import each_done
 from trilithon.scenarios.chosen import ChosenNumbers, load_chosen
 
 Progress = Callable[[str], None]
-PERCENTILES: Final = (15, 50, 90)
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """One run in a few numbers: satisfaction while the policy may act, and at the end."""
-
-    average: float
-    percentiles: Mapping[int, float]
-    at_end: float
-    actions: int
-    instances: int
-
-    @classmethod
-    def of(cls, run: Run) -> "RunSummary":
-        return cls(
-            average=run.average,
-            percentiles={percent: run.percentile(percent) for percent in PERCENTILES},
-            at_end=run.at_end,
-            actions=len(run.changes()),
-            instances=sum(sum(counts.values()) for counts in run.final_instances.values()),
-        )
-
-
-@dataclass(frozen=True)
-class ComparedFigure:
-    """A figure of the paper beside ours.
-
-    `worse` is None where they cannot be compared; where neither direction is better it tells
-    whether they differ.
-    """
-
-    figure: PaperFigure
-    ours: float | None
-
-    @property
-    def worse(self) -> bool | None:
-        if self.ours is None or self.figure.not_comparable:
-            return None
-        theirs = self.figure.value
-        # What differs by less than a hundredth is the same.
-        slack = 0.01 * abs(theirs)
-        if self.figure.more_is_better is None:
-            return abs(self.ours - theirs) > slack
-        if self.figure.more_is_better:
-            return self.ours < theirs - slack
-        return self.ours > theirs + slack
-
-
-@dataclass(frozen=True)
-class ExperimentResult:
-    """Results of an experiment: figures, a summary per run, series of the plotted variants."""
-
-    experiment: Experiment
-    figures: tuple[ComparedFigure, ...]
-    # By variant, then by the name of the strategy.
-    summaries: Mapping[str, Mapping[str, RunSummary]] = field(default_factory=dict)
-    facts: Facts = field(default_factory=dict)
-    series: Mapping[str, Mapping[str, RunSeries]] = field(default_factory=dict)
-
-    def ours(self, figure: str) -> float | None:
-        return next(one.ours for one in self.figures if one.figure.name == figure)
+# After so many, results are kept: an interruption costs a few minutes.
+MIXES_AT_ONCE: Final = 10
+MOVES_AT_ONCE: Final = 20
+# By variant, then by the name of the strategy: one run per seed.
+RunsBySeed = Mapping[str, Mapping[str, Sequence[Run]]]
 
 
 def chosen_numbers(paper: Paper, path: Path | None) -> ChosenNumbers:
@@ -91,34 +40,73 @@ def chosen_numbers(paper: Paper, path: Path | None) -> ChosenNumbers:
 
 def run_variant(
     paper: str, experiment: str, variant: str, strategy: str, chosen: ChosenNumbers
-) -> Run:
-    """One run; by names, since it may run in a process of its own."""
+) -> tuple[Run, ...]:
+    """The runs of a variant, one per seed; by names, since it may run in a process of its own."""
     owner = PAPERS[paper].load()
-    found = owner.by_name[experiment]
-    (by,) = (one for one in owner.strategies if one.name == strategy)
+    of = owner.by_name[experiment]
+    (by,) = (candidate for candidate in owner.strategies if candidate.name == strategy)
     runner = Runner(ScenarioBuilder(chosen, paper), owner.policy)
-    return runner.run(found, found.variant(variant), by)
+    return runner.run(of, of.variant(variant), by)
 
 
 def experiment_result(
-    paper: Paper, experiment: Experiment, runs: Mapping[str, Mapping[str, Run]]
+    paper: Paper, experiment: Experiment, runs: RunsBySeed, made_by: str | None = None
 ) -> ExperimentResult:
-    values = paper.values(experiment.name, runs)
-    finding = paper.findings.get(experiment.name)
-    names = [strategy.name for strategy in paper.strategies]
+    seeds = max(len(by_seed) for by_name in runs.values() for by_seed in by_name.values())
+    values = [paper.values(experiment.name, _with_seed(runs, seed)) for seed in range(seeds)]
+    finding, own = paper.findings.get(experiment.name), paper.policy.name
     return ExperimentResult(
         experiment,
-        tuple(ComparedFigure(figure, values[figure.name]) for figure in experiment.figures),
+        tuple(
+            _compared(figure, [of_seed[figure.name] for of_seed in values])
+            for figure in experiment.figures
+        ),
         {
-            variant.name: {name: RunSummary.of(runs[variant.name][name]) for name in names}
+            variant.name: {
+                name: RunSummary.of(by_seed, actions=name == own)
+                for name, by_seed in runs[variant.name].items()
+            }
             for variant in experiment.variants
         },
-        dict(finding.measure(runs)) if finding is not None else {},
+        dict(finding.measure(_with_seed(runs, 0))) if finding is not None else {},
         {
-            variant: {name: RunSeries.of(runs[variant][name]) for name in names}
+            variant: {
+                name: RunSeries.of(by_seed[0], actions=name == own)
+                for name, by_seed in runs[variant].items()
+            }
             for variant in experiment.plotted
         },
+        made_by,
     )
+
+
+def _with_seed(runs: RunsBySeed, seed: int) -> Runs:
+    """The runs with one of the seeds; what is not random was run once."""
+    return {
+        variant: {name: by_seed[min(seed, len(by_seed) - 1)] for name, by_seed in by_name.items()}
+        for variant, by_name in runs.items()
+    }
+
+
+def _compared(
+    figure: PaperFigure, values: Sequence[float | NothingDecided | None]
+) -> ComparedFigure:
+    """Our number: the mean over the seeds, if it was reached with all."""
+    void = [value.why for value in values if isinstance(value, NothingDecided)]
+    each = tuple(None if isinstance(value, NothingDecided) else value for value in values)
+    known = [value for value in each if value is not None]
+    ours = sum(known) / len(known) if known and len(known) == len(each) else None
+    return ComparedFigure(
+        figure,
+        ours,
+        each if len(each) > 1 else (),
+        void[0] if len(void) == len(values) else "",
+    )
+
+
+def strategies_of(paper: Paper, experiment: Experiment) -> tuple[Strategy, ...]:
+    """Each policy with its own timing; with another, it is in the random mixes alone."""
+    return (paper.policy,) if experiment.policy_only else paper.plotted_strategies
 
 
 def run_experiments(
@@ -133,18 +121,23 @@ def run_experiments(
         (paper.name, experiment.name, variant.name, strategy.name, chosen)
         for experiment in experiments
         for variant in experiment.variants
-        for strategy in paper.strategies
+        for strategy in strategies_of(paper, experiment)
     ]
-    runs: dict[str, dict[str, dict[str, Run]]] = {}
-    for done, (i, run) in enumerate(each_done(run_variant, wanted, workers), start=1):
+    runs: dict[str, dict[str, dict[str, tuple[Run, ...]]]] = {}
+    for done, (i, by_seed) in enumerate(each_done(run_variant, wanted, workers), start=1):
         _, name, variant, strategy, _ = wanted[i]
-        by_variant = runs.setdefault(name, {})
-        by_variant.setdefault(variant, {})[strategy] = run
-        progress(f"{done} of {len(wanted)} runs: {name} {variant} {strategy}")
         experiment = paper.by_name[name]
-        complete = len(experiment.variants) * len(paper.strategies)
-        if sum(map(len, by_variant.values())) == complete:
-            yield experiment_result(paper, experiment, runs.pop(name))
+        names = [candidate.name for candidate in strategies_of(paper, experiment)]
+        if name not in runs:
+            # In the order of the paper, whichever run is done first.
+            runs[name] = {one.name: {} for one in experiment.variants}
+        runs[name][variant][strategy] = by_seed
+        progress(f"{done} of {len(wanted)} runs: {name} {variant} {strategy}")
+        if sum(map(len, runs[name].values())) == len(experiment.variants) * len(names):
+            ordered = {
+                key: {by: by_name[by] for by in names} for key, by_name in runs.pop(name).items()
+            }
+            yield experiment_result(paper, experiment, ordered, fingerprint(paper, chosen))
 
 
 def _mix(paper: str, seed: int, chosen: ChosenNumbers) -> MixResult:
@@ -154,15 +147,25 @@ def _mix(paper: str, seed: int, chosen: ChosenNumbers) -> MixResult:
 
 
 def run_mixes(
-    paper: Paper, workers: int, progress: Progress, chosen: ChosenNumbers, count: int = COUNT
-) -> list[MixResult]:
-    """Random mixes, from the first seed that is not for development."""
-    wanted = [(paper.name, seed, chosen) for seed in range(FIRST_SEED, FIRST_SEED + count)]
-    results: dict[int, MixResult] = {}
-    for i, result in each_done(_mix, wanted, workers):
-        results[i] = result
+    paper: Paper,
+    workers: int,
+    progress: Progress,
+    chosen: ChosenNumbers,
+    kept: Sequence[MixResult] = (),
+    count: int = COUNT,
+) -> Iterator[list[MixResult]]:
+    """Random mixes, from the first seed that is not for development; some more in each list.
+
+    Mixes that were run before are kept.
+    """
+    results = {mix.seed: mix for mix in kept}
+    seeds = [seed for seed in range(FIRST_SEED, FIRST_SEED + count) if seed not in results]
+    wanted = [(paper.name, seed, chosen) for seed in seeds]
+    for done, (_, result) in enumerate(each_done(_mix, wanted, workers), start=1):
+        results[result.seed] = result
         progress(f"{len(results)} of {count} mixes")
-    return [results[i] for i in sorted(results)]
+        if done % MIXES_AT_ONCE == 0 or done == len(wanted):
+            yield [results[seed] for seed in sorted(results)]
 
 
 def _move(paper: str, chosen: ChosenNumbers, move: NumberMove) -> MovedRun:
@@ -170,13 +173,23 @@ def _move(paper: str, chosen: ChosenNumbers, move: NumberMove) -> MovedRun:
 
 
 def run_moves(
-    paper: Paper, workers: int, progress: Progress, chosen: ChosenNumbers
-) -> tuple[list[MovedRun], list[str]]:
-    """Every chosen number moved, and the numbers that are not moved."""
-    wanted, unmoved = moves(paper, chosen)
+    paper: Paper,
+    workers: int,
+    progress: Progress,
+    chosen: ChosenNumbers,
+    kept: Sequence[MovedRun] = (),
+) -> Iterator[tuple[list[MovedRun], list[str]]]:
+    """Every chosen number moved, some more in each list, and the numbers that are not moved.
+
+    Moves that were run before are kept.
+    """
+    all_moves, unmoved = moves(paper, chosen)
+    results = {run.move: run for run in kept}
+    wanted = [move for move in all_moves if move not in results]
     arguments = [(paper.name, chosen, move) for move in wanted]
-    results: dict[int, MovedRun] = {}
-    for i, result in each_done(_move, arguments, workers):
-        results[i] = result
-        progress(f"{len(results)} of {len(wanted)} runs with a number moved")
-    return [results[i] for i in sorted(results)], unmoved
+    for done, (_, result) in enumerate(each_done(_move, arguments, workers), start=1):
+        results[result.move] = result
+        progress(f"{len(results)} of {len(all_moves)} runs with a number moved")
+        as_chosen = all(move in results for move in all_moves if move.path is None)
+        if as_chosen and (done % MOVES_AT_ONCE == 0 or done == len(wanted)):
+            yield [results[move] for move in all_moves if move in results], unmoved

@@ -1,10 +1,11 @@
 """Calibrates the simulated engine from the recording of a run on Spark.
 
 Learns the profiles of operators from their service times, the transport time from the idle
-transport of edges, and the pause at a batch boundary from the longest latencies.
+transport of edges, and the pause at a batch boundary from the longest latencies. What a task costs
+by being there shows only in several recordings, of runs with few and with many tasks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -55,8 +56,12 @@ class Calibration:
     source: str
 
 
-def calibrate(series: Series, source: str, base: Character = SPARK_RTM) -> Calibration:
-    """Learn from a whole recorded run."""
+def calibrate(
+    series: Series, source: str, base: Character = SPARK_RTM, others: Sequence[Series] = ()
+) -> Calibration:
+    """Learn from a whole recorded run. `others` are runs with another number of tasks: only what
+    a task costs is learned from them.
+    """
     window = series.window()
     if window is None:
         raise InvalidRecording(
@@ -64,6 +69,7 @@ def calibrate(series: Series, source: str, base: Character = SPARK_RTM) -> Calib
             "Record a longer run.",
         )
     measured: dict[str, Any] = dict(_engine(series, window))
+    measured |= _threads([series, *others], base)
     widest = _widest(series) or window
     return Calibration(
         profiles={job.id: dict(_profiles(window, widest, job)) for job in window.jobs.values()},
@@ -180,11 +186,33 @@ def _engine(series: Series, window: Window) -> Iterator[tuple[str, float]]:
             yield "fetch_s", round(read_s + extra_s, 6)
     if (stall := _stall_s(series)) is not None:
         yield "stall_s", round(max(0.0, stall - _per_task_s(window)), 4)
-    if (load_calibration := _constant_load(series)) is not None:
-        yield "constant_load", round(load_calibration, 3)
 
 
-def _constant_load(series: Series) -> float | None:
+def _threads(runs: Sequence[Series], base: Character) -> dict[str, float]:
+    """What a task costs of a core by being there, and the constant load beside all of them: a
+    straight line through the runs. If all have the same number of tasks, what a task costs is known
+    from elsewhere.
+    """
+    points = [(_tasks(run), load) for run in runs if (load := _cores_of_others(run)) is not None]
+    if not points:
+        return {}
+    tasks, loads = (np.array(column) for column in zip(*points, strict=True))
+    measured: dict[str, float] = {}
+    each = base.thread_cores
+    if np.ptp(tasks) > 0:
+        each = max(0.0, float(np.polyfit(tasks, loads, 1)[0]))
+        measured["thread_cores"] = round(each, 6)
+    rest = float(np.mean(loads - each * tasks))
+    return {**measured, "constant_load": round(max(0.0, rest), 3)}
+
+
+def _tasks(series: Series) -> float:
+    """The tasks of all operators of all jobs, those that are not in use too."""
+    jobs = series.last.jobs.values()
+    return float(sum(o.parallelism.max for job in jobs for o in job.operators))
+
+
+def _cores_of_others(series: Series) -> float | None:
     """The cores that are busy besides the job's instances, on average. Counters of removed
     instances are lost, so each part of the run with the same instances is measured separately.
     """

@@ -11,10 +11,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from trilithon.engines.simulated.arrivals import EVEN_CV2, POISSON_CV2, lognormal_cv2
 from trilithon.engines.simulated.character import Character, QueuedRecords, storm
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.model.profile import Distribution
-from trilithon.scenarios.forms import Above0, Least0, ScenarioModel, validated
+from trilithon.scenarios.forms import Above0, ArrivalsName, Least0, ScenarioModel, validated
 from trilithon.spec.durations import parse_seconds
 from trilithon.spec.fields import Duration, Name, ProfileSpec
 from trilithon.spec.yaml_reader import read_yaml, read_yaml_file
@@ -31,13 +32,31 @@ class MachineNumbers(ScenarioModel):
 class StormNumbers(ScenarioModel):
     """What the papers do not say of their engine."""
 
-    transit: Duration = Field(description="How long a record travels between two instances.")
+    transit: Duration = Field(
+        description="How long a record travels over an edge, if nothing waits: a floor per hop."
+    )
     outage: Duration = Field(description="How long a job is down when it is reconfigured.")
     restart: Duration = Field(description="From a crash until a job runs again.")
     state: Duration = Field("0 s", description="How much longer a job with state is down.")
     waiting: Literal["kept", "dealt", "lost"] = Field(
         "lost", description="What becomes of records in queues when a job is reconfigured."
     )
+
+
+class ThreadNumbers(ScenarioModel):
+    """What threads cost, busy or not."""
+
+    cores: Least0 = Field(description="The part of a core that a thread costs by being there.")
+    switch: Duration = Field(
+        description="What a switch costs, where there are more runnable threads than cores."
+    )
+
+
+class ArrivalNumbers(ScenarioModel):
+    """How irregularly records come to a source."""
+
+    default: ArrivalsName = Field("poisson", description="In the papers' experiments.")
+    shape: Above0 = Field(description="bursty: the shape parameter of lognormal gaps.")
 
 
 class AssumedNumbers(ScenarioModel):
@@ -70,6 +89,8 @@ class CommonNumbers(ScenarioModel):
     machine: MachineNumbers
     machines: dict[Name, MachineNumbers] = Field({}, description="Kinds of machines, by name.")
     storm: StormNumbers
+    threads: ThreadNumbers
+    arrivals: ArrivalNumbers
     assumed: AssumedNumbers
     rates: dict[Name, Above0] = Field({}, description="Records per second to each source of a job.")
     profiles: dict[Name, dict[Name, ProfileSpec]] = Field(
@@ -96,6 +117,9 @@ class PaperNumbers(ScenarioModel):
     )
     foreign_threads: Above0 | None = Field(
         None, description="Threads of other processes on each machine in a CPU spike."
+    )
+    slots_per_core: Above0 | None = Field(
+        None, description="Instances that may run for each core of a cluster; else any number."
     )
     own_cores: Above0 | None = Field(
         None, description="Cores of the machine that a job has in a cluster of its own."
@@ -142,4 +166,13 @@ def storm_character(chosen: ChosenNumbers) -> Character:
         restart_s=parse_seconds(numbers.restart),
         state_s=parse_seconds(numbers.state),
         waiting=QueuedRecords(numbers.waiting),
+        thread_cores=chosen.common.threads.cores,
+        switch_s=parse_seconds(chosen.common.threads.switch),
     )
+
+
+def arrival_cv2(chosen: ChosenNumbers, arrivals: ArrivalsName) -> float:
+    """The squared coefficient of variation of the time between two records."""
+    if arrivals == "bursty":
+        return lognormal_cv2(chosen.common.arrivals.shape)
+    return POISSON_CV2 if arrivals == "poisson" else EVEN_CV2

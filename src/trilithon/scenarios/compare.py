@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from trilithon.contract.engine import Reallocate
+from trilithon.engines.simulated.arrivals import EVEN_CV2
 from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
@@ -127,7 +128,12 @@ def resimulate(real: Series, found: Calibration, assumed: Assumed, seed: int = 0
     ] or [MachineSpec("m0", 1.0, MEMORY_BYTES)]
     # The load generator sends evenly, not by chance.
     engine = SimulatedEngine(
-        machines, found.character, assumed, mode=SimulationMode.EVENTS, seed=seed, even=True
+        machines,
+        found.character,
+        assumed,
+        mode=SimulationMode.EVENTS,
+        seed=seed,
+        arrival_cv2=EVEN_CV2,
     )
     for name in first.layout.jobs:
         job = with_profiles(first.jobs[name], found)

@@ -10,6 +10,7 @@ from trilithon.spec.yaml_reader import Document
 
 Above0 = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Least0 = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+ArrivalsName = Literal["poisson", "bursty", "even"]
 F = TypeVar("F", bound=BaseModel)
 
 
@@ -111,7 +112,11 @@ class ScenarioForm(ScenarioModel):
         None, description="A file that `trilithon calibrate` wrote: profiles, and spark-rtm."
     )
     way: Literal["fluid", "events"] = "fluid"
-    arrivals: Literal["poisson", "even"] = "poisson"
+    arrivals: ArrivalsName = Field(
+        "poisson",
+        description="How irregularly records come: in a steady beat, as a Poisson stream, or with "
+        "the chosen variation of measured traffic.",
+    )
     machines: MachinesForm
     length: Duration
     step: Duration = "1 s"

@@ -48,20 +48,24 @@ class Result:
 
 
 def engine_for(scenario: Scenario) -> SimulatedEngine:
-    """A simulated cluster for a scenario, with its jobs, faults and timed rescales."""
+    """A simulated cluster for a scenario, with its jobs, faults and timed rescales.
+
+    Slots for what a job begins with that comes later are kept free until it does.
+    """
+    kept = sum(scheduled.job.instances for scheduled in scenario.jobs if scheduled.start_s > 0)
     engine = SimulatedEngine(
         scenario.machines,
         scenario.character,
         scenario.assumed,
         mode=scenario.way,
         seed=scenario.seed,
-        even=scenario.even,
+        arrival_cv2=scenario.arrival_cv2,
         step_s=scenario.step_s,
-        slots=scenario.slots,
+        slots=None if scenario.slots is None else max(1, scenario.slots - kept),
     )
     for scheduled in scenario.jobs:
         if scheduled.start_s > 0:
-            engine.at(scheduled.start_s, partial(_submit, engine, scheduled))
+            engine.at(scheduled.start_s, partial(_submit_later, engine, scheduled))
         else:
             _submit(engine, scheduled)
     for fault in scenario.faults:
@@ -69,6 +73,11 @@ def engine_for(scenario: Scenario) -> SimulatedEngine:
     for at_s, job, parallelism in scenario.rescales:
         engine.at(at_s, partial(_rescale, engine, job, parallelism))
     return engine
+
+
+def _submit_later(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:
+    engine.add_slots(scheduled.job.instances)
+    _submit(engine, scheduled)
 
 
 def _submit(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:

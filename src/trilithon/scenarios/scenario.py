@@ -25,6 +25,7 @@ from trilithon.policies.registry import policy
 from trilithon.scenarios import calibration
 from trilithon.scenarios.chosen import (
     JobLoadNumbers,
+    arrival_cv2,
     assumed_costs,
     load_chosen,
     storm_character,
@@ -72,7 +73,8 @@ class Scenario:
     character: Character
     assumed: Assumed
     way: SimulationMode
-    even: bool
+    # The squared coefficient of variation of the time between two records.
+    arrival_cv2: float
     length_s: float
     step_s: float
     round_s: float
@@ -135,7 +137,7 @@ class _ScenarioReader:
             character=self._character(),
             assumed=assumed_costs(self.chosen),
             way=SimulationMode(form.way),
-            even=form.arrivals == "even",
+            arrival_cv2=arrival_cv2(self.chosen, form.arrivals),
             length_s=parse_seconds(form.length),
             step_s=parse_seconds(form.step),
             round_s=parse_seconds(form.round),

@@ -3,12 +3,15 @@
 The seeds are of this file only: nothing was tuned on them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.engines.simulated.worlds import TEXTBOOK, graph, operator, rates_of, world_of
+from trilithon.engines.simulated.arrivals import lognormal_cv2
 from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.event_run import EventRun
 from trilithon.engines.simulated.fluid_run import FluidRun
@@ -19,6 +22,8 @@ from trilithon.model.profile import Distribution
 
 SEEDS = (7101, 7102, 7103)
 WARM_S, SPAN_S = 30.0, 120.0
+# What the threads cost: a tenth of a core on each machine, and so long for a switch.
+OVERHEAD, SWITCH_S = 0.1, 5e-6
 CONSTANT, EXPONENTIAL = Distribution.DETERMINISTIC, Distribution.EXPONENTIAL
 
 
@@ -141,11 +146,16 @@ class Found:
     busiest: str
 
 
-def measure(case: Case, character: Character, seed: int | None) -> Found:
-    """A run, by flows without a seed, by single records with one; measured after it warmed up."""
+Run = FluidRun | EventRun
+
+
+def measure(case: Case, character: Character, start: Callable[[World], Run]) -> Found:
+    """What a run shows after it warmed up."""
     world, rows = world_of(case.job, character, case.cores)
     spread(world, len(case.cores))
-    run: FluidRun | EventRun = FluidRun(world) if seed is None else EventRun(world, seed)
+    world.machines["overhead"] = OVERHEAD
+    world.machines["switch_s"] = SWITCH_S
+    run = start(world)
     rates = rates_of(world, rows, **case.rates)
     for second in range(1, int(WARM_S) + 1):
         run.advance(float(second), rates)
@@ -174,8 +184,28 @@ def busiest(world: World, rows: JobRows, busy: np.ndarray[tuple[int], np.dtype[n
 @pytest.mark.parametrize("name", CASES)
 def test_flows_and_single_records_agree(name: str, character: Character) -> None:
     case = CASES[name]
-    flows = measure(case, character, None)
-    single = [measure(case, character, seed) for seed in SEEDS]
+    flows = measure(case, character, FluidRun)
+    agree(flows, [measure(case, character, partial(EventRun, seed=seed)) for seed in SEEDS])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_they_agree_when_chance_decides_how_many_records_come(name: str) -> None:
+    """Lognormal gaps in the one, drawn numbers of records per step in the other."""
+    case, cv2 = CASES[name], lognormal_cv2(1.0)
+    flows, single = (
+        [measure(case, TEXTBOOK, partial(kind, seed=seed, arrival_cv2=cv2)) for seed in SEEDS]
+        for kind in (FluidRun, EventRun)
+    )
+    mean = Found(
+        float(np.mean([one.throughput_per_s for one in flows])),
+        float(np.mean([one.latency_s for one in flows])),
+        flows[0].busiest,
+    )
+    agree(mean, single)
+    assert len({one.latency_s for one in flows}) == len(SEEDS)  # the seed decides
+
+
+def agree(flows: Found, single: list[Found]) -> None:
     throughput = np.mean([one.throughput_per_s for one in single])
     latency = np.mean([one.latency_s for one in single])
     assert flows.throughput_per_s == pytest.approx(throughput, rel=0.05)

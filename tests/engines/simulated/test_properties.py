@@ -15,6 +15,7 @@ from trilithon.engines.simulated.character import SPARK_RTM
 from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import key_shares
+from trilithon.engines.simulated.sharing import taking_turns
 from trilithon.engines.simulated.waiting import in_station, stretch, utilisation
 from trilithon.measures.queueing import OperatorLoad, kingman
 from trilithon.model.allocation import Allocation, initial
@@ -125,14 +126,28 @@ def test_what_is_left_and_what_went_through_are_all_that_was_there(
         assert total == pytest.approx(records, rel=1e-4, abs=1e-6)
 
 
-@given(st.integers(1, 40), st.floats(0, 1), st.floats(0, 8), st.floats(1, 16))
+@given(st.integers(1, 40), st.floats(0, 1), st.floats(0, 8), st.floats(1, 16), st.floats(0, 0.001))
 def test_computing_is_never_faster_on_a_crowded_machine(
-    threads: int, share: float, other: float, cores: float
+    threads: int, share: float, other: float, cores: float, switch_s: float
 ) -> None:
-    found = stretch(float(threads), threads * share, other, cores)
+    found = stretch(float(threads), threads * share, other, cores, switch_s)
     assert found >= 1
-    assert found <= max(1.0, (threads + other) / cores) * (1 + 1e-9)
-    assert found >= stretch(float(threads), threads * share / 2, other, cores) - 1e-9
+    assert found <= taking_turns(threads + other, cores, switch_s) * (1 + 1e-9)
+    assert found >= stretch(float(threads), threads * share / 2, other, cores, switch_s) - 1e-9
+    assert found >= stretch(float(threads), threads * share, other, cores, 0.0) - 1e-9
+
+
+@given(st.floats(0, 200), st.floats(0.1, 16), st.floats(0, 0.001))
+def test_only_threads_that_take_turns_pay_for_switches(
+    threads: float, cores: float, switch_s: float
+) -> None:
+    found = taking_turns(threads, cores, switch_s)
+    if threads <= cores:
+        assert found == 1
+    else:
+        assert found == pytest.approx(
+            threads / cores * (1 + switch_s / max(0.00225, 0.018 * cores / threads))
+        )
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 3)), min_size=1, max_size=200))

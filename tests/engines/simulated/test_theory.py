@@ -7,9 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
-from tests.engines.simulated.worlds import line, mean_latency_s, operator
+from tests.engines.simulated.worlds import line, mean_latency_s, operator, rates_of, world_of
+from trilithon.engines.simulated.arrivals import lognormal_cv2
+from trilithon.engines.simulated.character import storm
+from trilithon.engines.simulated.event_run import EventRun
+from trilithon.engines.simulated.fluid_run import FluidRun
+from trilithon.engines.simulated.world_tables import Floats
 from trilithon.model.job import Job
 from trilithon.model.profile import Distribution
 
@@ -67,6 +72,14 @@ CASES: dict[str, tuple[Job, int, Callable[[float], float]]] = {
 }
 
 
+def lies_in_the_interval(found: Floats, formula_s: float, utilisation: float) -> bool:
+    """Whether the formula lies in the 99 % confidence interval, which must not be wide."""
+    t = stats.t.ppf(0.995, len(found) - 1)
+    half_width = t * found.std(ddof=1) / math.sqrt(len(found))
+    assert half_width / found.mean() <= WIDEST[utilisation]
+    return bool(abs(found.mean() - formula_s) <= half_width)
+
+
 @pytest.mark.parametrize("utilisation", UTILISATIONS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_formula_lies_in_the_confidence_interval(name: str, utilisation: float) -> None:
@@ -74,7 +87,44 @@ def test_the_formula_lies_in_the_confidence_interval(name: str, utilisation: flo
     rate = utilisation * servers / SERVICE_S
     records = RECORDS[utilisation] * (3 if "lognormal" in name else 1)
     found = np.array([mean_latency_s(job, rate, records, seed) for seed in SEEDS])
-    t = stats.t.ppf(0.995, len(found) - 1)
-    half_width = t * found.std(ddof=1) / math.sqrt(len(found))
-    assert half_width / found.mean() <= WIDEST[utilisation]
-    assert abs(found.mean() - formula(utilisation)) <= half_width
+    assert lies_in_the_interval(found, formula(utilisation), utilisation)
+
+
+def gm1(rho: float, shape: float) -> float:
+    """G/M/1: S / (1 − σ), where σ is the root below 1 of σ = E[exp(−(1 − σ)·A / S)] and A is the
+    time between two records, here lognormal.
+    """
+    points, weights = np.polynomial.hermite_e.hermegauss(120)
+    gaps = np.exp(shape * points - shape**2 / 2) / rho  # in units of the service time
+
+    def beyond(sigma: float) -> float:
+        transform = (weights * np.exp(-(1 - sigma) * gaps)).sum() / weights.sum()
+        return float(transform - sigma)
+
+    return SERVICE_S / (1 - float(optimize.brentq(beyond, 0.0, 1 - 1e-6)))
+
+
+@pytest.mark.parametrize("utilisation", UTILISATIONS)
+def test_bursty_arrivals_wait_as_long_as_the_textbook_says(utilisation: float) -> None:
+    job, rate = line(EXPONENTIAL), utilisation / SERVICE_S
+    records, cv2 = 2 * RECORDS[utilisation], lognormal_cv2(1.0)
+    assert cv2 == pytest.approx(math.e - 1)
+    found = np.array([mean_latency_s(job, rate, records, seed, cv2) for seed in SEEDS])
+    assert lies_in_the_interval(found, gm1(utilisation, 1.0), utilisation)
+    assert found.mean() > mg1(1.0)(utilisation)  # longer than with Poisson's
+
+
+@pytest.mark.parametrize("kind", ["events", "fluid"])
+def test_every_hop_adds_its_transport_and_no_instances_remove_it(kind: str) -> None:
+    """Hardly anything waits, so that service times and transport are left: three hops, with the
+    one from the log.
+    """
+    steady = Distribution.DETERMINISTIC
+    job = line(*(operator(name, 4, distribution=steady) for name in "abc"))
+    world, rows = world_of(job, storm(transit_s=0.010, outage_s=0.0, restart_s=0.0))
+    run = EventRun(world, 1) if kind == "events" else FluidRun(world)
+    rates = rates_of(world, rows, **{"in": 20.0})
+    for second in range(1, 101):
+        run.advance(float(second), rates)
+    sink = run.world.nodes[rows.nodes["out"]]
+    assert sink["latency_s"] / sink["written"] == pytest.approx(3 * (0.010 + SERVICE_S), rel=0.01)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trilithon.engines.simulated import world_tables
+from trilithon.engines.simulated.arrivals import POISSON_CV2
 from trilithon.engines.simulated.character import Character, storm
 from trilithon.engines.simulated.event_run import EventRun
 from trilithon.engines.simulated.job_rows import JobRows, add_job, route
@@ -66,10 +67,12 @@ def rates_of(world: world_tables.World, rows: JobRows, **rates: float) -> world_
     return found
 
 
-def mean_latency_s(job: Job, rate: float, records: int, seed: int) -> float:
+def mean_latency_s(
+    job: Job, rate: float, records: int, seed: int, arrival_cv2: float = POISSON_CV2
+) -> float:
     """Mean time in the system of about so many records, after a tenth of them to warm up."""
     world, rows = world_of(job)
-    run = EventRun(world, seed)
+    run = EventRun(world, seed, arrival_cv2=arrival_cv2)
     rates = rates_of(world, rows, **{"in": rate})
     warm_s = 0.1 * records / rate
     run.advance(warm_s, rates)

@@ -33,7 +33,7 @@ def test_every_run_is_possible(experiment: Experiment) -> None:
     for variant in experiment.variants:
         assert variant.count == sum(len(jobs.intents) for jobs in variant.jobs)
         for fault in variant.faults:
-            assert experiment.policy_from_s < fault.from_s < fault.to_s < experiment.duration_s
+            assert experiment.policy_from_s < fault.from_s < fault.to_s <= experiment.duration_s
         for jobs in variant.jobs:
             assert jobs.arrive_s < experiment.duration_s
             assert all(change.at_s < experiment.duration_s for change in jobs.load.changes)

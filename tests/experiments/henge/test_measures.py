@@ -10,7 +10,7 @@ from tests.experiments.sample_runs import sample_run, under_all
 from trilithon.experiments.henge.findings import FINDINGS
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.henge.measures import HENGE, MEASURES
-from trilithon.experiments.paper import Runs, Values
+from trilithon.experiments.paper import NothingDecided, Runs, Values
 from trilithon.experiments.runs import Floats, Run, RunAction
 
 
@@ -147,12 +147,17 @@ def test_the_best_reduction_is_the_one_that_keeps_the_most_over_all_runs() -> No
     results = {}
     for percent, here, there in ((70, 0.8, 0.9), (80, 0.9, 0.9), (90, 0.95, 0.6)):
         for where, share in (("here", here), ("there", there)):
-            run = sample_run(share * lines(7200), round_s=10, policy_from_s=900)
+            taken = (act(1000, 1, "REDUCTION"),)
+            run = sample_run(share * lines(7200), taken, round_s=10, policy_from_s=900)
             results[f"{percent}% in {where}"] = under_all(run, PAPER)
     name = "the share that neither misses intents nor does too little"
     assert MEASURES["reduction"](results) == {name: 0.8}
     same = {f"{percent}% in there": results["80% in there"] for percent in (70, 80)}
-    assert MEASURES["reduction"](same) == {name: None}
+    tie = NothingDecided("Utility is the same with 70.0 % and 80.0 %.")
+    assert MEASURES["reduction"](same) == {name: tie}
+    idle = under_all(sample_run(lines(7200), round_s=10, policy_from_s=900), PAPER)
+    nothing = MEASURES["reduction"]({"80% in there": idle})
+    assert nothing == {name: NothingDecided("No run had a Reduction.")}
 
 
 def test_what_a_job_needs_alone_is_told() -> None:

@@ -37,7 +37,8 @@ class Character:
     # Records in flight to an instance: so many, or what it took in so long, whichever is more.
     credits: int | None
     credit_s: float
-    # How long a record travels over an edge when nothing waits, and how long it is read for before.
+    # How long a record travels over an edge when nothing waits: a floor under the latency that no
+    # allocation removes. And how long it is read for before.
     transit_s: float
     fetch_s: float
     # What a reader needs for a record.
@@ -62,6 +63,12 @@ class Character:
     replays: bool = False
     # Runnable threads that are always there: driver and broker, on the first machine.
     constant_load: float = 0.0
+    # The part of a core that a thread costs by being there, idle or not, and what a switch between
+    # two threads costs where there are more of them than cores.
+    thread_cores: float = 0.0
+    switch_s: float = 0.0
+    # Whether tasks that are not in use are threads, too.
+    holds_tasks: bool = False
     # Whether machines report their memory, which Spark's probes do not.
     reports_memory: bool = False
     how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
@@ -74,7 +81,9 @@ class Character:
 # Measured: credits and the time to act in decision 7, the stall as of the Spark engine. Transport,
 # reading and constant load are the medians of the three calibrations that `trilithon bench
 # sim-vs-spark --into FOLDER` leaves; a restart is what `python -m bench.restarts` prints and the
-# supervisor's first wait. `python -m bench.gate_ceiling` prints how fast one reader reads.
+# supervisor's first wait. `python -m bench.gate_ceiling` prints how fast one reader reads, and
+# `python -m bench.idle_tasks` what a task costs; the constant load is without that of the tasks.
+# A switch costs what it costs with `storm` (`scenarios/chosen.yaml`).
 SPARK_RTM: Final = Character(
     name="spark-rtm",
     credits=20,
@@ -89,7 +98,10 @@ SPARK_RTM: Final = Character(
     stall_s=BASE_S,
     stall_per_task_s=PER_TASK_S,
     replays=True,
-    constant_load=0.45,
+    constant_load=0.41,
+    thread_cores=0.0029,
+    switch_s=3.8e-6,
+    holds_tasks=True,
 )
 
 
@@ -101,6 +113,8 @@ def storm(
     state_s: float = 0.0,
     waiting: QueuedRecords = QueuedRecords.LOST,
     act_s: float = 0.0,
+    thread_cores: float = 0.0,
+    switch_s: float = 0.0,
 ) -> Character:
     """The engine of the papers: unbounded queues, sources that scale, an outage per change."""
     return Character(
@@ -118,5 +132,7 @@ def storm(
         waiting=waiting,
         state_moves=True,
         reports_memory=True,
+        thread_cores=thread_cores,
+        switch_s=switch_s,
         how=_WITH_OUTAGE,
     )

@@ -13,12 +13,15 @@ from typing import Final
 
 import numpy as np
 
+from trilithon.contract.condition import Cause
 from trilithon.contract.engine import (
     Ability,
     Accepted,
     Action,
     AddMachines,
     Capabilities,
+    Condition,
+    Health,
     How,
     Outcome,
     Reallocate,
@@ -29,6 +32,7 @@ from trilithon.contract.engine import (
 )
 from trilithon.engines.abilities import fixed_operators
 from trilithon.engines.simulated import scaling, world_tables
+from trilithon.engines.simulated.arrivals import POISSON_CV2
 from trilithon.engines.simulated.batch_boundaries import end_batch, stall_sources
 from trilithon.engines.simulated.character import Character, QueuedRecords
 from trilithon.engines.simulated.event_run import EventRun
@@ -41,6 +45,7 @@ from trilithon.engines.simulated.memory_use import memory_used
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.engines.simulated.reporting import ReportedJob, Reporter
 from trilithon.engines.simulated.simulated_job import SimulatedJob, SourceLoad, StoppedJob
+from trilithon.engines.simulated.threads import count_threads
 from trilithon.engines.simulated.world_tables import PAUSED, RUNNING, Floats, World
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.errors import BatchingUnsupported, InvalidAllocation, NotFound, TrilithonError
@@ -74,7 +79,7 @@ class SimulatedEngine:
         tasks: int | None = None,
         slots: int | None = None,
         quotas: Mapping[str, int] | None = None,
-        even: bool = False,
+        arrival_cv2: float = POISSON_CV2,
         step_s: float = 1.0,
     ) -> None:
         self.character, self.assumed, self.mode, self.step_s = character, assumed, mode, step_s
@@ -82,9 +87,9 @@ class SimulatedEngine:
         world = world_tables.appended(world_tables.empty(), machines=self.machines.rows())
         world.machines["other"][:1] = character.constant_load
         self.run: FluidRun | EventRun = (
-            FluidRun(world, even=even)
+            FluidRun(world, seed, arrival_cv2=arrival_cv2)
             if mode is SimulationMode.FLUID
-            else EventRun(world, seed, even=even)
+            else EventRun(world, seed, arrival_cv2=arrival_cv2)
         )
         self.slots_at_start, self.tasks_at_start = slots, tasks
         self.ledger = Ledger(tasks or scaling.NO_LIMIT, slots or scaling.NO_LIMIT, quotas or {})
@@ -99,6 +104,7 @@ class SimulatedEngine:
         self._reporter: Reporter | None = None
         self._lost: list[str] = []
         self._renewed_s = 0.0
+        count_threads(self)
 
     @property
     def world(self) -> World:
@@ -176,12 +182,14 @@ class SimulatedEngine:
             name: Accepted(
                 running.job,
                 running.allocation,
-                "degraded" if running.reason else "running",
-                running.reason,
+                _condition(running.reason),
                 running.checkpoint,
             )
             for name, running in self.running.items()
         }
+
+    def conditions(self) -> Mapping[str, Condition]:
+        return {name: _condition(running.reason) for name, running in self.running.items()}
 
     def reports(self) -> Sequence[Report]:
         """Reports of now, from the host and from every machine that still reports."""
@@ -233,6 +241,12 @@ class SimulatedEngine:
             self.ledger.slots = now.slots
         if now.tasks is not None:
             self.ledger.tasks = now.tasks
+
+    def add_slots(self, count: int) -> None:
+        """Adds slots that were kept free until now; without a limit there are enough."""
+        if self.slots_at_start is not None:
+            self.slots_at_start += count
+            self.resize_ledger()
 
     def close(self) -> None:
         self.closed = True
@@ -487,8 +501,11 @@ class SimulatedEngine:
     # --- pauses
 
     def rows_changed(self) -> None:
-        """Instances, machines or jobs changed: the next report looks up its rows again."""
+        """Instances, machines or jobs changed: the next report looks up its rows again, and other
+        machines have other threads.
+        """
         self._reporter = None
+        count_threads(self)
 
     def pause(self, running: SimulatedJob, for_s: float, reason: str) -> None:
         """Pauses a job for a while, and says why."""
@@ -527,6 +544,10 @@ class SimulatedEngine:
     def report_lost(self, row: int) -> None:
         """Notes that a machine will not report again under its name."""
         self._lost.append(self.machines.sender(row))
+
+
+def _condition(reason: str) -> Condition:
+    return Condition(Health.DEGRADED, reason, Cause.UNKNOWN) if reason else Condition()
 
 
 def _refused(error: TrilithonError) -> Outcome:

@@ -3,16 +3,17 @@
 import numpy as np
 
 from trilithon.engines.simulated import compiled, events, moving, sharing
+from trilithon.engines.simulated.arrivals import POISSON_CV2
 from trilithon.engines.simulated.world_tables import IDLE, SOURCE, Floats, World
 
 
 class EventRun:
     """Advances a world record by record. The same seed gives the same run."""
 
-    def __init__(self, world: World, seed: int, *, even: bool = False) -> None:
+    def __init__(self, world: World, seed: int, *, arrival_cv2: float = POISSON_CV2) -> None:
         compiled.use_cache()
         self.rng = np.random.Generator(np.random.PCG64(seed))
-        self.even = even
+        self.arrival_cv2 = arrival_cv2
         self.world = world
         self.changed(world)
 
@@ -26,6 +27,7 @@ class EventRun:
 
     def changed(self, world: World) -> None:
         """Rows were appended."""
+        world.nodes["arrival_cv2"] = self.arrival_cv2
         world.machines["load_since_s"][len(self.world.machines) :] = self.now_s
         self.world = moving.prepared(world)
         self.margin = moving.margin(self.world)
@@ -36,16 +38,17 @@ class EventRun:
         began_s = self.now_s
         machines = self.world.machines
         machines["load_s"] = 0.0
-        events.set_rates(self.world, self.rng, rates, self.even)
+        events.set_rates(self.world, self.rng, rates)
         while True:
-            status = events.advance(self.world, self.rng, until_s, self.even, self.margin)
+            status = events.advance(self.world, self.rng, until_s, self.margin)
             if status == events.DONE:
                 break
             more = status == events.NEEDS_RECORDS
             grow = moving.with_more_records if more else moving.with_more_events
             self.world = grow(self.world)
         if until_s > began_s:
-            machines["load"] = machines["load_s"] / (until_s - began_s) + machines["other"]
+            others = machines["other"] + machines["overhead"]
+            machines["load"] = machines["load_s"] / (until_s - began_s) + others
 
     def in_system(self, job: int) -> int:
         """Records of a job that were read and are not through."""

@@ -105,6 +105,9 @@ def _begin(world: World, rng: Random, number: int) -> bool:
             world.nodes[edge.source].read += 1
             edge.emitted += 1
             _count_sent(world, number)
+            # The way from the log takes as long as any other hop. It is added to the age of the
+            # record, which comes to the same as waiting for it: it is the same for all records.
+            actor.origin_s -= edge.transit_s
         else:
             edge.channel_s += world.single[0].now_s - record.left_s
             _give_back_credit(world, number)
@@ -135,6 +138,8 @@ def _give_back_credit(world: World, number: int) -> None:
 def _work(world: World, number: int, lasts_s: float) -> None:
     actor, now = world.actors[number], world.single[0].now_s
     actor.took_s = now
+    actor.unwritten += 1.0
+    actor.unwritten_s += now
     actor.lasts_s = lasts_s
     cpu = lasts_s * actor.cpu
     actor.wait_s = lasts_s - cpu
@@ -170,6 +175,12 @@ def _finish(world: World, rng: Random, number: int) -> None:
         whole = np.floor(node.selectivity)
         rest = node.selectivity - whole
         actor.out_left = int(whole) + (1 if rest > 0.0 and rng.random() < rest else 0)
+    if actor.out_left > 0:
+        # The records since the last write have waited for this one.
+        actor.write_waits += actor.unwritten
+        actor.write_wait_s += actor.unwritten * now - actor.unwritten_s
+        actor.unwritten = 0.0
+        actor.unwritten_s = 0.0
     actor.out_edge = 0
     actor.out_to = NOBODY
     actor.state = SENDING
@@ -338,22 +349,44 @@ def _comes_in(world: World, source: int, origin_s: float) -> None:
 
 
 @part
-def _plan_arrival(world: World, rng: Random, source: int, even: bool) -> None:
+def gap(cv2: float, rng: Random) -> float:
+    """The time from one record to the next, in units of its mean."""
+    if cv2 <= 0.0:
+        return 1.0
+    if cv2 == 1.0:
+        return float(rng.standard_exponential())
+    spread = np.log(1.0 + cv2)
+    return float(np.exp(np.sqrt(spread) * rng.standard_normal() - spread / 2))
+
+
+@part
+def _plan_arrival(world: World, rng: Random, source: int) -> None:
     node = world.nodes[source]
     if node.arrival_rate > 0.0:
-        gap = (1.0 if even else rng.standard_exponential()) / node.arrival_rate
-        plan(world, world.single[0].now_s + gap, ARRIVAL, source, node.arrival_version)
+        gap_s = gap(node.arrival_cv2, rng) / node.arrival_rate
+        node.next_arrival_s = world.single[0].now_s + gap_s
+        plan(world, node.next_arrival_s, ARRIVAL, source, node.arrival_version)
 
 
 @compiled
-def set_rates(world: World, rng: Random, rates: Floats, even: bool) -> None:
-    """Other rates of the sources. A Poisson stream has no memory: the next record is drawn anew."""
+def set_rates(world: World, rng: Random, rates: Floats) -> None:
+    """Other rates of the sources. A Poisson stream has no memory: the next record is drawn anew, as
+    is that of a steady beat. Of any other stream what is left of the gap is stretched.
+    """
+    now = world.single[0].now_s
     for number in range(len(world.nodes)):
         node = world.nodes[number]
-        if node.kind == SOURCE and rates[number] != node.arrival_rate:
-            node.arrival_rate = rates[number]
-            node.arrival_version += 1
-            _plan_arrival(world, rng, number, even)
+        if node.kind != SOURCE or rates[number] == node.arrival_rate:
+            continue
+        before = node.arrival_rate
+        node.arrival_rate = rates[number]
+        node.arrival_version += 1
+        if node.arrival_cv2 in (0.0, 1.0) or before <= 0.0 or rates[number] <= 0.0:
+            _plan_arrival(world, rng, number)
+        else:
+            left_s = (node.next_arrival_s - now) * before / rates[number]
+            node.next_arrival_s = now + max(0.0, left_s)
+            plan(world, node.next_arrival_s, ARRIVAL, number, node.arrival_version)
 
 
 @compiled
@@ -513,7 +546,7 @@ def _clear_actor(world: World, number: int) -> None:
 
 
 @compiled
-def advance(world: World, rng: Random, until_s: float, even: bool, margin: int) -> int:
+def advance(world: World, rng: Random, until_s: float, margin: int) -> int:
     """Everything that happens up to a moment. Ends early, to be called again, if room runs out:
     `margin` is what one actor may use before there is another look at what is left.
     """
@@ -551,7 +584,7 @@ def advance(world: World, rng: Random, until_s: float, even: bool, margin: int) 
             if version != world.nodes[what].arrival_version:
                 continue
             _comes_in(world, what, single.now_s)
-            _plan_arrival(world, rng, what, even)
+            _plan_arrival(world, rng, what)
         single.events += 1
     single.now_s = until_s
     for machine in range(len(world.machines)):

@@ -9,11 +9,13 @@ took.
 import numpy as np
 
 from trilithon.engines.simulated.compiled import compiled, part
+from trilithon.engines.simulated.sharing import usable_cores
 from trilithon.engines.simulated.waiting import (
     departure_cv2,
     stretch,
     together_cv2,
     utilisation,
+    within_step,
 )
 from trilithon.engines.simulated.world_tables import (
     BUCKETS,
@@ -283,7 +285,7 @@ def _chance_var(wait_s: float, service_s: float, cv2: float, rho: float) -> floa
 
 
 @part
-def _serve(world: World, number: int, span_s: float) -> None:
+def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
     """An operator: what its actors finish, what they keep, how long it took."""
     node = world.nodes[number]
     paused = _is_paused(world, number)
@@ -303,7 +305,10 @@ def _serve(world: World, number: int, span_s: float) -> None:
                 out = min(records, actor.potential * node.pressed)
                 rho = min(1.0, out / most) if most > 0.0 else 0.0
             else:
-                rho = utilisation(records, most, arrival_cv2, service_cv2, ahead, 1.0)
+                felt_cv2 = arrival_cv2
+                if drawn:
+                    felt_cv2 *= within_step(actor.busy, arrival_cv2, service_cv2, service_s, span_s)
+                rho = utilisation(records, most, felt_cv2, service_cv2, ahead, 1.0)
                 out = min(records, most * rho)
             _count(actor, node, out, service_s, span_s, arrival_cv2)
             actor.sent += actor.coming
@@ -327,7 +332,7 @@ def _serve(world: World, number: int, span_s: float) -> None:
 
 
 @part
-def _serve_pool(world: World, number: int, span_s: float) -> None:
+def _serve_pool(world: World, number: int, span_s: float, drawn: bool) -> None:
     """An operator whose instances take from the log: several servers, one queue."""
     node = world.nodes[number]
     servers = float(max(1, node.active))
@@ -345,7 +350,10 @@ def _serve_pool(world: World, number: int, span_s: float) -> None:
         out = min(records, node.potential * node.pressed)
         rho = min(1.0, out / possible) if possible > 0.0 else 0.0
     else:
-        rho = utilisation(records, possible, arrival_cv2, service_cv2, 0.0, servers)
+        felt_cv2 = arrival_cv2
+        if drawn and most > 0.0:
+            felt_cv2 *= within_step(node.busy, arrival_cv2, service_cv2, span_s / most, span_s)
+        rho = utilisation(records, possible, felt_cv2, service_cv2, 0.0, servers)
         out = min(records, possible * rho)
     node.held = records - out
     node.busy = rho
@@ -412,6 +420,12 @@ def _count(
         actor.busy_sq_s2 += out * service_s**2 * (1.0 + actor.cv**2)
         actor.cpu_s += out * actor.service_s * actor.slow * actor.cpu
         actor.emitted += out * node.selectivity * (node.out_count - node.out_sinks)
+        if node.selectivity > 0.0:
+            # Each record writes with the chance of the selectivity: so many more until one does.
+            # A selectivity next to 0 must not make it infinite.
+            more = max(0.0, 1.0 / max(node.selectivity, 1e-12) - 1.0)
+            actor.write_waits += out
+            actor.write_wait_s += out * service_s + more * span_s
     if actor.coming > LEAST:
         gap_s = span_s / actor.coming
         actor.gaps += actor.coming
@@ -497,9 +511,25 @@ def _share_machines(world: World) -> None:
             machine.threads += 1.0
     for m in range(len(world.machines)):
         machine = world.machines[m]
-        wanted = stretch(machine.threads, machine.load, machine.other, machine.cores)
+        wanted = stretch(
+            machine.threads,
+            machine.load,
+            machine.other,
+            usable_cores(machine),
+            machine.switch_s,
+        )
         machine.stretch = (machine.stretch + wanted) / 2
-        machine.load += machine.other
+        machine.load += machine.other + machine.overhead
+
+
+@compiled
+def draw_arrivals(rng: np.random.Generator, arrivals: Floats, cv2: float) -> None:
+    """Varies by chance how many records come to each source in a step. Gamma has the mean and the
+    variance that it takes, and is never negative.
+    """
+    for source in range(len(arrivals)):
+        if arrivals[source] > 0.0:
+            arrivals[source] = rng.standard_gamma(arrivals[source] / cv2) * cv2
 
 
 @compiled
@@ -510,8 +540,11 @@ def step(
     log: Floats,
     quantiles: Floats,
     weights: Floats,
+    drawn: bool,
 ) -> None:
-    """One step for everybody; `arrivals` are the records that come to each source in it."""
+    """One step for everybody; `arrivals` are the records that come to each source in it, and
+    `drawn` tells whether chance has varied them.
+    """
     nodes = world.nodes
     for n in range(len(nodes)):
         if world.jobs[nodes[n].job].alive == 1:
@@ -529,10 +562,10 @@ def step(
             _flow_in(world, n)
             _delay_before(world, n, span_s)
             if node.pulled == 1:
-                _serve_pool(world, n, span_s)
+                _serve_pool(world, n, span_s, drawn)
             else:
                 _spread(world, n)
-                _serve(world, n, span_s)
+                _serve(world, n, span_s, drawn)
                 _settle(world, n, span_s)
         else:
             _write(world, n, quantiles, weights)

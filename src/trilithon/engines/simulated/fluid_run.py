@@ -7,6 +7,7 @@ import numpy as np
 from scipy import special
 
 from trilithon.engines.simulated import compiled, fluid
+from trilithon.engines.simulated.arrivals import POISSON_CV2
 from trilithon.engines.simulated.fluid import LEAST
 from trilithon.engines.simulated.world_tables import BROADCAST, OPERATOR, SOURCE, Floats, World
 
@@ -31,11 +32,17 @@ def latency_table() -> tuple[Floats, Floats]:
 
 
 class FluidRun:
-    """Advances a world in steps. Nothing in it is drawn: the same load gives the same run."""
+    """Advances a world in steps. With a seed, how many records come in each step is drawn;
+    without one nothing is: the same load gives the same run.
+    """
 
-    def __init__(self, world: World, *, even: bool = False) -> None:
+    def __init__(
+        self, world: World, seed: int | None = None, *, arrival_cv2: float = POISSON_CV2
+    ) -> None:
         compiled.use_cache()
-        self.even = even
+        self.rng = np.random.Generator(np.random.PCG64(0 if seed is None else seed))
+        self.arrival_cv2 = arrival_cv2
+        self.drawn = seed is not None and arrival_cv2 > 0
         self.now_s = 0.0
         self.log = np.zeros((0, REMEMBERED))
         self.changed(world)
@@ -45,7 +52,7 @@ class FluidRun:
         self.world = world
         sources = world.nodes["kind"] == SOURCE
         world.nodes["log"][sources] = np.arange(sources.sum())
-        world.nodes["arrival_cv2"] = 0.0 if self.even else 1.0
+        world.nodes["arrival_cv2"] = self.arrival_cv2
         more = int(sources.sum()) - len(self.log)
         self.log = np.concatenate([self.log, np.zeros((more, REMEMBERED))])
 
@@ -53,7 +60,10 @@ class FluidRun:
         """One step up to a moment, with so many records per second coming to each source."""
         span_s = until_s - self.now_s
         if span_s > 0:
-            fluid.step(self.world, span_s, rates * span_s, self.log, *latency_table())
+            arrivals = rates * span_s
+            if self.drawn:
+                fluid.draw_arrivals(self.rng, arrivals, self.arrival_cv2)
+            fluid.step(self.world, span_s, arrivals, self.log, *latency_table(), self.drawn)
             self.now_s = until_s
 
     def records_held(self) -> Floats:

@@ -181,7 +181,11 @@ def route(
     """
     for operator, count in wanted.parallelism.items():
         node = rows.nodes[operator]
+        first, before = world.nodes["first"][node], world.nodes["active"][node]
         world.nodes["active"][node] = count
+        # What an instance left unwritten does not wait until it is used again.
+        idle = slice(first + min(before, count), first + world.nodes["tasks"][node])
+        world.actors["unwritten"][idle] = world.actors["unwritten_s"][idle] = 0.0
         weights = np.array(wanted.weights.get(operator, (1.0,) * count), dtype=float)
         for edge in job.parents[operator]:
             row = rows.edges[edge.source, operator]

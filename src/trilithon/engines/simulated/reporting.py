@@ -28,7 +28,18 @@ from trilithon.model.job import Job
 from trilithon.model.report import Report
 from trilithon.model.sketches import Sketches
 
-_ACTOR = ("taken", "emitted", "busy_s", "busy_sq_s2", "cpu_s", "gaps", "gap_s", "gap_sq_s2")
+_ACTOR = (
+    "taken",
+    "emitted",
+    "busy_s",
+    "busy_sq_s2",
+    "write_waits",
+    "write_wait_s",
+    "cpu_s",
+    "gaps",
+    "gap_s",
+    "gap_sq_s2",
+)
 _WHOLE = frozenset({"sent", "taken", "emitted", "gaps", "written", "arrived", "read"})
 
 

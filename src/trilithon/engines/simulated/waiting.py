@@ -16,6 +16,10 @@ turn, several streams put together.
 import numpy as np
 
 from trilithon.engines.simulated.compiled import part
+from trilithon.engines.simulated.sharing import taking_turns
+
+# How fast variation passes from within steps to between them (`within_step`).
+BETWEEN_STEPS = 0.66
 
 
 @part
@@ -76,6 +80,22 @@ def utilisation(
 
 
 @part
+def within_step(
+    rho: float, arrival_cv2: float, service_cv2: float, service_s: float, span_s: float
+) -> float:
+    """The part of the arrivals' variation that happens within a step, where the number of arrivals
+    in each step is drawn: the rest is in the numbers already.
+
+    A queue averages over about its relaxation time τ = S·(c²_A + c²_S) / (2·(1 − ρ)²). The longer
+    that is, the more of the variation that it feels lies between steps. The form and its constant
+    were fitted once to single records.
+    """
+    idle = max(0.01, 1.0 - rho)
+    relaxes_s = service_s * (arrival_cv2 + service_cv2) / (2.0 * idle * idle)
+    return float(1.0 / (1.0 + BETWEEN_STEPS * np.sqrt(relaxes_s / span_s)))
+
+
+@part
 def departure_cv2(rho: float, arrival_cv2: float, service_cv2: float, servers: float) -> float:
     """Whitt, equation 38: an idle station lets arrivals through as
     they are, a busy one shapes them.
@@ -94,25 +114,25 @@ def together_cv2(mean_cv2: float, streams: float, rho: float) -> float:
 
 
 @part
-def stretch(threads: float, runnable: float, other: float, cores: float) -> float:
-    """How much longer computing takes on a machine: the mean of max(1, (1 + K +
-    other) / cores) over the number K of other threads that run, binomial with
-    `runnable` of `threads` running on average.
+def stretch(threads: float, runnable: float, other: float, cores: float, switch_s: float) -> float:
+    """How much longer computing takes on a machine: the mean of `taking_turns` with 1 + K + other
+    threads over the number K of other threads that run, binomial with `runnable` of `threads`
+    running on average.
     """
     if threads <= 1.0:
-        return float(max(1.0, (1.0 + other) / cores))
+        return taking_turns(1.0 + other, cores, switch_s)
     share = min(1.0, runnable / threads)
     peers = int(threads) - 1
     if share <= 0.0 or 1.0 + peers + other <= cores:
-        return float(max(1.0, (1.0 + other) / cores))
+        return taking_turns(1.0 + other, cores, switch_s)
     if share >= 1.0:
-        return float(max(1.0, (1.0 + peers + other) / cores))
+        return taking_turns(1.0 + peers + other, cores, switch_s)
     chance = (1.0 - share) ** peers
     if chance < 1e-290:
-        return float(max(1.0, (1.0 + peers * share + other) / cores))
+        return taking_turns(1.0 + peers * share + other, cores, switch_s)
     mean = 0.0
     for running in range(peers + 1):
-        mean += chance * max(1.0, (1.0 + running + other) / cores)
+        mean += chance * taking_turns(1.0 + running + other, cores, switch_s)
         chance *= (peers - running) / (running + 1.0) * share / (1.0 - share)
     # The chances add up to 1 but for rounding.
     return float(max(1.0, mean))

@@ -45,7 +45,8 @@ JOB: Final = _fields("mode alive", "busy")
 NODE: Final = _fields(
     "job kind first tasks active pulled out_first out_count out_sinks in_first in_count"
     " arrival_version steps head log",
-    "selectivity senders arrived read written latency_s arrival_rate arrival_cv2 open stalled_s"
+    "selectivity senders arrived read written latency_s arrival_rate arrival_cv2 next_arrival_s"
+    " open stalled_s"
     " potential pushed passed pressed inflow backlog age_s held rate spent_s busy "
     "delay_s delay_var fixed_s cv2",
 )
@@ -60,13 +61,14 @@ ACTOR: Final = _fields(
     " state version listed out_left out_edge out_to granted parked_next waiters_first waiters_last"
     " in_flight queue_first queue_last queue_length lane_first computing_next computing_before",
     "service_s cv cpu slow"
-    " sent taken emitted busy_s busy_sq_s2 cpu_s gaps gap_s gap_sq_s2"
+    " sent taken emitted busy_s busy_sq_s2 write_waits write_wait_s cpu_s gaps gap_s gap_sq_s2"
+    " unwritten unwritten_s"
     " work_left_s since_s took_s wait_s lasts_s origin_s parked_since_s last_sent_s"
     " held coming potential busy level rate spent_s taken_before",
 )
 MACHINE: Final = _fields(
     "runnable computing_first",
-    "cores speed other load pace load_s load_since_s stretch threads",
+    "cores speed other overhead switch_s load pace load_s load_since_s stretch threads",
 )
 # One edge out of an actor: whose turn it is, what is being gathered into a batch.
 LANE: Final = _fields("turn gathered_first gathered_last smooth", "")
@@ -83,6 +85,8 @@ COUNTED: Final = {
         "emitted",
         "busy_s",
         "busy_sq_s2",
+        "write_waits",
+        "write_wait_s",
         "cpu_s",
         "gaps",
         "gap_s",

@@ -6,7 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from trilithon.experiments.paper import Runs, Values
+from trilithon.experiments.henge.catalogue import HOUR_S, LOST_S, SPIKE_S, TREBLED_S
+from trilithon.experiments.markdown import listed, percent
+from trilithon.experiments.paper import NothingDecided, Runs, Values
 from trilithon.experiments.runs import END_S, Bools, Floats, Run
 from trilithon.experiments.strategies import MANUAL, UNCONTROLLED
 
@@ -17,11 +19,8 @@ BLACKLISTED: Final = "BLACKLISTED"
 # An intent counts as met from here on, as for the policy itself.
 MET: Final = 0.995
 NOTHING: Final = 1e-3
-HOUR_S: Final = 3600.0
-# Juice as an indicator: when the load trebles; and how many rounds a minute has.
-TREBLED_S: Final = 4000.0
+# How many rounds a minute has.
 MINUTE: Final = 6
-SPIKE_S: Final = 21_800.0
 
 
 def henge_run(runs: Runs, variant: str) -> Run:
@@ -240,14 +239,16 @@ def stateful(runs: Runs) -> Values:
     run = only_variant(runs)[HENGE]
     steps = reconfigurations(run)
     values: Values = {}
+    converged: dict[str, float | None] = {}
     for kind in ("stateful", "stateless"):
         jobs = [job for job in run.jobs if job.startswith(f"papers/{kind}")]
         met = [stays_from(run.times_s, _met(run, job)) for job in jobs]
         values[f"rounds, {kind}"] = float(np.mean([steps[job] for job in jobs]))
         # Who meets its intent before anybody may act need not converge.
         known = [max(0.0, at_s - run.policy_from_s) for at_s in met if at_s is not None]
-        values[f"convergence, {kind}"] = float(np.mean(known)) if len(known) == len(jobs) else None
-    longer, shorter = values["convergence, stateful"], values["convergence, stateless"]
+        converged[kind] = float(np.mean(known)) if len(known) == len(jobs) else None
+        values[f"convergence, {kind}"] = converged[kind]
+    longer, shorter = converged["stateful"], converged["stateless"]
     values["longer with state"] = longer / shorter - 1 if longer and shorter else None
     return values
 
@@ -295,9 +296,11 @@ def _highest_after(run: Run, job: str) -> float:
 def failure(runs: Runs) -> Values:
     run = only_variant(runs)[HENGE]
     times_s = [action.time_s for action in run.changes()]
-    after = [at_s for at_s in times_s if at_s >= 1380]
+    after = [at_s for at_s in times_s if at_s >= LOST_S[1]]
     return {
-        "actions while numbers are missing": float(sum(1020 <= at_s < 1380 for at_s in times_s)),
+        "actions while numbers are missing": float(
+            sum(LOST_S[0] <= at_s < LOST_S[1] for at_s in times_s)
+        ),
         "first action after it": after[0] if after else None,
         "intents met at the end": float(sum(_at_end(run, job) >= MET for job in run.jobs)),
     }
@@ -314,14 +317,19 @@ def memory(runs: Runs) -> Values:
 
 
 def reduction(runs: Runs) -> Values:
-    """The share with which the jobs have the most utility over all runs; None if they tie."""
+    """The share with which the jobs have the most utility over all runs."""
+    figure = "the share that neither misses intents nor does too little"
+    if not any(henge_run(runs, name).changes(REDUCTION) for name in runs):
+        return {figure: NothingDecided("No run had a Reduction.")}
     worth: dict[float, float] = {}
     for name in runs:
         share = float(name.partition("%")[0]) / 100
         worth[share] = worth.get(share, 0.0) + henge_run(runs, name).average
     best = [share for share, value in worth.items() if value >= max(worth.values()) - 1e-3]
-    name = "the share that neither misses intents nor does too little"
-    return {name: best[0] if len(best) == 1 else None}
+    if len(best) > 1:
+        tied = listed([percent(share) for share in best])
+        return {figure: NothingDecided(f"Utility is the same with {tied}.")}
+    return {figure: best[0]}
 
 
 MEASURES: Final[Mapping[str, Callable[[Runs], Values]]] = {

@@ -1,125 +1,77 @@
-"""Explains why a figure of Henge is worse than the paper's, differs from it, or is missing.
+"""Says more about a figure of Henge that is not as in the paper, where the numbers show it.
 
-One sentence each; the numbers in it come from the results.
+One sentence each, made of the results; None where they do not show what it would say. Figures that
+are not listed here get the sentence that all papers share (`experiments/verdicts.py`).
 """
 
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from trilithon.experiments.henge.measures import HENGE, SPIKE_S
-from trilithon.experiments.markdown import listed, number
-from trilithon.experiments.strategies import BEST_STATIC
-from trilithon.experiments.suite import ExperimentResult
+from trilithon.experiments.experiment_result import ExperimentResult
+from trilithon.experiments.henge.catalogue import SPIKE_S
+from trilithon.experiments.henge.measures import HENGE
+from trilithon.experiments.markdown import listed, number, percent
+from trilithon.experiments.strategies import BEST_STATIC, MANUAL
 
-Reason = Callable[[ExperimentResult], str]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+Reason = Callable[[ExperimentResult], str | None]
 
 
-def _at_end(result: ExperimentResult, variant: str, strategy: str) -> str:
-    return _percent(result.summaries[variant][strategy].at_end)
+def _steps(result: ExperimentResult, start_s: float, end_s: float) -> Counter[str]:
+    """How often Henge took each kind of step in a time, in the plotted run."""
+    (series,) = (by_strategy[HENGE] for by_strategy in result.series.values())
+    return Counter(why.lower() for at_s, why in series.actions if start_s < at_s <= end_s)
 
 
-def _never_fell(_: ExperimentResult) -> str:
+def _listed_steps(steps: Counter[str]) -> str:
+    return listed([f"{count} × {why}" for why, count in sorted(steps.items())])
+
+
+def _sized_for_the_median(result: ExperimentResult) -> str | None:
+    (by_strategy,) = result.summaries.values()
+    manual, best = by_strategy[MANUAL.name], by_strategy.get(BEST_STATIC.name)
+    if best is None or best.average - manual.average < 0.1:
+        return None
     return (
-        "Juice does not fall when the load trebles: before that, equation 4 has given each job "
-        "so many instances that they carry the higher load as well."
+        f"The manual allocation has {number(manual.instances, 'instances')}, enough at median load "
+        f"alone; the best static one has {number(best.instances, 'instances')} and reaches "
+        f"{percent(best.average)}."
     )
 
 
-def _manual(result: ExperimentResult) -> str:
-    average = result.ours("average satisfaction, manual")
-    reached = "" if average is None else f" and reaches {_percent(average)} on average"
+def _one_after_the_other(result: ExperimentResult) -> str | None:
+    converged_s = result.ours("first converged by")
+    steps = _steps(result, 0.0, SPIKE_S if converged_s is None else converged_s)
+    if steps.total() < 2:
+        return None
+    return f"Henge takes one step at a time and watches each: until then {_listed_steps(steps)}."
+
+
+def _after_the_spike(result: ExperimentResult) -> str | None:
+    steps = _steps(result, SPIKE_S, result.experiment.duration_s)
+    return f"Henge's steps after the spike are {_listed_steps(steps)}." if steps else None
+
+
+def _rounds_with_state(result: ExperimentResult) -> str | None:
+    stateful, stateless = (result.ours(f"rounds, {kind}") for kind in ("stateful", "stateless"))
+    if stateful is None or stateless is None:
+        return None
     return (
-        "The manual allocation here is the smallest that meets all intents at median load"
-        f"{reached}, since queues that fill by day keep latency high at night; the paper's expert "
-        "must have left more room."
-    )
-
-
-def _uncontrolled(_: ExperimentResult) -> str:
-    return (
-        "Uncontrolled jobs meet their intents in the quietest hours here, in which a single "
-        "instance keeps up at the chosen service times."
-    )
-
-
-def _cost(result: ExperimentResult) -> str:
-    return (
-        "At the chosen rate no division of 40 % of the cores carries all five jobs: Henge reaches "
-        f"{_at_end(result, '40%', HENGE)}, and the best static allocation that the search finds "
-        f"{_at_end(result, '40%', BEST_STATIC.name)}."
-    )
-
-
-def _one_after_the_other(result: ExperimentResult) -> str:
-    actions = result.summaries["eight"][HENGE].actions
-    return (
-        f"Henge changes one job at a time and watches each for a minute ({actions} changes in this "
-        "run); the paper's figure has all jobs converged 100 s after the first change."
-    )
-
-
-def _nobody_to_take_from(result: ExperimentResult) -> str:
-    series = result.series["eight"][HENGE]
-    steps = Counter(why.lower() for at_s, why in series.actions if at_s > SPIKE_S)
-    instead = listed([f"{count} {why}" for why, count in sorted(steps.items())] or ["nothing"])
-    return (
-        "A Reduction takes only from jobs that meet their intents (condition b), and the chosen "
-        f"CPU load makes all eight jobs miss theirs at once: Henge's steps after it are {instead}."
-    )
-
-
-def _waits_for_its_turn(result: ExperimentResult) -> str:
-    rounds, late, early = (
-        number(result.ours(name), unit)
-        for name, unit in (
-            ("rounds, stateful", "rounds"),
-            ("convergence, stateful", "s"),
-            ("convergence, stateless", "s"),
-        )
-    )
-    return (
-        f"Jobs need fewer rounds here ({rounds} with state), so most of the time is waiting for a "
-        "turn, and the stateless jobs, whose promise is stricter, come first: they converge "
-        f"after {early}, those with state after {late}."
-    )
-
-
-def _full(result: ExperimentResult) -> str:
-    return (
-        "The rate was chosen so that 85 jobs just fill the ten machines: Henge gives instances "
-        "to each job in turn, the machines become congested, and it ends at "
-        f"{_at_end(result, 'to-85', HENGE)} of the utility where the best static allocation has "
-        f"{_at_end(result, 'to-85', BEST_STATIC.name)}."
-    )
-
-
-def _low_priority(result: ExperimentResult) -> str:
-    return (
-        "Half of the jobs ask for juice with a seventh of PageLoad's priority and have their "
-        "turn last, when 20 machines of 8 cores are nearly full at the chosen rates: Henge ends "
-        f"at {_at_end(result, '20x8', HENGE)} of all utility, the best static allocation at "
-        f"{_at_end(result, '20x8', BEST_STATIC.name)}."
+        f"Jobs with state need {number(stateful, 'rounds')}, those without "
+        f"{number(stateless, 'rounds')}."
     )
 
 
 REASONS: Final[dict[tuple[str, str], Reason]] = {
-    ("juice", "juice when it has fallen"): _never_fell,
-    ("juice", "juice has fallen"): _never_fell,
-    ("diurnal", "average satisfaction, manual"): _manual,
-    ("diurnal", "15th percentile, manual"): _manual,
-    ("diurnal", "median, manual"): _manual,
-    ("diurnal", "average satisfaction, uncontrolled"): _uncontrolled,
-    ("diurnal", "median, uncontrolled"): _uncontrolled,
-    ("diurnal", "90th percentile, uncontrolled"): _uncontrolled,
-    ("cost", "satisfaction at 40 %"): _cost,
+    **{
+        ("diurnal", f"{figure}, manual"): _sized_for_the_median
+        for figure in ("average satisfaction", "15th percentile", "median")
+    },
     ("cpu-spike", "first converged by"): _one_after_the_other,
-    ("cpu-spike", "jobs reduced"): _nobody_to_take_from,
-    ("stateful", "longer with state"): _waits_for_its_turn,
-    ("more-jobs", "average utility after the arrivals at 8 h"): _full,
-    ("more-machines", "5th percentile of satisfaction, 20 machines"): _low_priority,
+    ("cpu-spike", "recovered by"): _after_the_spike,
+    ("cpu-spike", "jobs reduced"): _after_the_spike,
+    **{
+        ("stateful", figure): _rounds_with_state
+        for figure in ("convergence, stateful", "convergence, stateless", "longer with state")
+    },
 }

@@ -13,7 +13,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tests.fakes import FakeEngine
-from trilithon.contract.engine import Accepted, Action, Outcome, Reallocate, RestartJob, Status
+from trilithon.contract.engine import (
+    Accepted,
+    Action,
+    Condition,
+    Outcome,
+    Reallocate,
+    RestartJob,
+    Status,
+)
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Bounds, Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
@@ -60,7 +68,7 @@ class FakeCluster(FakeEngine):
         self.rates: dict[str, float] = {}
         self.service_s: dict[tuple[str, str], float] = {}
         self.silent: set[str] = set()
-        self.health: dict[str, tuple[str, str]] = {}
+        self.condition: dict[str, Condition] = {}
         self.fails: list[Status] = []
         self.cannot_restart = False
         self.done_per_s: dict[str, float] = defaultdict(float)
@@ -87,7 +95,7 @@ class FakeCluster(FakeEngine):
             name: Accepted(
                 accepted.job,
                 accepted.allocation,
-                *self.health.get(name, ("running", "")),
+                self.condition.get(name, Condition()),
                 accepted.checkpoint,
             )
             for name, accepted in super().jobs().items()

@@ -9,6 +9,7 @@ from trilithon.contract.engine import (
     Action,
     AddMachines,
     Capabilities,
+    Condition,
     How,
     Outcome,
     Reallocate,
@@ -152,6 +153,9 @@ class FakeEngine:
             name: Accepted(job, self.allocations[name], checkpoint=self.runs_from.get(name, ""))
             for name, job in self.jobs_by_name.items()
         }
+
+    def conditions(self) -> Mapping[str, Condition]:
+        return {name: accepted.condition for name, accepted in self.jobs().items()}
 
     def reports(self) -> Sequence[Report]:
         self._sequence += 1

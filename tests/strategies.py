@@ -114,11 +114,18 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
     constraint = Constraint(sequence, draw(st.integers(1, 500)), draw(st.integers(1, 60)))
     constrained: bool = draw(st.booleans())
     slo = tuple(draw(st.lists(thresholds(), max_size=3)))
+    metadata = draw(st.sampled_from([(), (("sent_at", "timestamp"), ("part", "partition"))]))
     return Job(
         tenant=draw(st.sampled_from(["ads", "search", "default"])),
         name=name,
         sources=tuple(
-            Source(s, COLUMNS, (("subscribe", f"in-{s}"),), draw(st.none() | st.integers(1, 8)))
+            Source(
+                s,
+                COLUMNS,
+                (("subscribe", f"in-{s}"),),
+                draw(st.none() | st.integers(1, 8)),
+                metadata,
+            )
             for s in sources
         ),
         operators=tuple(
@@ -127,7 +134,13 @@ def jobs(draw: st.DrawFn, name: str = "job", max_operators: int = 6) -> Job:
         ),
         edges=tuple(sorted(job_edges, key=lambda e: (operators + sinks).index(e.target))),
         sinks=tuple(
-            Sink(k, (("topic", f"out-{k}"),), draw(st.sampled_from([1.0, 0.5, 3.0]))) for k in sinks
+            Sink(
+                k,
+                (("topic", f"out-{k}"),),
+                draw(st.sampled_from([1.0, 0.5, 3.0])),
+                draw(st.sampled_from([None, "v + 1"])),
+            )
+            for k in sinks
         ),
         intent=Intent(
             slo,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -71,6 +72,12 @@ def test_the_snapshot_in_the_docs_is_the_example_and_prints_what_is_shown() -> N
     )[0]
     printed = _run("advise", "docs/examples/overload.json")
     assert _lines(shown) == _lines(printed)
+
+
+def test_the_promises_in_the_docs_are_what_is_printed() -> None:
+    page = (ROOT / "docs/concepts/latency.md").read_text(encoding="utf-8")
+    line, shown = re.findall(r"\$ trilithon (advise .*?)\n(.*?)```", page, re.DOTALL)[0]
+    assert _lines(shown) == _lines(_run(*shlex.split(line)))
 
 
 def test_the_plan_in_the_readme_is_what_is_printed(tmp_path: Path) -> None:

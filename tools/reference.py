@@ -16,7 +16,7 @@ from trilithon.model.columns import TABLES
 from trilithon.policies import feedback, registry
 from trilithon.policies.parameters import ParameterInfo
 from trilithon.service import api
-from trilithon.spec import functions, job_builder, json_schema, kafka_options
+from trilithon.spec import functions, job_builder, json_schema, kafka_options, result_bounds
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make reference` from the code; change it there. -->\n"
@@ -61,6 +61,7 @@ def allowed() -> str:
         "calls Java, reads files or "
         "settings, or makes rows. They are Spark's; its documentation tells what each does.\n\n"
         f"## On single rows\n\n{listed(functions.SCALAR - functions.OWN)}\n"
+        f"{limits()}"
         f"## On groups, in `aggregate`\n\n{listed(functions.AGGREGATE)}\n"
         "## Trilithon's own, for workloads\n\n"
         "- `work(ms)`: uses the CPU for that long.\n- `wait(ms)`: waits for that long.\n\n"
@@ -68,6 +69,20 @@ def allowed() -> str:
         "Brokers, security and everything else belong to the engine, not to a job.\n\n"
         f"{listed(kafka_options.SOURCE_OPTIONS)}\n"
         f"## Options of a Kafka sink\n\n{listed(kafka_options.SINK_OPTIONS)}"
+    )
+
+
+def limits() -> str:
+    counted = ", ".join(f"`{name}`" for name in sorted({*result_bounds.COUNTS, "sequence"}))
+    return (
+        "### How much they may make\n\n"
+        "All jobs share the memory of a JVM. A call may ask for at most "
+        f"{result_bounds.MAX_COUNT:,} characters or elements ({counted}), and all functions "
+        f"together may make at most {result_bounds.MAX_BYTES // 2**20} MiB of one record: texts, "
+        "lists and maps are added up, inside lambdas too. A constant that asks for more is refused "
+        "(`RESULT_TOO_LARGE`); if a column asks for more, its record becomes a dead letter. The "
+        "start and step of a `sequence` may be neither random nor contain another `sequence`. "
+        "Numbers in a format of `format_string` count as characters.\n\n"
     )
 
 

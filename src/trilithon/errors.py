@@ -22,6 +22,7 @@
     ├── InvalidLoad                INVALID_LOAD              10   422
     ├── DoesNotFit                 DOES_NOT_FIT              11   409
     ├── NeedsNewCheckpoint         NEEDS_NEW_CHECKPOINT      16   409
+    │   └── RecordsExpired         RECORDS_EXPIRED           16   409
     ├── JobEnding                  JOB_ENDING                16   409
     ├── PartsMissing               PARTS_MISSING              8   503
     │   └── ProbeNotBuilt          PROBE_NOT_BUILT            8   503
@@ -59,6 +60,12 @@ class Problem:
     def located(self, file: str | None, line: int | None) -> "Problem":
         return Problem(self.code, self.path, self.message, self.hint, file, line)
 
+    @property
+    def sentence(self) -> str:
+        """Where, what and what to do, without the code: for where the code is shown beside it."""
+        where = f"{self.path}: " if self.path else ""
+        return f"{where}{self.message} {self.hint}".rstrip()
+
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line) if part is not None)
         at = f"{place}: " if place else ""
@@ -89,9 +96,11 @@ class InvalidJob(TrilithonError):
     exit_code = 3
     http_status = 422
 
-    def __init__(self, problems: Sequence[Problem], name: str = "the job") -> None:
+    def __init__(
+        self, problems: Sequence[Problem], name: str = "the job", where: str = "", hint: str = ""
+    ) -> None:
         count = len(problems)
-        super().__init__(f"{name} has {count} problem{'s' if count != 1 else ''}.")
+        super().__init__(f"{name} has {count} problem{'s' if count != 1 else ''}{where}.", hint)
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
@@ -236,6 +245,12 @@ class NeedsNewCheckpoint(TrilithonError):
     code = "NEEDS_NEW_CHECKPOINT"
     exit_code = 16
     http_status = 409
+
+
+class RecordsExpired(NeedsNewCheckpoint):
+    """A job whose next records Kafka has deleted before they were read."""
+
+    code = "RECORDS_EXPIRED"
 
 
 class JobEnding(TrilithonError):

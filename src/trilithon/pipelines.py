@@ -49,6 +49,8 @@ __all__ = [
 
 # A file and a line in it.
 Location = tuple[str, int]
+# Gives a problem the file and the line of the part that it is about.
+Locate = Callable[[Problem], Problem]
 
 
 @dataclass
@@ -59,6 +61,8 @@ class _Registry:
         default_factory=lambda: {"sources": [], "operators": [], "sinks": [], "tables": []}
     )
     locations: dict[str, Location] = field(default_factory=dict)
+    # The jobs of a scope, each with what finds the lines of its parts; None outside of a scope.
+    built: "list[tuple[Job, Locate]] | None" = None
 
     def add(self, section: str, definition: dict[str, Any], location: Location) -> str:
         path = f"{section}[{len(self.parts[section])}]"
@@ -80,11 +84,14 @@ def _current() -> _Registry:
 
 
 @contextmanager
-def definitions() -> Iterator[None]:
-    """A scope for definitions: those outside are not visible inside, nor the other way round."""
-    token = _registry.set(_Registry())
+def definitions() -> "Iterator[list[tuple[Job, Locate]]]":
+    """A scope for definitions: those outside are not visible inside, nor the other way round.
+    Yields the list of its jobs, to which `job` adds.
+    """
+    built: list[tuple[Job, Locate]] = []
+    token = _registry.set(_Registry(built=built))
     try:
-        yield
+        yield built
     finally:
         _registry.reset(token)
 
@@ -169,9 +176,12 @@ def source(
     subscribe: str = "",
     name: str | None = None,
     partitions: int | None = None,
+    metadata: Mapping[str, str] | None = None,
     **options: str | bool | float,
 ) -> Callable[[Definition], Definition]:
-    """Define a Kafka source: the function returns the schema of its JSON values."""
+    """Define a Kafka source: the function returns the schema of its JSON values. `metadata` adds
+    columns, each with the part of the Kafka record that it holds: `metadata={"at": "timestamp"}`.
+    """
     _not_bare(bare, 'tp.source(subscribe="topic")')
 
     def define(function: Definition) -> Definition:
@@ -183,6 +193,8 @@ def source(
         }
         if partitions is not None:
             definition["partitions"] = partitions
+        if metadata is not None:
+            definition["metadata"] = dict(metadata)
         _current().add("sources", definition, location)
         return function
 
@@ -280,9 +292,12 @@ def sink(
     topic: str = "",
     name: str | None = None,
     weight: float = 1.0,
+    key: str | None = None,
     **options: str | bool | float,
 ) -> Callable[[Definition], Definition]:
-    """Define a Kafka sink: the parameters of the function are its inputs."""
+    """Define a Kafka sink: the parameters of the function are its inputs. `key` is an expression
+    for the records' key.
+    """
     _not_bare(bare, 'tp.sink(topic="topic")')
 
     def define(function: Definition) -> Definition:
@@ -293,6 +308,8 @@ def sink(
             "options": {"topic": topic, **options},
             "weight": weight,
         }
+        if key is not None:
+            definition["key"] = key
         _current().add("sinks", definition, location)
         return function
 
@@ -352,7 +369,7 @@ def job(
     problem, each at the line where its part is defined.
     """
     registry, location = _current(), _caller()
-    _registry.set(_Registry())
+    _registry.set(_Registry(built=registry.built))
     data: dict[str, Any] = {
         "tenant": tenant,
         "name": name,
@@ -365,12 +382,17 @@ def job(
     }
     optional = {"bounds": bounds, "trigger": trigger, "dead_letter_topic": dead_letter_topic}
     data |= {key: value for key, value in optional.items() if value is not None}
+
+    def locate(problem: Problem) -> Problem:
+        return _located(problem, registry, location)
+
     try:
-        return build_job(data, utilities)
+        built = build_job(data, utilities)
     except InvalidJob as error:
-        raise InvalidJob(
-            [_located(problem, registry, location) for problem in error.problems], name
-        ) from None
+        raise InvalidJob([locate(problem) for problem in error.problems], name) from None
+    if registry.built is not None:
+        registry.built.append((built, locate))
+    return built
 
 
 def _located(problem: Problem, registry: _Registry, job_location: Location) -> Problem:

@@ -108,11 +108,12 @@ def test_plan_draws_the_graph(terminal: Terminal, snapshot: SnapshotAssertion) -
         "  - {name: out, input: merge, options: {topic: o}}\n"
         "  - {name: log, input: right, options: {topic: l}}\n"
     )
-    assert terminal.run("plan", "dag.yaml").code == 0
+    simulated = ("dag.yaml", "--engine", "simulated")
+    assert terminal.run("plan", *simulated).code == 0
     assert terminal.out == snapshot
-    plan = terminal.json("plan", "dag.yaml")
+    plan = terminal.json("plan", *simulated)
     assert (plan["instances"], plan["tasks"]) == (5, 37)
-    assert YAML(typ="safe").load(terminal.run("plan", "dag.yaml", "-o", "yaml").out) == plan
+    assert YAML(typ="safe").load(terminal.run("plan", *simulated, "-o", "yaml").out) == plan
 
 
 def test_plan_of_a_bad_job_ends_with_its_problems_on_stderr(terminal: Terminal) -> None:
@@ -153,6 +154,87 @@ def test_advise_measures_constraints(terminal: Terminal) -> None:
     ]
     assert terminal.run("advise", "one.json").code == 0
     assert "in->work, work: mean 35.0 ms, at most 30 ms missed" in terminal.out
+
+
+def measured_at_work() -> dict[str, Any]:
+    """Two instances at 50 % utilisation: 10 ms per record, of which 50 per second come to each."""
+    instances = [
+        {
+            "index": i,
+            "sent": 3000,
+            "taken": 3000,
+            "busy_s": 30,
+            "busy_sq_s2": 0.6,
+            "gaps": 3000,
+            "gap_s": 60,
+            "gap_sq_s2": 2.4,
+        }
+        for i in range(2)
+    ]
+    reading = {
+        "from": "in",
+        "to": "work",
+        "emitted": 6000,
+        "taken": 6000,
+        "senders": 1,
+        "parked_s": 0,
+        "transfers": 6000,
+        "channel_s": 66,
+        "batching_s": 0,
+        "idle_transport_s": 0.001,
+        "clock_error_s": 0,
+    }
+    (job,) = SMALL["jobs"]
+    operator = {**job["operators"][0], "instances": instances}
+    edges = [reading, job["edges"][1]]
+    return {**SMALL, "jobs": [{**job, "operators": [operator], "edges": edges}]}
+
+
+def test_advise_tells_how_many_instances_a_promise_would_need(terminal: Terminal) -> None:
+    Path("one.json").write_text(json.dumps(measured_at_work()))
+    question = ("advise", "one.json", "--policy", "latency", "--constraint", "in..work 30 ms")
+    (found,) = terminal.json(*question)
+    assert found["sequence"] == ["in->work", "work"]
+    assert found["mean_ms"] == pytest.approx(21)
+    rows = {row["promise_ms"]: row for row in found["promises"]}
+    assert list(rows) == [10, 20, 30, 50, 100]
+    # One instance of the two is busy: W(p) = 10 ms / (p − 1), and a fifth of what is left counts.
+    assert rows[10]["outcome"] == "out of reach of any parallelism"
+    assert {ms: row["total"] for ms, row in rows.items() if ms > 10} == {
+        20: 6,
+        30: 4,
+        50: 3,
+        100: 2,
+    }
+    assert rows[30]["predicted_mean_ms"] == pytest.approx(10 + 1 + 10 / 3)
+    assert terminal.run(*question).code == 0
+    assert "promise ms" in terminal.out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--constraint", "in..work 30 ms"), "--policy latency"),
+        (("--policy", "latency", "--constraint", "in..work"), "is not a constraint"),
+        (("--policy", "latency", "--constraint", "in..work 0 ms"), "promises no time"),
+        (("--policy", "latency", "--constraint", "work 5 ms"), "is not a path"),
+        (("--policy", "latency", "--constraint", "in..none 5 ms"), "has no 'none'"),
+        (("--policy", "latency", "--constraint", "work..in 5 ms"), "No path leads"),
+    ],
+)
+def test_a_constraint_that_cannot_be_answered_is_refused(
+    terminal: Terminal, options: tuple[str, ...], words: str
+) -> None:
+    Path("one.json").write_text(json.dumps(measured_at_work()))
+    assert terminal.run("advise", "one.json", *options).code == 3
+    assert words in terminal.err
+
+
+def test_a_path_that_is_not_measured_is_told(terminal: Terminal) -> None:
+    Path("one.json").write_text(json.dumps(SMALL))
+    question = ("advise", "one.json", "--policy", "latency", "--constraint", "in..work 30 ms")
+    assert terminal.run(*question).code == 5
+    assert "not measured" in terminal.err
 
 
 def test_advise_reads_parquet(terminal: Terminal) -> None:

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-from rich.console import Console
+import pytest
+from rich.console import Console, RenderableType
 
 from tests.recording.test_recordings import SMALL
-from trilithon.cli.live import draw, draw_brief, several, slots
-from trilithon.contract.engine import Accepted
+from trilithon.cli.live import JUICE, draw, draw_brief, line, several, slots
+from trilithon.cli.output import Listing
+from trilithon.contract.engine import Accepted, Condition, Health
 from trilithon.contract.figures import summary
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import initial
@@ -40,10 +42,64 @@ def test_a_running_job_shows_its_figures() -> None:
 
 def test_a_job_of_which_nothing_is_known_yet_is_there_all_the_same() -> None:
     job = snapshot_from_json(SMALL).jobs["ads/mine"]
-    died = Accepted(job, initial(job), "degraded", "executor 1 lost")
+    died = Accepted(job, initial(job), Condition(Health.DEGRADED, "executor 1 lost"))
     (found,) = summary(None, {"ads/mine": died})
     assert found["operators"] == []
-    assert "degraded: executor 1 lost" in shown([found])
+    assert "degraded" in shown([found]).splitlines()[1]
+    assert shown([found]).splitlines()[2].strip() == "executor 1 lost"
+
+
+LONG = "Kafka does not answer at broker-1.example:9092, and neither do the " + "others " * 40
+NAME = "advertising-and-partners/pageload-of-the-landing-pages"
+
+
+def at(width: int, part: RenderableType) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(part)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_problem_cuts_neither_names_nor_states_nor_figures(width: int) -> None:
+    """Names were cut to two letters, and the problem after 60."""
+    job: dict[str, object] = {"constraints": [], "operators": [], "lag": 1_234_567}
+    jobs = [
+        {**job, "job": NAME, "health": "degraded", "reason": LONG},
+        {**job, "job": "ads/other", "health": "running", "reason": "", "met": False},
+    ]
+    lines = at(width, draw(jobs))
+    (first,) = (line for line in lines if NAME in line)
+    assert first.split()[:2] == [NAME, "degraded"]
+    assert "…" not in "".join(lines)
+    assert "".join(" ".join(lines).split()).count("".join(LONG.split())) == 1
+    assert all(len(line.rstrip()) <= width for line in lines)
+    (second,) = (line for line in lines if "ads/other" in line)
+    assert second.split()[:3] == ["ads/other", "running", "missed"]
+
+
+def test_what_does_not_fit_at_all_is_longer_than_the_terminal_and_not_cut() -> None:
+    rows = [("a" * 50, "failed", 12)]
+    console = Console(width=40, color_system=None)
+    with console.capture() as captured:
+        console.print(Listing(("job", "state", "lag"), rows, optional=("lag",)), crop=False)
+    assert "a" * 50 + "  failed" in captured.get()
+    assert "lag" not in captured.get()
+
+
+def test_juice_is_explained_where_it_is_shown() -> None:
+    """1.37 of a share surprised everybody who saw it."""
+    job = {"job": "ads/a", "health": "running", "reason": "", "constraints": [], "operators": []}
+    assert JUICE not in " ".join(at(160, draw([job])))
+    assert JUICE in " ".join(at(160, draw([{**job, "juice": 1.37}])))
+    assert len(JUICE) < 80
+
+
+def test_a_job_fits_in_a_line_of_a_log() -> None:
+    job = {"job": "ads/a", "health": "running", "reason": "", "constraints": [], "operators": []}
+    shown_job = {**job, "input_per_s": 200.04, "lag": 3, "p95_ms": 41.23, "met": True}
+    assert line(shown_job) == "ads/a  in 200/s  out –  lag 3  p95 41.2 ms  met"
+    assert line({**job, "health": "failed", "reason": "No."}).endswith("p95 –  failed: No.")
 
 
 def test_many_jobs_fit_on_a_small_screen() -> None:

@@ -58,6 +58,7 @@ def test_help_imports_no_command_and_no_library_but_typer(argument: str) -> None
         "trilithon.cli",
         "trilithon.cli.lazy",
         "trilithon.cli.main",
+        "trilithon.cli.state_option",
         "trilithon.errors",
     }
     assert len(modules) < 250

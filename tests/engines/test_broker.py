@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.cli.test_commands import Terminal
 from tests.conftest import brokers_under
 from tests.engines.test_tether import until
 from trilithon.engines.spark import broker
-from trilithon.engines.spark.broker import EmbeddedBroker
+from trilithon.engines.spark.broker import PROCESS_MARK, BrokerRecord, EmbeddedBroker
 from trilithon.errors import BrokerUnavailable, FileUnwritable
 
 OWNER = """
@@ -66,6 +67,31 @@ def test_a_broker_that_ends_with_another_process_is_not_shared(kafka: EmbeddedBr
     with pytest.raises(BrokerUnavailable, match=f"ends with process {os.getpid()}"):
         EmbeddedBroker.start(kafka.folder)
     assert broker.status(kafka.folder).answers
+
+
+def test_a_broker_whose_owner_was_killed_is_waited_for(tmp_path: Path) -> None:
+    """Its folder was refused: a host that was killed could not start again at once."""
+    owner = subprocess.Popen([sys.executable, "-c", ""])
+    owner.wait(10)
+    lingers = [sys.executable, "-c", "import time; time.sleep(1.0)", f"{PROCESS_MARK}{tmp_path}"]
+    with subprocess.Popen(lingers) as process:  # noqa: S603 - ourselves
+        left = BrokerRecord(process.pid, 9, "x", tethered_to=owner.pid, ready=True)
+        (tmp_path / "broker.json").write_text(json.dumps(asdict(left)))
+        assert broker._attach(tmp_path) is None
+        assert process.wait(5) == 0  # it ended by itself
+
+
+@pytest.mark.kafka
+def test_a_broker_that_was_killed_is_revived_at_its_address(tmp_path: Path) -> None:
+    with EmbeddedBroker.start(tmp_path / "broker") as own:
+        assert not own.revive()
+        os.kill(own.pid, signal.SIGKILL)
+        until(lambda: not broker._is_broker_of(own.pid, own.folder))
+        address = own.address
+        assert own.revive()
+        assert own.address == address
+        assert broker.status(own.folder).answers
+    assert not brokers_under(tmp_path)
 
 
 @pytest.mark.kafka

@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 from tests.engines.simulated.worlds import ASSUMED, line, operator
 from trilithon.cli.main import app
 from trilithon.contract.engine import Reallocate
+from trilithon.engines.simulated.arrivals import EVEN_CV2
 from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.errors import InvalidRecording, InvalidScenario
 from trilithon.model.allocation import initial
 from trilithon.model.columns import Instances, Machines
-from trilithon.model.job import Grouping
+from trilithon.model.job import Grouping, Job, Parallelism
 from trilithon.model.layout import Layout
 from trilithon.model.profile import Distribution
 from trilithon.model.series import Series
@@ -45,7 +46,7 @@ TRUTH = replace(
 )
 
 
-def recorded(character: Character, *, rescale: bool) -> Series:
+def recorded(character: Character, *, rescale: bool, job: Job = TRUTH) -> Series:
     """A run with a step of load, and one rescale, of which nothing is known but its reports."""
     engine = SimulatedEngine(
         [MachineSpec("m0", 8.0, 8e9)],
@@ -53,20 +54,20 @@ def recorded(character: Character, *, rescale: bool) -> Series:
         ASSUMED,
         mode=SimulationMode.EVENTS,
         seed=77,
-        even=True,
+        arrival_cv2=EVEN_CV2,
     )
-    bare = replace(TRUTH, operators=tuple(replace(o, profile=None) for o in TRUTH.operators))
-    assert engine.submit(TRUTH, initial(TRUTH)).changed
-    engine.feed(TRUTH.id, "in", StepChange(150.0, 480.0, 40.0))
+    bare = replace(job, operators=tuple(replace(o, profile=None) for o in job.operators))
+    assert engine.submit(job, initial(job)).changed
+    engine.feed(job.id, "in", StepChange(150.0, 480.0, 40.0))
     looking = ObservedRounds(engine, 1.0)
     looking.observer.series = Series(())
     for second in range(1, 161):
         engine.advance(1.0)
         if rescale and second == 80:
-            wanted = initial(TRUTH).rescaled({"second": 2}).next_generation()
+            wanted = initial(job).rescaled({"second": 2}).next_generation()
             assert engine.apply(Reallocate(wanted)).changed
         looking.round()
-    return Series(tuple(replace(s, jobs={TRUTH.id: bare}) for s in looking.series.snapshots))
+    return Series(tuple(replace(s, jobs={job.id: bare}) for s in looking.series.snapshots))
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,24 @@ def test_profiles_and_transport_are_found_again(series: Series) -> None:
     assert calibrated.character.transit_s == pytest.approx(0.007, rel=0.05)
     assert calibrated.character.fetch_s == pytest.approx(0.003, rel=0.1)
     assert calibrated.character.stall_s == pytest.approx(SPARK_RTM.stall_s, rel=0.5)
+
+
+def with_tasks(job: Job, tasks: int) -> Job:
+    bounds = Parallelism(1, 1, tasks)
+    return replace(job, operators=tuple(replace(o, parallelism=bounds) for o in job.operators))
+
+
+def test_what_a_task_costs_shows_in_runs_with_few_and_many_tasks() -> None:
+    truth = replace(SPARK_RTM, thread_cores=0.03, constant_load=0.4)
+    runs = [recorded(truth, rescale=False, job=with_tasks(TRUTH, n)) for n in (4, 16, 40)]
+    calibrated = calibration.calibrate(runs[0], "runs", others=runs[1:])
+    assert "thread_cores" in calibrated.measured
+    assert calibrated.character.thread_cores == pytest.approx(0.03, rel=0.05)
+    assert calibrated.character.constant_load == pytest.approx(0.4, abs=0.03)
+    # From one run it cannot be told; what is known is taken off the constant load.
+    alone = calibration.calibrate(runs[2], "a run", base=truth)
+    assert "thread_cores" not in alone.measured
+    assert alone.character.constant_load == pytest.approx(0.4, abs=0.03)
 
 
 def test_a_calibration_is_kept_and_read_again(series: Series, tmp_path: Path) -> None:
@@ -220,5 +239,6 @@ def test_constant_load_is_what_computes_beside_the_instances_once_per_host() -> 
     snapshots += [
         snapshot_of(0.2 * second, (0.9, 0.9), float(second), 1) for second in range(11, 22)
     ]
-    calibrated = calibration.calibrate(Series(tuple(snapshots)), "a run")
+    free = replace(SPARK_RTM, thread_cores=0.0)
+    calibrated = calibration.calibrate(Series(tuple(snapshots)), "a run", free)
     assert calibrated.character.constant_load == pytest.approx(0.7)

@@ -1,6 +1,7 @@
 """Scenarios: what is read, what is refused and where, what a run leaves behind."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -154,7 +155,7 @@ def test_a_scenario_says_everything_that_a_run_needs(tmp_path: Path) -> None:
     scenario = load_scenario(written(tmp_path, text))
     assert scenario.character is SPARK_RTM
     assert scenario.way == "events"
-    assert scenario.even
+    assert scenario.arrival_cv2 == 0.0
     assert [m.cores for m in scenario.machines] == [4, 4, 4]
     assert scenario.faults == (MachineCrash(180, 60, "m2"),)
     assert scenario.policy is not None
@@ -346,3 +347,34 @@ def test_outcomes_are_those_of_their_own_decision(tmp_path: Path) -> None:
         assert {result.decision.job for result in acted if result.outcomes} == set(
             controller.state.jobs
         ) - {first}
+
+
+def test_slots_for_a_job_that_comes_later_are_kept_free_until_it_does(tmp_path: Path) -> None:
+    text = """
+name: late
+machines: {count: 2, cores: 4}
+length: 3 minutes
+slots: 10
+jobs:
+  - {file: linear, name: early, parallelism: {all: 1}, load: {rate: 10}}
+  - {file: linear, name: late, parallelism: {all: 1}, load: {rate: 10}, start: 60 s}
+"""
+    engine = engine_for(load_scenario(written(tmp_path, text)))
+    assert engine.capabilities().slots == 6
+    engine.advance(59.0)
+    assert len(engine.jobs()) == 1
+    engine.advance(2.0)
+    assert len(engine.jobs()) == 2
+    assert engine.capabilities().slots == 10
+
+
+def test_bursty_arrivals_have_the_chosen_variation_and_the_seed_moves_them(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL + "arrivals: bursty\n")
+    shape = load_chosen().common.arrivals.shape
+    assert load_scenario(path).arrival_cv2 == pytest.approx(math.expm1(shape**2))
+    arrived = set()
+    for seed in (1, 2):
+        engine = engine_for(load_scenario(path, seed))
+        engine.advance(30.0)
+        arrived.add(float(engine.world.nodes["arrived"].sum()))
+    assert len(arrived) == 2

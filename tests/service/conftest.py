@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from tests.cluster import FakeCluster
 from tests.control.scene import ClusterClock
 from trilithon.control.rules import Limits, Rules
+from trilithon.engines.spark.compiler import unsupported
 from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, daemon
 
@@ -24,7 +25,10 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def running(tmp_path: Path, cluster: FakeCluster) -> Iterator[Daemon]:
-    with daemon(cluster, RULES, tmp_path / "daemon", clock=ClusterClock(cluster)) as running_daemon:
+    clock = ClusterClock(cluster)
+    with daemon(
+        cluster, RULES, tmp_path / "daemon", clock=clock, unsupported=unsupported
+    ) as running_daemon:
         yield running_daemon
 
 

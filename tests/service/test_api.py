@@ -15,8 +15,12 @@ from starlette.testclient import TestClient
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import ClusterClock
 from tests.service.conftest import RULES
+from trilithon.cli.cluster_commands import headline
+from trilithon.contract.condition import Cause
+from trilithon.contract.engine import Condition, Health
 from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
 from trilithon.model.intent import Constraint
+from trilithon.model.job import Parallelism
 from trilithon.service.address import publish, published, withdraw
 from trilithon.service.api import ADDRESSES, api
 from trilithon.service.daemon import Daemon, daemon
@@ -110,6 +114,18 @@ def test_a_job_pauses_resumes_and_is_deleted_and_its_history_stays(client: TestC
     kinds = [e["kind"] for e in client.get(f"/jobs/{JOB.id}/history").json()["events"]]
     assert kinds[0] == "accepted"
     assert kinds[-1] == "gone"
+
+
+def test_a_job_that_the_engine_cannot_run_is_refused_and_not_listed(client: TestClient) -> None:
+    """It was accepted, listed as `not started` and tried again for ever."""
+    wide = replace(JOB.operators[0], parallelism=Parallelism(1, 1, 5000))
+    impossible = replace(JOB, operators=(wide, *JOB.operators[1:]))
+    for refused in (apply(client, impossible), apply(client, impossible, dry_run=True)):
+        assert refused.status_code == 422
+        (problem,) = refused.json()["error"]["problems"]
+        assert problem["code"] == "TOO_MANY_TASKS"
+        assert "TOO_MANY_TASKS" not in problem["message"]
+    assert client.get("/jobs").json() == []
 
 
 def test_what_a_new_version_means_is_told_before_it_is_done(client: TestClient) -> None:
@@ -279,3 +295,44 @@ def _crunch(client: TestClient) -> dict[str, Any] | None:
     answer = client.get("/cluster/crunch")
     crunch: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
     return crunch if crunch and crunch["jobs"] and crunch["feasible"] is not None else None
+
+
+def test_jobs_that_do_not_run_are_counted_and_health_tells(
+    client: TestClient, cluster: FakeCluster
+) -> None:
+    """`top` said "1 of 1 jobs run" of a job that had failed, and `/health` that all was well."""
+    other = chain("other")
+    apply(client)
+    apply(client, other)
+    until(lambda: {state(client), state(client, other.id)} == {"running"})
+    cluster.condition[JOB.id] = Condition(
+        Health.DEGRADED, "Kafka does not answer.", Cause.KAFKA, 1.0, 3661.0
+    )
+    until(lambda: state(client) == "degraded")
+    shown = client.get("/cluster").json()
+    assert (shown["jobs"], shown["running"], shown["degraded"], shown["failed"]) == (2, 1, 1, 0)
+    assert headline(shown).plain.startswith("1 of 2 jobs running, 1 degraded, ")
+    health = client.get("/health").json()
+    assert health["status"] == "degraded"
+    assert health["problem"] == (
+        "1 of 2 jobs do not run. ads/chain degraded: Kafka does not answer."
+    )
+    line = next(row for row in client.get("/jobs").json() if row["job"] == JOB.id)
+    assert line["problem"] == "Kafka does not answer. Next try at 01:01:01Z."
+    assert line["next_try_s"] == 3661.0
+    cluster.condition[JOB.id] = Condition(Health.FAILED, "A cast fails.", Cause.EXPRESSION, 1.0)
+    until(lambda: state(client) == "failed")
+    assert client.get("/cluster").json()["failed"] == 1
+    # From the command on it is not called failed any more.
+    assert client.post(f"/jobs/{JOB.id}/resume").json()["state"] == "starting"
+    cluster.condition.clear()
+    until(lambda: client.get("/health").json()["status"] == "ok")
+    kinds = [e["kind"] for e in client.get(f"/jobs/{JOB.id}/history").json()["events"]]
+    assert [k for k in kinds if k in {"degraded", "failed", "resumed", "recovered"}] == [
+        "degraded",
+        "failed",
+        "resumed",
+        "recovered",
+    ]
+    told = [row["sentences"][0] for row in client.get(f"/jobs/{JOB.id}/explanation").json()]
+    assert any(text.startswith("The job failed: A cast fails.") for text in told)

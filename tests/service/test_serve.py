@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,23 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cluster import FakeCluster, chain
+from tests.fakes import refused
 from tests.service.test_api import until
+from trilithon.cli import job_commands
 from trilithon.cli.log_options import log_arguments
 from trilithon.cli.main import app
+from trilithon.contract.condition import Cause
+from trilithon.contract.engine import Condition, Health, Outcome, Status
 from trilithon.engines.host import Host
-from trilithon.errors import DaemonRuns, DaemonUnreachable, NeedsNewCheckpoint, NotFound
+from trilithon.errors import (
+    DaemonRuns,
+    DaemonUnreachable,
+    InvalidJob,
+    NeedsNewCheckpoint,
+    NotFound,
+)
 from trilithon.logs import LogLevel
-from trilithon.model.job import Job
+from trilithon.model.job import Job, Parallelism
 from trilithon.model.report import Report
 from trilithon.spec.dump import dump_job
 
@@ -167,6 +178,57 @@ def test_from_the_command_line_to_the_cluster_and_back(
         cli("job", "get", "chain")
 
 
+def printed(*arguments: str) -> tuple[str, str]:
+    """What a command prints for people: to stdout, to stderr."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+def test_a_new_job_says_only_that_it_is_new_and_a_finished_one_that_it_runs(
+    serving: Serving, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    """A new job said `Nothing changes.`, and one that was waited for that it would be started."""
+    out, err = printed("job", "apply", write(tmp_path, JOB))
+    assert out == "ads/chain generation 1: The job is new; the next round starts it.\n"
+    assert err == ""
+    out, err = printed("job", "apply", write(tmp_path, chain("other")), "--wait")
+    assert out == "ads/other generation 1: running.\n"
+    assert err == ""
+    longer = replace(JOB, batch_s=JOB.batch_s + 1)
+    out, err = printed("job", "apply", write(tmp_path, longer), "--wait")
+    assert out == "ads/chain generation 2: running.\n"
+    assert err.startswith("ads/chain: The job restarts from its checkpoint.")
+
+
+def test_a_long_problem_leaves_lists_readable_in_a_pipe(
+    serving: Serving, cluster: LiveCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 columns were the limit: names shrank to a letter beside a long problem."""
+    problem = "It is refused because " + "x" * 500
+    monkeypatch.setattr(cluster, "submit", lambda *_: refused("DOES_NOT_FIT", problem))
+    printed("job", "apply", write(tmp_path, JOB))
+    until(lambda: "not started" in printed("job", "list")[0])
+    for command in (("job", "list"), ("top", "--once")):
+        lines = printed(*command)[0].splitlines()
+        (row,) = (i for i, text in enumerate(lines) if text.startswith("ads/chain"))
+        assert "not started" in lines[row]
+        assert lines[row + 1].rstrip().endswith(problem)
+
+
+def test_no_job_is_submitted_if_one_of_them_is_refused(
+    serving: Serving, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    wide = replace(JOB.operators[0], parallelism=Parallelism(1, 1, 5000))
+    impossible = replace(JOB, name="wide", operators=(wide, *JOB.operators[1:]))
+    files = [write(tmp_path, JOB), write(tmp_path, impossible)]
+    with pytest.raises(InvalidJob) as refused:
+        cli("job", "apply", *files)
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.file) == ("TOO_MANY_TASKS", files[1])
+    assert cli("job", "list") == []
+
+
 def test_a_new_version_that_needs_a_new_checkpoint_has_to_be_meant(
     serving: Serving, cluster: LiveCluster, tmp_path: Path
 ) -> None:
@@ -259,3 +321,45 @@ def test_with_log_json_everything_on_stderr_is_an_event(serve: Start, cluster: L
 def test_the_host_gets_the_log_options_of_the_daemon() -> None:
     assert log_arguments(LogLevel.DEBUG, as_json=True) == ["--log-level", "debug", "--log-json"]
     assert log_arguments(LogLevel.INFO, as_json=False) == ["--log-level", "info"]
+
+
+def ends(*arguments: str) -> tuple[int, str]:
+    """The exit code of a command, and everything that it printed."""
+    result = CliRunner().invoke(app, [*arguments])
+    return result.exit_code, result.output
+
+
+def test_wait_ends_with_1_and_says_what_came_about_instead(
+    serving: Serving,
+    cluster: LiveCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`job resume --wait` printed `failed` and ended with 0."""
+    cli("job", "apply", write(tmp_path, JOB), "--wait")
+    reason = "A cast fails. `trilithon job resume ads/chain` starts it again from its checkpoint."
+    cluster.condition[JOB.id] = Condition(
+        Health.FAILED, reason, Cause.EXPRESSION, time.time() + 3600
+    )
+    until(lambda: cli("job", "list")[0]["state"] == "failed")
+    code, printed = ends("job", "resume", "chain", "--wait")
+    assert code == 1
+    assert "ads/chain is failed, not running. A cast fails." in printed
+    # The same version again: nothing to do, and that says what is.
+    code, printed = ends("job", "apply", str(tmp_path / "chain.yaml"), "--wait")
+    assert code == 1
+    assert "`trilithon job resume ads/chain`" in printed
+    cluster.condition.clear()
+    assert ends("job", "resume", "chain", "--wait")[0] == 0
+
+    def stuck(job: str, keep: bool = False) -> Outcome:
+        return Outcome(Status.FAILED, "ENGINE_FAILED", "The query does not stop.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster, "cancel", stuck)
+        patched.setattr(job_commands, "WAIT_S", 2.0)
+        code, printed = ends("job", "pause", "chain", "--wait")
+        assert code == 1
+        assert "is pausing, not paused. The query does not stop." in printed
+    assert ends("job", "pause", "chain", "--wait")[0] == 0
+    assert ends("job", "delete", "chain", "--wait") == (0, "ads/chain: gone\n")

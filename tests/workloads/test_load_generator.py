@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,12 +214,47 @@ def test_ctrl_c_ends_a_load_with_its_summary(kafka: EmbeddedBroker) -> None:
             assert load.stdout is not None
             load.stderr.readline()  # the first second is over
             os.kill(load.pid, signal.SIGINT)
-            told = json.loads(load.stdout.read())
-            assert load.wait(30) == 130
+            told = json.loads(load.communicate(timeout=30)[0])
+            assert load.returncode == 130
         finally:
             load.kill()
     assert told["interrupted"] is True
     assert told["sent"] == pytest.approx(told["wanted"], abs=50)
+
+
+@pytest.mark.kafka
+def test_a_load_says_when_its_broker_is_gone_and_ends_at_once_on_ctrl_c(tmp_path: Path) -> None:
+    """It counted on as if all was well, and Ctrl-C took 35 s."""
+    program = Path(sys.executable).with_name("trilithon")
+    with EmbeddedBroker.start(tmp_path / "broker") as broker:
+        options = f"--topic t --rate 100 --for 1h --kafka {broker.address} -o json"
+        with subprocess.Popen(  # noqa: S603 - our own program
+            [program, "load", *options.split()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as load:
+            try:
+                assert load.stderr is not None
+                assert load.stdout is not None
+                while "of 3600 s, 0" in (line := load.stderr.readline()):
+                    pass  # nothing is delivered yet
+                assert "does not answer" not in line
+                os.kill(broker.pid, signal.SIGKILL)
+                killed = time.monotonic()
+                while "does not answer" not in (line := load.stderr.readline()):
+                    assert time.monotonic() - killed < 10
+                assert f"waiting: Kafka at {broker.address} does not answer" in line
+                os.kill(load.pid, signal.SIGINT)
+                interrupted = time.monotonic()
+                told = json.loads(load.communicate(timeout=30)[0])
+                assert load.returncode == 130
+                assert time.monotonic() - interrupted < 3
+            finally:
+                load.kill()
+    assert told["interrupted"] is True
+    assert told["failed"] > 0
+    assert told["sent"] + told["failed"] + told["behind_at_end"] == told["wanted"]
 
 
 def test_without_a_kafka_one_is_told_how_to_get_one(terminal: Terminal) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.live import constraint_line
+from trilithon.cli.live import JUICE, constraint_line
 from trilithon.cli.output import table
 from trilithon.contract.figures import constraint_figures
 from trilithon.errors import InvalidRecording
@@ -158,6 +158,8 @@ def draw_advice(data: Mapping[str, Any], console: Console) -> None:
     console.print()
     shown = sorted(data["jobs"], key=_satisfied)[:MOST_JOBS]
     console.print(table(None, JOB_COLUMNS, [_job_row(job) for job in shown]))
+    if any((job["juice"] or 0) > 1 for job in shown):
+        console.print(Text(JUICE, "dim"), soft_wrap=True)
     if (more := len(data["jobs"]) - len(shown)) > 0:
         console.print(f"and {more} more that are closer to their intents; -o json prints all")
     for job in shown:

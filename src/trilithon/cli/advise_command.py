@@ -1,7 +1,7 @@
 """Owns the command `advise`: measures of a recording, or what a policy decides at its end."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -9,12 +9,15 @@ from rich.text import Text
 
 from trilithon.cli.advice import advice, draw_advice
 from trilithon.cli.output import Format, Output, answer
+from trilithon.cli.promises import Promise, draw_promises, promises
 from trilithon.control.encoding import decision_to_json
 from trilithon.control.replay import replay, rounds_of
-from trilithon.errors import InvalidRecording
+from trilithon.errors import InvalidPolicy, InvalidRecording
 from trilithon.model.series import Series
 from trilithon.policies.registry import policy as known_policy
 from trilithon.recording.files import load_recording
+
+LATENCY: Final = "latency"
 
 
 def advise_command(
@@ -25,9 +28,24 @@ def advise_command(
     policy: Annotated[
         str | None, typer.Option("--policy", help="What this policy would do, and why.")
     ] = None,
+    constraint: Annotated[
+        str | None,
+        typer.Option(
+            "--constraint",
+            help='With --policy latency: how many instances "parse..score 20 ms" would need.',
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Print every measure of a recorded snapshot or series."""
+    if constraint is not None:
+        if policy != LATENCY:
+            raise InvalidPolicy(
+                "`--constraint` is a question to the policy `latency`.", "Add --policy latency."
+            )
+        data = promises(_series(recording), Promise.of(constraint))
+        answer(output, data, lambda console: draw_promises(data, console))
+        return
     if policy is not None:
         _advise_by(recording, policy, output)
         return
@@ -37,8 +55,8 @@ def advise_command(
             f"{recording} holds one snapshot without `since_s`: its counters have no start time.",
             "Add `since_s` to it, or give a series.",
         )
-    data = advice(series)
-    answer(output, data, lambda console: draw_advice(data, console))
+    measures = advice(series)
+    answer(output, measures, lambda console: draw_advice(measures, console))
 
 
 def _series(recording: Path) -> Series:

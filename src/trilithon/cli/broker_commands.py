@@ -6,7 +6,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from trilithon.cli.output import Format, Output, answer, message_console, progress, table
+from trilithon.cli.output import (
+    MISSING,
+    Format,
+    Listing,
+    Output,
+    answer,
+    message_console,
+    progress,
+)
 from trilithon.engines.spark import broker
 from trilithon.errors import BrokerUnavailable
 
@@ -64,7 +72,8 @@ def status(folder: Folder = None, output: Output = Format.TABLE) -> None:
     }
 
     def draw(console: Console) -> None:
-        console.print(table(None, tuple(data), [tuple(data.values())]))
+        rows = [(name, MISSING if value is None else str(value)) for name, value in data.items()]
+        console.print(Listing(("", ""), rows), crop=False)
 
     answer(output, data, draw)
     if not current.answers:

@@ -13,7 +13,14 @@ from trilithon.scenarios import calibration
 
 
 def calibrate_command(
-    recording: Annotated[Path, typer.Argument(help="A recorded run.", show_default=False)],
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A recorded run. Further ones, of runs with more or fewer tasks, tell what a task "
+            "costs.",
+            show_default=False,
+        ),
+    ],
     into: Annotated[Path, typer.Option("--into", help="The file to write.")] = Path(
         "calibration.yaml"
     ),
@@ -23,7 +30,10 @@ def calibrate_command(
     """Learn from a recorded run what operators cost. How the engine behaves is learned, too."""
     if into.exists() and not force:
         raise FileExists(f"{into} exists.", "Choose another name, or overwrite it with --force.")
-    found = calibration.calibrate(load_recording(recording), str(recording))
+    first, *others = recordings
+    found = calibration.calibrate(
+        load_recording(first), str(first), others=[load_recording(other) for other in others]
+    )
     calibration.save_calibration(into, found)
     rows = [
         (job, name, p.service_ms, p.service_cv, p.cpu_share, p.selectivity)

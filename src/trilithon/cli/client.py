@@ -58,10 +58,13 @@ def _refusal(error: dict[str, Any]) -> TrilithonError:
 
 
 @contextmanager
-def client() -> Iterator[Client]:
+def client(patience_s: float = 0.0) -> Iterator[Client]:
+    """The client of the daemon of this state folder. `patience_s`: how long to wait for a daemon
+    that may be starting.
+    """
     import httpx2  # noqa: PLC0415 - slow to import, and most commands do without
 
-    address = published(folders.state() / "daemon")
+    address = published(folders.state() / "daemon", patience_s)
     headers = {"Authorization": f"Bearer {address['token']}"}
     # The daemon is on this machine: a proxy of the environment must not be used.
     with httpx2.Client(

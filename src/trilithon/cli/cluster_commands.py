@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.client import client
-from trilithon.cli.output import Format, Output, answer, table
+from trilithon.cli.output import Format, Output, answer, plural, table
 
 app = typer.Typer(help="The cluster that the daemon controls.", no_args_is_help=True)
 
@@ -63,7 +63,8 @@ def _verdict(report: dict[str, Any]) -> str:
         return f"All intents can be met, with {report['slots_needed']}{of} slots."
     why = []
     if report["slots_missing"]:
-        why.append(f"{report['slots_missing']} slots are missing")
+        missing = report["slots_missing"]
+        why.append(f"{plural(missing, 'slot')} {'is' if missing == 1 else 'are'} missing")
     cores, needed = report["cores"], report["cores_needed"]
     if cores is not None and needed is not None and needed > cores:
         why.append(f"{needed:.1f} cores are needed of {cores:g}")
@@ -74,10 +75,14 @@ def _verdict(report: dict[str, Any]) -> str:
 
 def headline(cluster: dict[str, Any]) -> Text:
     slots = "" if cluster["slots"] is None else f" of {cluster['slots']}"
+    others = "".join(
+        f"{cluster[state]} {state}, " for state in ("degraded", "failed") if cluster[state]
+    )
     state = (
-        f"{cluster['running']} of {cluster['jobs']} jobs running, "
+        f"{cluster['running']} of {plural(cluster['jobs'], 'job')} running, {others}"
         f"{cluster['slots_used']}{slots} slots in use, "
-        f"{len(cluster['machines'])} machines, policy {cluster['policy']}, round {cluster['round']}"
+        f"{plural(len(cluster['machines']), 'machine')}, policy {cluster['policy']}, "
+        f"round {cluster['round']}"
     )
     problem = f"  {cluster['problem']}" if cluster["problem"] else ""
-    return Text.assemble(state, (problem, "red"))
+    return Text.assemble(state, (problem, "yellow" if cluster["status"] == "starting" else "red"))

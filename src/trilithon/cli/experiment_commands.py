@@ -44,6 +44,14 @@ Workers = Annotated[int, typer.Option("--workers", help="Processes side by side.
 ChosenFile = Annotated[
     Path | None, typer.Option("--chosen", help="Another file of chosen numbers.")
 ]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="With `all`: run also what the file beside --into has already from the same code and "
+        "chosen numbers.",
+    ),
+]
 
 
 def _register(entry: RegisteredPaper) -> None:
@@ -52,9 +60,10 @@ def _register(entry: RegisteredPaper) -> None:
         into: Into = None,
         workers: Workers = CORES,
         chosen: ChosenFile = None,
+        again: Again = False,
         output: Output = Format.TABLE,
     ) -> None:
-        experiment(entry, name, into, workers, chosen, output)
+        experiment(entry, name, into, workers, chosen, again, output)
 
     command.__doc__ = f"""Run the experiments of {entry.title} on the simulated cluster.
 
@@ -74,11 +83,13 @@ def experiment(
     into: Path | None,
     workers: int,
     chosen_file: Path | None,
+    again: bool,
     output: Format,
 ) -> None:
     # The simulated cluster is slow to import, and most commands do without.
     from trilithon.experiments import results as store  # noqa: PLC0415
     from trilithon.experiments import suite  # noqa: PLC0415
+    from trilithon.experiments.provenance import fingerprint  # noqa: PLC0415
 
     paper = entry.load()
     known = [*paper.by_name, *_parts_of(paper), ALL, PAGE]
@@ -93,9 +104,14 @@ def experiment(
         before = store.read_results(store.results_file(into), paper)
         _check_writable(into)
     chosen = suite.chosen_numbers(paper, chosen_file)
-    new = store.PaperResults()
+    # What an interrupted run of everything has done already.
+    new = kept = (
+        before.made_by(fingerprint(paper, chosen))
+        if name == ALL and not again
+        else store.PaperResults()
+    )
     with progress() as tell:
-        for part in _run(paper, name, workers, chosen, tell):
+        for part in _run(paper, name, workers, chosen, tell, kept):
             new = new.updated(part, paper)
             if into is not None:
                 merged = before.updated(new, paper)
@@ -114,22 +130,33 @@ def _parts_of(paper: "Paper") -> list[str]:
 
 
 def _run(
-    paper: "Paper", name: str, workers: int, chosen: "ChosenNumbers", tell: "Callable[[str], None]"
+    paper: "Paper",
+    name: str,
+    workers: int,
+    chosen: "ChosenNumbers",
+    tell: "Callable[[str], None]",
+    kept: "PaperResults",
 ) -> "Iterator[PaperResults]":
-    """What was asked for, each part as soon as it is done."""
+    """What was asked for, each part as soon as it is done; `kept` is not run again."""
     from trilithon.experiments import suite  # noqa: PLC0415
     from trilithon.experiments.mixes import rank  # noqa: PLC0415
+    from trilithon.experiments.provenance import fingerprint  # noqa: PLC0415
     from trilithon.experiments.results import PaperResults  # noqa: PLC0415
 
-    wanted = [one for one in paper.experiments if name in {ALL, one.name}]
+    made_by = fingerprint(paper, chosen)
+    wanted = [
+        experiment
+        for experiment in paper.experiments
+        if name in {ALL, experiment.name} and kept.experiment(experiment.name) is None
+    ]
     for result in suite.run_experiments(paper, wanted, workers, tell, chosen):
         yield PaperResults([result])
     if name in {MIXES, ALL} and paper.mixed_topologies:
-        mixes = suite.run_mixes(paper, workers, tell, chosen)
-        yield PaperResults(ranking=rank(mixes), mixes=mixes)
+        for mixes in suite.run_mixes(paper, workers, tell, chosen, kept.mixes):
+            yield PaperResults(ranking=rank(mixes), mixes=mixes, mixes_made_by=made_by)
     if name in {CHOSEN, ALL} and paper.sensitivity is not None:
-        moved, unmoved = suite.run_moves(paper, workers, tell, chosen)
-        yield PaperResults(moved=moved, unmoved=unmoved)
+        for moved, unmoved in suite.run_moves(paper, workers, tell, chosen, kept.moved):
+            yield PaperResults(moved=moved, unmoved=unmoved, moved_made_by=made_by)
     # Its runs are compared with each other, so they are replaced together.
     if name == SPARK and paper.spark is not None:
         from trilithon.experiments import spark_diurnal  # noqa: PLC0415
@@ -160,24 +187,30 @@ def _check_writable(path: Path) -> None:
 
 
 def draw_results(console: Console, results: "PaperResults", paper: "Paper") -> None:
-    from trilithon.experiments.markdown import number, verdict  # noqa: PLC0415
+    from trilithon.experiments.markdown import interval, number  # noqa: PLC0415
+    from trilithon.experiments.verdicts import judged_figures  # noqa: PLC0415
 
     names = [strategy.name for strategy in paper.strategies]
     for result in results.experiments:
         rows = [
             (
-                compared.figure.name,
-                number(compared.figure.value, compared.figure.unit),
-                number(compared.ours, compared.figure.unit),
-                verdict(compared),
+                judged.compared.figure.name,
+                number(judged.compared.figure.value, judged.compared.figure.unit),
+                interval(
+                    judged.compared.ours, judged.compared.half_width, judged.compared.figure.unit
+                ),
+                str(judged.verdict),
             )
-            for compared in result.figures
+            for judged in judged_figures(paper, result)
         ]
         console.print(table(result.experiment.name, ("figure", "paper", "here", ""), rows))
         variants = [
             (
                 variant,
-                *(f"{100 * by_strategy[name].average:.1f} %" for name in names),
+                *(
+                    f"{100 * by_strategy[name].average:.1f} %" if name in by_strategy else "–"
+                    for name in names
+                ),
                 by_strategy[names[0]].actions,
             )
             for variant, by_strategy in result.summaries.items()

@@ -16,6 +16,7 @@ from trilithon.cli.spark_options import (
 from trilithon.cli.spark_setup import setup_of
 from trilithon.engines.host import Host
 from trilithon.engines.spark.application import TopicCreatingEngine, application
+from trilithon.engines.spark.replacement import replace_this_host
 
 
 def host_command(
@@ -31,7 +32,10 @@ def host_command(
     """Run the engine host: Spark and its jobs. It outlives daemons; SIGTERM or Ctrl-C ends it."""
     logs.configure(log_level, json=log_json)
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
-    with announcing(as_json=log_json) as tell, application(setup, (), tell) as engine:
+    with (
+        announcing(as_json=log_json) as tell,
+        application(setup, (), tell, replace_this_host) as engine,
+    ):
         host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path())
         on_signals(host.close)
         tell(f"listening on {host.path}")

@@ -10,15 +10,18 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.client import Client, client
-from trilithon.cli.output import Format, Output, answer, message_console, table
-from trilithon.errors import NotFound
+from trilithon.cli.live import state_text
+from trilithon.cli.output import Format, Listing, Output, answer, message_console
+from trilithon.errors import InvalidJob, NotFound
 from trilithon.model.mode import Mode
 
 app = typer.Typer(help="Jobs of the daemon.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)]
 Wait = Annotated[bool, typer.Option("--wait", help="Return when the change has taken effect.")]
-COLUMNS = ("job", "state", "mode", "generation", "standing", "instances", "problem")
+COLUMNS = ("job", "state", "mode", "generation", "standing", "instances")
 WAIT_S = 180.0
+# A daemon that was started a moment ago answers after so long.
+STARTING_S = 3.0
 
 
 def resolve(daemon: Client, name: str) -> str:
@@ -54,23 +57,32 @@ def apply(
     from trilithon.cli.job_files import jobs_in  # noqa: PLC0415
     from trilithon.spec.dump import dump_job  # noqa: PLC0415
 
-    jobs = [job for file in files for job in jobs_in(file)]
+    loaded = [job for file in files for job in jobs_in(file)]
+    jobs = [job.job for job in loaded]
+    requests = [{"spec": dump_job(job), "anew": anew} for job in jobs]
     results: list[dict[str, Any]] = []
-    with client() as daemon:
-        for job in jobs:
-            request = {"spec": dump_job(job), "anew": anew}
-            impact = daemon.post("/jobs", {**request, "dry_run": True})
-            message_console().print(Text(f"{job.id}: {impact['told']}", "dim"))
-            if dry_run:
-                results.append(impact)
-                continue
-            results.append(daemon.post("/jobs", {**request, "mode": mode}))
+    with client(STARTING_S) as daemon:
+        # All of them first: no job is submitted if one of them is refused.
+        for job, request in zip(loaded, requests, strict=True):
+            try:
+                results.append(daemon.post("/jobs", {**request, "dry_run": True}))
+            except InvalidJob as error:
+                raise job.located(error) from None
+        if not dry_run:
+            if daemon.get("/health")["status"] == "starting":
+                message_console().print("The engine is starting; jobs start after it.", style="dim")
+            if wait:
+                _announce(results)
+            results = [daemon.post("/jobs", {**request, "mode": mode}) for request in requests]
         settled: dict[str, dict[str, Any] | None] = {}
         if wait and not dry_run:
             states = {"running", "not started", "failed"}
             settled = {job.id: _await(daemon, job.id, states) for job in jobs}
-    answer(output, results, lambda console: _draw_results(results, console))
     failed = _failures(settled, {result["job"]: result.get("generation") for result in results})
+    for result in results:
+        if result["job"] in settled and result["job"] not in failed:
+            result["told"] = "running."
+    answer(output, results, lambda console: _draw_results(results, console))
     for name, reason in failed.items():
         message_console().print(Text(f"{name}: {reason}", "red"), soft_wrap=True)
     if failed:
@@ -88,6 +100,13 @@ def _failures(
     }
 
 
+def _announce(plans: Sequence[Mapping[str, Any]]) -> None:
+    """Says what changes before it is made, of jobs that run already."""
+    for plan in plans:
+        if plan["impact"] not in {"new", "none"}:
+            message_console().print(Text(f"{plan['job']}: {plan['told']}", "dim"))
+
+
 def _draw_results(results: list[dict[str, Any]], console: Console) -> None:
     for result in results:
         number = f" generation {result['generation']}" if "generation" in result else ""
@@ -95,7 +114,9 @@ def _draw_results(results: list[dict[str, Any]], console: Console) -> None:
 
 
 def _await(daemon: Client, name: str, states: set[str]) -> dict[str, Any] | None:
-    """Waits until a job is in one of these states with no action in flight; None if it is gone."""
+    """Waits until a job is in one of these states with no action in flight; None if it is gone.
+    The row tells what came about, also if that is none of them.
+    """
     deadline = time.monotonic() + WAIT_S
     while True:
         rows = [row for row in daemon.get("/jobs") if row["job"] == name]
@@ -113,8 +134,17 @@ def list_(output: Output = Format.TABLE) -> None:
     """List all jobs with their state, mode and number of instances."""
     with client() as daemon:
         jobs = daemon.get("/jobs")
-    rows = [[job[name] for name in COLUMNS] for job in jobs]
-    answer(output, jobs, lambda console: console.print(table(None, COLUMNS, rows)))
+    answer(output, jobs, lambda console: _draw_jobs(jobs, console))
+
+
+def _draw_jobs(jobs: Sequence[Mapping[str, Any]], console: Console) -> None:
+    if not jobs:
+        console.print("No jobs.")
+        return
+    rows = [[job["job"], state_text(job["state"]), *(job[c] for c in COLUMNS[2:])] for job in jobs]
+    notes = [[Text(job["problem"], "red")] if job["problem"] else [] for job in jobs]
+    optional = ("standing", "generation", "mode")
+    console.print(Listing(COLUMNS, rows, notes, optional), crop=False)
 
 
 @app.command("get")
@@ -123,7 +153,7 @@ def get(name: Name, output: Output = Format.YAML) -> None:
     with client() as daemon:
         job = daemon.get(f"/jobs/{resolve(daemon, name)}")
     rows = [(key, str(value)) for key, value in job.items() if key not in {"spec", "figures"}]
-    answer(output, job, lambda console: console.print(table(None, ("", ""), rows)))
+    answer(output, job, lambda console: console.print(Listing(("", ""), rows), crop=False))
 
 
 @app.command("delete")
@@ -140,19 +170,24 @@ def pause(name: Name, wait: Wait = False, output: Output = Format.TABLE) -> None
 
 @app.command("resume")
 def resume(name: Name, wait: Wait = False, output: Output = Format.TABLE) -> None:
-    """Start a paused job again from its checkpoint."""
+    """Start a job again that was paused or has failed, from its checkpoint."""
     _change_state(name, "resume", wait, output)
 
 
 def _change_state(name: str, change: str, wait: bool, output: Format) -> None:
-    until = {"delete": set[str](), "pause": {"paused"}, "resume": {"running", "not started"}}
+    wanted = {"delete": "gone", "pause": "paused", "resume": "running"}[change]
+    final = {wanted, "failed", "not started"} if change == "resume" else {wanted}
     with client() as daemon:
         job = resolve(daemon, name)
         path = f"/jobs/{job}"
         reply = daemon.delete(path) if change == "delete" else daemon.post(f"{path}/{change}")
         if wait:
-            _await(daemon, job, until[change])
+            reply = _await(daemon, job, final) or {**reply, "state": "gone", "problem": ""}
     answer(output, reply, lambda console: console.print(f"{job}: {reply['state']}", soft_wrap=True))
+    if wait and reply["state"] != wanted:
+        problem = f"{job} is {reply['state']}, not {wanted}. {reply['problem']}".rstrip()
+        message_console().print(Text(problem, "red"), soft_wrap=True)
+        raise typer.Exit(1)
 
 
 @app.command("mode")
@@ -182,10 +217,11 @@ def history(
         past = daemon.get(f"/jobs/{job}/history", limit=limit)
 
     def draw(console: Console) -> None:
-        versions = [
-            (v["generation"], v["accepted"], v["standing"], v["told"]) for v in past["versions"]
-        ]
-        console.print(table("versions", ("generation", "accepted", "status", "reason"), versions))
+        columns = ("generation", "accepted", "status")
+        rows = [(v["generation"], v["accepted"], v["standing"]) for v in past["versions"]]
+        notes = [[Text(v["told"], "dim")] if v["told"] else [] for v in past["versions"]]
+        console.print(Text("versions", "bold"))
+        console.print(Listing(columns, rows, notes), crop=False)
         console.print()
         for event in past["events"]:
             console.print(

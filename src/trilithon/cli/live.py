@@ -6,19 +6,22 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trilithon.cli.output import table
+from trilithon.cli.output import MISSING, Listing, number, table
 
-JOB_COLUMNS = ("job", "in/s", "out/s", "lag", "p50 ms", "p95 ms", "juice", "utility", "of", "")
-JOB_KEYS = (
-    "input_per_s",
-    "output_per_s",
-    "lag",
-    "p50_ms",
-    "p95_ms",
-    "juice",
-    "utility",
-    "max_utility",
-)
+JOB_COLUMNS = {
+    "in/s": "input_per_s",
+    "out/s": "output_per_s",
+    "lag": "lag",
+    "p50 ms": "p50_ms",
+    "p95 ms": "p95_ms",
+    "juice": "juice",
+    "utility": "utility",
+    "of": "max_utility",
+}
+# What a narrow terminal can do without, the least needed first.
+OPTIONAL = ("of", "p50 ms", "out/s", "utility", "juice", "lag")
+# Short enough for a line of any terminal.
+JUICE = "juice: processed / arrived input; above 1 while a backlog is worked off"
 OPERATOR_KEYS = (
     "operator",
     "parallelism",
@@ -28,12 +31,24 @@ OPERATOR_KEYS = (
     "queue",
 )
 OPERATOR_COLUMNS = ("operator", "p", "in/s", "done/s", "capacity", "queue", "held back", "")
+BRIEF_COLUMNS = {
+    "in/s": "input_per_s",
+    "p95 ms": "p95_ms",
+    "utility": "utility",
+    "of": "max_utility",
+}
 
 
-def draw(jobs: list[dict[str, Any]]) -> RenderableType:
+def draw(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
     """One table of jobs; per job one of operators, and a line for each constraint."""
-    rows = [(job["job"], *(job.get(key) for key in JOB_KEYS), _verdict(job)) for job in jobs]
-    parts: list[RenderableType] = [table(None, JOB_COLUMNS, rows)]
+    rows = [
+        (job["job"], _state(job), _intent(job), *(job.get(key) for key in JOB_COLUMNS.values()))
+        for job in jobs
+    ]
+    columns = ("job", "state", "intent", *JOB_COLUMNS)
+    parts: list[RenderableType] = [Listing(columns, rows, map(problem_notes, jobs), OPTIONAL)]
+    if any(job.get("juice") is not None for job in jobs):
+        parts.append(Text(JUICE, "dim"))
     for job in jobs:
         if job["operators"]:
             parts += [
@@ -46,13 +61,30 @@ def draw(jobs: list[dict[str, Any]]) -> RenderableType:
 
 def draw_brief(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
     """One line per job: for many jobs on a small screen."""
-    columns = ("job", "in/s", "p95 ms", "utility", "of", "", "slots", "more than one of")
-    keys = ("input_per_s", "p95_ms", "utility", "max_utility")
+    columns = ("job", *BRIEF_COLUMNS, "", "slots", "more than one of")
     rows = [
-        (job["job"], *(job.get(key) for key in keys), _verdict(job), slots(job), several(job))
+        (
+            job["job"],
+            *(job.get(key) for key in BRIEF_COLUMNS.values()),
+            _intent(job) if job["health"] == "running" else _state(job),
+            slots(job),
+            several(job),
+        )
         for job in jobs
     ]
-    return table(None, columns, rows)
+    return Listing(columns, rows, map(problem_notes, jobs), ("of", "utility"))
+
+
+def line(job: Mapping[str, Any]) -> str:
+    """A job in one line, for a log or a pipe."""
+    figures = {"in": "input_per_s", "out": "output_per_s", "lag": "lag", "p95": "p95_ms"}
+    units = {"in": "/s", "out": "/s", "p95": " ms"}
+    parts = [
+        f"{name} {MISSING if job.get(key) is None else number(job[key]) + units.get(name, '')}"
+        for name, key in figures.items()
+    ]
+    state = str(_intent(job)) if job["health"] == "running" else f"{job['health']}: {job['reason']}"
+    return "  ".join((job["job"], *parts, *([state] if state else [])))
 
 
 def slots(job: Mapping[str, Any]) -> int:
@@ -73,8 +105,18 @@ def constraint_line(constraint: Mapping[str, Any]) -> Text:
     """The mean latency of a path beside its limit, and whether the limit was met."""
     mean = constraint["mean_ms"]
     measured = "not measured" if mean is None else f"{mean:.1f} ms"
-    line = f"  {', '.join(constraint['sequence'])}: mean {measured}, "
-    return Text.assemble(line, f"at most {constraint['at_most_ms']:g} ms ", _met(constraint["met"]))
+    path = f"  {', '.join(constraint['sequence'])}: mean {measured}, "
+    return Text.assemble(path, f"at most {constraint['at_most_ms']:g} ms ", _met(constraint["met"]))
+
+
+def problem_notes(job: Mapping[str, Any]) -> tuple[Text, ...]:
+    """The problem of a job, for a line of its own."""
+    return (Text(job["reason"], "red"),) if job["reason"] else ()
+
+
+def state_text(state: str) -> Text:
+    """A job's state; red where somebody has to look."""
+    return Text(state, "red" if state in {"degraded", "failed", "not started"} else "")
 
 
 def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -86,9 +128,12 @@ def _operator_row(operator: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _verdict(job: Mapping[str, Any]) -> Text:
-    if job["health"] != "running":
-        return Text(f"{job['health']}: {job['reason']}"[:60], "red")
+def _state(job: Mapping[str, Any]) -> Text:
+    return state_text(job["health"])
+
+
+def _intent(job: Mapping[str, Any]) -> Text:
+    """Whether the job meets its intent."""
     if job.get("met") is not False and any(c["met"] is False for c in job["constraints"]):
         return Text("constraint missed", "red")
     return _met(job.get("met"))

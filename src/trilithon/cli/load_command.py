@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trilithon.cli.output import Format, Output, answer, number, progress, table
+from trilithon.cli.kafka_address import kafka_address
+from trilithon.cli.output import Format, Output, answer, number, plural, progress, table
 from trilithon.cli.settings import read_settings, span
-from trilithon.engines.spark import broker
 from trilithon.errors import BrokerUnavailable, InvalidLoad
 from trilithon.workloads import shapes, trace
-from trilithon.workloads.load_generator import LoadSummary, generate
+from trilithon.workloads.load_generator import LoadProgress, LoadSummary, generate
 from trilithon.workloads.records import LEAST_BYTES, SCHEMA, Records
 
 PEAK = 3.0
@@ -113,7 +113,7 @@ def load_command(
 ) -> None:
     """Generate load: timestamped JSON records at a given rate."""
     wanted = _shape(shape, rate, peak, period_s, trace_name)
-    address = _address(kafka)
+    address = kafka_address(kafka)
     settings = {} if kafka_settings is None else read_settings(kafka_settings)
     records = Records(keys, zipf, value_bytes, seed)
     with progress() as tell:
@@ -125,7 +125,7 @@ def load_command(
             records,
             partitions=partitions,
             settings=settings,
-            on_progress=lambda at_s, sent: tell(f"{at_s:.0f} of {length_s:g} s, {sent:,} records"),
+            on_progress=lambda progress: tell(_line(progress, length_s, address)),
         )
     data = {"kafka": address, "shape": shape.value, **asdict(summary)}
     answer(output, data, lambda console: _draw(summary, console))
@@ -133,7 +133,8 @@ def load_command(
         raise typer.Exit(130)
     if summary.failed:
         raise BrokerUnavailable(
-            f"{summary.failed:,} of {summary.sent + summary.failed:,} records were not delivered.",
+            f"{summary.failed:,} of {plural(summary.sent + summary.failed, 'record')} "
+            f"{'was' if summary.failed == 1 else 'were'} not delivered.",
             f"Check the Kafka at {address}.",
         )
 
@@ -148,6 +149,14 @@ Shapes: constant; step (--rate, after one period --peak); spike (--peak in the l
 period); ramp (to --peak in one period); sine (between the two); trace (the rows of a CSV, one per
 period). A load that falls behind catches up, at most at one and a half times its highest rate.
 """
+
+
+def _line(progress: LoadProgress, length_s: float, address: str) -> str:
+    done = f"{progress.at_s:.0f} of {length_s:g} s, {plural(progress.sent, 'record')}"
+    if not progress.unreachable:
+        return done
+    waiting = plural(progress.waiting, "record")
+    return f"{done}; {waiting} waiting: Kafka at {address} does not answer"
 
 
 def _shape(
@@ -173,18 +182,6 @@ def _shape(
         ShapeName.SINE: shapes.Sine,
     }[name]
     return kind(rate, PEAK * rate if peak is None else peak, period_s or PERIOD_S)
-
-
-def _address(kafka: str | None) -> str:
-    if kafka is not None:
-        return kafka
-    current = broker.status()
-    if current.address is None or not current.answers:
-        raise BrokerUnavailable(
-            "No Kafka to write to: the embedded broker is not running.",
-            "Start one with `trilithon broker start`, or name a Kafka with --kafka host:port.",
-        )
-    return current.address
 
 
 def _draw(summary: LoadSummary, console: Console) -> None:

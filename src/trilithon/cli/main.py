@@ -9,6 +9,7 @@ import typer
 
 import trilithon
 from trilithon.cli.lazy import LazyGroup
+from trilithon.cli.state_option import state_option
 from trilithon.errors import TrilithonError
 
 # Name → (where the command is, its summary). A summary is the first sentence of the command's own
@@ -37,6 +38,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "load": (
         "trilithon.cli.load_command:load_command",
         "Generate load: timestamped JSON records at a given rate.",
+    ),
+    "peek": (
+        "trilithon.cli.peek_command:peek_command",
+        "Print the latest records of a topic.",
     ),
     "serve": (
         "trilithon.cli.serve_command:serve_command",
@@ -84,8 +89,16 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+# The commands that use the state folder have the option --state.
+USES_STATE: Final = frozenset(
+    "run rescale load peek serve host job cluster top explain broker bench experiment".split()
+)
+
+
 class Commands(LazyGroup):
     table: ClassVar = COMMANDS
+    common: ClassVar = USES_STATE
+    common_option: ClassVar = state_option
 
 
 app = typer.Typer(

@@ -8,7 +8,10 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -26,11 +29,13 @@ Output = Annotated[
 ]
 MISSING = "–"
 MOST_PROBLEMS = 50
+# Of what is not a terminal: wide enough for every line, so that nothing is cut or wrapped.
+UNLIMITED = 100_000
 
 
 def data_console() -> Console:
-    """As wide as the terminal; 200 columns into a pipe, so that nothing is cut off."""
-    width = None if sys.stdout.isatty() else 200
+    """As wide as the terminal; without one, as wide as its lines."""
+    width = None if sys.stdout.isatty() else UNLIMITED
     return Console(file=sys.stdout, highlight=False, soft_wrap=False, width=width)
 
 
@@ -87,6 +92,47 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
     for row in listed:
         drawn.add_row(*(cell(value) for value in row))
     return drawn
+
+
+class Listing:
+    """A table in which a row may have notes, each on a line of its own. No cell is ever cut: where
+    the terminal is too narrow, `optional` columns are left out, the first of them first.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Any]],
+        notes: Iterable[Sequence[Text]] = (),
+        optional: Sequence[str] = (),
+    ) -> None:
+        self.columns, self.rows = tuple(columns), [tuple(row) for row in rows]
+        self.notes = [tuple(row) for row in notes] or [()] * len(self.rows)
+        self.optional = tuple(optional)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unlimited = options.update(width=UNLIMITED)
+        for left_out in range(len(self.optional) + 1):
+            drawn = self._table(set(self.optional[:left_out]))
+            width = Measurement.get(console, unlimited, drawn).maximum
+            if width <= options.max_width:
+                break
+        lines = console.render_lines(drawn, unlimited.update(width=width), pad=False)
+        for line, notes in zip(lines, [(), *self.notes], strict=True):
+            yield from line
+            yield Segment.line()
+            for note in notes:
+                yield Padding(note, (0, 0, 0, 2), expand=False)
+
+    def _table(self, left_out: set[str]) -> Table:
+        kept = [i for i, name in enumerate(self.columns) if name not in left_out]
+        rows = [[row[i] for i in kept] for row in self.rows]
+        return table(None, [self.columns[i] for i in kept], rows)
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: `1 job`, `2 jobs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def cell(value: Any) -> Text:

@@ -1,5 +1,6 @@
 """Owns the command `plan`: a job's graph, its instances and the tasks that it will hold."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,27 +8,41 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.job_files import jobs_in
+from trilithon.cli.job_files import Engine, EngineName, LoadedJob, jobs_in
 from trilithon.cli.job_graph import draw_graph
-from trilithon.cli.output import Format, Output, answer
+from trilithon.cli.output import Format, Output, answer, complain, plural
+from trilithon.cli.spark_options import MASTER, SLOTS, TASKS
 from trilithon.engines.spark.stall import floor_ms, stall_s, unreachable_thresholds
+from trilithon.errors import InvalidJob
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
 from trilithon.spec.durations import format_duration
 
 
 def plan_command(
     file: Annotated[Path, typer.Argument(help="A job file.", show_default=False)],
+    engine: Engine = EngineName.SPARK,
     output: Output = Format.TABLE,
 ) -> None:
     """Draw a job and print what it needs. Instances count at its start, tasks while it runs."""
     jobs = jobs_in(file)
 
     def draw(console: Console) -> None:
-        for job in jobs:
-            draw_plan(job, console)
+        for loaded in jobs:
+            draw_plan(loaded.job, console)
 
-    plans = [plan(job) for job in jobs]
+    plans = [{**plan(loaded.job), "problems": _problems(loaded, engine)} for loaded in jobs]
     answer(output, plans[0] if len(plans) == 1 else plans, draw)
+    refusals = [error for loaded in jobs if (error := loaded.refusal(engine)) is not None]
+    for error in refusals:
+        complain(error)
+    if refusals:
+        raise typer.Exit(InvalidJob.exit_code)
+
+
+def _problems(loaded: LoadedJob, engine: EngineName) -> list[dict[str, Any]]:
+    """What the engine would refuse of the job."""
+    refusal = loaded.refusal(engine)
+    return [] if refusal is None else [asdict(problem) for problem in refusal.problems]
 
 
 def plan(job: Job) -> dict[str, Any]:
@@ -114,6 +129,13 @@ def notes(job: Job) -> list[str]:
         if operator.work.stateful
     ]
     lines += unreachable_thresholds(job)
+    if job.tasks > TASKS:
+        lines.append(
+            f"The default master {MASTER} has {TASKS} task slots: "
+            f"start Spark with --master 'local[{job.tasks}]' or more."
+        )
+    if job.instances > SLOTS:
+        lines.append(f"It starts more instances than the default --slots {SLOTS} allows.")
     if not job.intent.thresholds and not job.intent.constraints:
         lines.append("The job has no intent: the controller will do nothing for it.")
     return lines
@@ -136,10 +158,10 @@ def draw_plan(job: Job, console: Console) -> None:
         console.print(f"  wants   {threshold}")
     for constraint in data["intent"]["constraints"]:
         console.print(f"  wants   {constraint}", soft_wrap=True)
-    console.print(f"  needs   {job.instances} instances at the start (slots)")
+    console.print(f"  needs   {plural(job.instances, 'instance')} at the start (slots)")
     readers = sum(source.partitions or 1 for source in job.sources)
     parts = " + ".join([str(readers), *(str(o.parallelism.max) for o in job.operators)])
-    total = f"{job.tasks} Spark tasks while it runs"
+    total = f"{plural(job.tasks, 'Spark task')} while it runs"
     console.print(f"  holds   {total}: {parts} (readers + operators)", soft_wrap=True)
     console.print(
         f"  commits every {data['batch']} (the length of a batch, not the latency)", soft_wrap=True

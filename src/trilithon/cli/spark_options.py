@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-MASTER = "local[64]"
+# Task slots: threads that mostly wait, so there may be far more than cores.
+TASKS = 64
+MASTER = f"local[{TASKS}]"
 SLOTS = 32
 
 Master = Annotated[

@@ -16,6 +16,8 @@ def setup_of(
     executors: int | None,
     spark_settings: Sequence[str] | None,
     quotas: Sequence[str] | None = None,
+    *,
+    keep_broker: bool = False,
 ) -> Setup:
     """The set-up of an application in this state folder."""
     return Setup(
@@ -27,4 +29,5 @@ def setup_of(
         spark_settings=given_settings(spark_settings or ()),
         quotas=given_numbers(quotas or ()),
         executors=executors,
+        keep_broker=keep_broker,
     )

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -22,7 +22,7 @@ def top_command(
     """Show live what jobs do and what the controller decides. Ends on Ctrl-C."""
     with client() as daemon:
         if once:
-            data_console().print(_screen(daemon))
+            data_console().print(_screen(daemon), crop=False)
             return
         with contextlib.suppress(KeyboardInterrupt), Live(auto_refresh=False, screen=True) as shown:
             while True:
@@ -42,5 +42,20 @@ def _screen(daemon: Client) -> RenderableType:
         for decision in daemon.get("/decisions", limit=8)
     ]
     return Group(
-        headline(daemon.get("/cluster")), Text(), live.draw(daemon.get("/figures")), Text(), *lines
+        headline(daemon.get("/cluster")), Text(), live.draw(_figures(daemon)), Text(), *lines
     )
+
+
+def _figures(daemon: Client) -> list[dict[str, Any]]:
+    """The figures of all jobs; of those that do not run, the state and the problem."""
+    figures = {job["job"]: job for job in daemon.get("/figures")}
+    unknown: dict[str, Any] = {"constraints": [], "operators": []}
+    return [
+        {
+            **figures.get(job["job"], unknown),
+            "job": job["job"],
+            "health": job["state"],
+            "reason": job["problem"],
+        }
+        for job in daemon.get("/jobs")
+    ]

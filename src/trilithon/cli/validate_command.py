@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.job_files import jobs_in
+from trilithon.cli.job_files import Engine, EngineName, jobs_in
 from trilithon.cli.output import Format, Output, answer, draw_problems
 from trilithon.errors import InvalidJob, TrilithonError
 
@@ -28,9 +28,11 @@ class ValidationResult:
         problems = self.error.problems if isinstance(self.error, InvalidJob) else ()
         return {
             "file": self.file,
+            "job": self.job,
             "valid": False,
             "code": self.error.code,
             "message": self.error.message,
+            "hint": self.error.hint,
             "problems": [asdict(problem) for problem in problems],
         }
 
@@ -39,13 +41,17 @@ def validate_command(
     files: Annotated[
         list[Path], typer.Argument(help="Job files: YAML, or Python.", show_default=False)
     ],
+    engine: Engine = EngineName.SPARK,
     output: Output = Format.TABLE,
 ) -> None:
     """Check job files and print every problem. Each comes with its line and how to fix it."""
     results: list[ValidationResult] = []
     for path in files:
         try:
-            results += [ValidationResult(str(path), job.id) for job in jobs_in(path)]
+            results += [
+                ValidationResult(str(path), loaded.job.id, loaded.refusal(engine))
+                for loaded in jobs_in(path)
+            ]
         except TrilithonError as error:
             results.append(ValidationResult(str(path), error=error))
     data = [result.as_data() for result in results]

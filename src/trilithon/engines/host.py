@@ -78,10 +78,11 @@ class Host:
         if self._stopped.is_set():
             return
         self._stopped.set()
+        # Before the socket is closed: `serve` returns then, and the process may end.
+        self.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self.path.unlink(missing_ok=True)
         with self._reports_lock:
             self.engine.close()
 
@@ -160,6 +161,10 @@ class Host:
             "capabilities": lambda _: wire.capabilities_to_json(engine.capabilities()),
             "jobs": lambda _: {
                 name: wire.accepted_to_json(accepted) for name, accepted in engine.jobs().items()
+            },
+            "conditions": lambda _: {
+                name: wire.condition_to_json(condition)
+                for name, condition in engine.conditions().items()
             },
             "reports": lambda r: self._reports_since(int(r["since"])),
             "end": lambda _: self._end(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trilithon.contract import wire
-from trilithon.contract.engine import Accepted, Action, Capabilities, Outcome
+from trilithon.contract.engine import Accepted, Action, Capabilities, Condition, Outcome
 from trilithon.errors import HostUnreachable, Refused
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
@@ -57,6 +57,10 @@ class RemoteEngine:
             self._jobs[name] = (data["job"], accepted[name].job)
         self._jobs = {name: known for name, known in self._jobs.items() if name in accepted}
         return accepted
+
+    def conditions(self) -> Mapping[str, Condition]:
+        answer = self._call("conditions", {})
+        return {name: wire.condition_from_json(data) for name, data in answer.items()}
 
     def reports(self) -> Sequence[Report]:
         answer = self._call("reports", {"since": self._last_number})

@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilithon.errors import InvalidPolicy, NotFound
+from trilithon.policies.ds2 import Ds2Parameters, Ds2Policy
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.henge_policy import HengePolicy
 from trilithon.policies.henge.status import crunch_report
+from trilithon.policies.latency.latency_parameters import LatencyParameters
+from trilithon.policies.latency.latency_policy import LatencyPolicy
 from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State
@@ -36,10 +39,20 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         "the whole cluster: more instances for jobs that miss intents, the best sum of utilities",
         {"crunch": crunch_report},
     ),
+    "latency": PolicyEntry(
+        LatencyParameters,
+        LatencyPolicy,
+        "the fewest instances with which a queueing model says that constraints on paths are kept",
+    ),
     "threshold": PolicyEntry(
         ThresholdParameters,
         ThresholdPolicy,
         "more instances for the busiest operator on a missed latency, fewer where there is room",
+    ),
+    "ds2": PolicyEntry(
+        Ds2Parameters,
+        Ds2Policy,
+        "as many instances as the sources' rates need, for all operators of a job at once (DS2)",
     ),
 }
 

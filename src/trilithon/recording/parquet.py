@@ -30,7 +30,9 @@ KINDS: Final = ("job", "instance", "edge", "source", "sink", "machine", "round")
 FORMAT: Final = "trilithon-recording/1"
 ROWS_PER_GROUP: Final = 10_000
 # Columns added since the first version of the format; older recordings do not have them.
-ADDED_COLUMNS: Final = frozenset({"clock_error_s", "cores_busy"})
+ADDED_COLUMNS: Final = frozenset(
+    {"clock_error_s", "cores_busy", "write_waits", "write_wait_s", "ahead", "clock_steps"}
+)
 _NUMBERS: Final = tuple(dict.fromkeys(name for table in TABLES for name in table.names()))
 SCHEMA: Final = pa.schema(
     [

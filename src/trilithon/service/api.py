@@ -156,6 +156,8 @@ def _jobs(app: FastAPI, daemon: Daemon) -> None:
     ) -> dict[str, Any]:
         """Accepts a job, or a new version; with `dry_run` only answers what that would do."""
         job = build_job(spec)
+        if problems := tuple(daemon.unsupported(job)):
+            raise InvalidJob(problems, job.id, " on this engine")
         if dry_run:
             plan = commands.plan(job)
             return {"job": job.id, "impact": plan.impact.value, "told": str(plan)}

@@ -3,10 +3,12 @@
 import gc
 import secrets
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from trilithon import folders, logs
 from trilithon.contract.engine import Engine
@@ -16,9 +18,11 @@ from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
 from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Rules
-from trilithon.errors import DaemonRuns
+from trilithon.errors import DaemonRuns, Problem
+from trilithon.model.job import Job
 from trilithon.policies.registry import policy
 
+LOOK_EVERY_S: Final = 2.0
 _log = logs.logger()
 
 
@@ -29,8 +33,12 @@ class Daemon:
     controller: Controller
     journal: Journal
     token: str
+    # Every reason why the engine cannot run a valid job, as far as can be said without asking it.
+    unsupported: Callable[[Job], Iterable[Problem]] = lambda _: ()
     commands: JobCommands = field(init=False)
     failure: str = ""
+    # What the daemon waits for before the engine can be reached for the first time.
+    starting: str = ""
 
     def __post_init__(self) -> None:
         self.commands = JobCommands(self.controller)
@@ -70,10 +78,27 @@ class Daemon:
                 _log.error("round_failed", round=number, failure=failure, exc_info=fresh)
                 self.failure = failure
                 wait_s = self.controller.rules.limits.round_s
-            self._wake.wait(wait_s)
+            self._await_round(wait_s)
             self._wake.clear()
 
+    def _await_round(self, wait_s: float) -> None:
+        """Waits for the next round, and looks at the jobs meanwhile. A host that is lost or a job
+        that failed is seen within two seconds, however rare the rounds are.
+        """
+        deadline = time.monotonic() + wait_s
+        while (left_s := deadline - time.monotonic()) > LOOK_EVERY_S:
+            if self._wake.wait(LOOK_EVERY_S):
+                return
+            try:
+                if not self.controller.look():
+                    return
+            except Exception:  # noqa: BLE001 - the next round may succeed
+                _log.exception("look_failed", round=self.controller.state.round)
+        self._wake.wait(left_s)
+
     def _log_round(self, done: Round) -> None:
+        if done.blind and self.starting:
+            return  # that is no surprise
         if done.blind and done.blind != self._blind:
             _log.warning("engine_not_reached", round=done.number, reason=done.blind)
         elif self._blind and not done.blind:
@@ -98,10 +123,12 @@ def daemon(
     folder: Path,
     record: Path | None = None,
     clock: Clock | None = None,
+    unsupported: Callable[[Job], Iterable[Problem]] = lambda _: (),
+    starting: str = "",
 ) -> Iterator[Daemon]:
     """Runs a daemon in a state folder. A second daemon in the same folder is refused."""
     refusal = DaemonRuns(
-        f"A daemon runs in {folder} already.", "Use it, stop it, or set TRILITHON_STATE."
+        f"A daemon runs in {folder} already.", "Use it, stop it, or choose another --state."
     )
     with ExitStack() as ending:
         ending.enter_context(folders.locked(folder, "state", "TRILITHON_STATE", 0o700, refusal))
@@ -118,7 +145,8 @@ def daemon(
             clock or SystemClock(),
             recorder,
         )
-        running = Daemon(controller, journal, secrets.token_urlsafe(24))
+        running = Daemon(controller, journal, secrets.token_urlsafe(24), unsupported)
+        running.starting = starting
         ending.callback(running.stop)
         running.start()
         yield running

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from trilithon import logs
-from trilithon.contract.engine import Accepted, Action, Capabilities, Engine, Outcome
+from trilithon.contract.engine import Accepted, Action, Capabilities, Condition, Engine, Outcome
 from trilithon.contract.outcome_log import log_outcome
 from trilithon.errors import HostUnreachable
 from trilithon.model.allocation import Allocation
@@ -40,6 +40,9 @@ class ReattachingEngine:
 
     def jobs(self) -> Mapping[str, Accepted]:
         return self._ask(lambda engine: engine.jobs())
+
+    def conditions(self) -> Mapping[str, Condition]:
+        return self._ask(lambda engine: engine.conditions())
 
     def reports(self) -> Sequence[Report]:
         return self._ask(lambda engine: engine.reports())

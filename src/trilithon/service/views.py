@@ -1,12 +1,15 @@
 """Builds the answers of the API from a controller: jobs, the cluster, live figures."""
 
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
 import trilithon
+from trilithon.contract.condition import RUNNING, Health
 from trilithon.contract.engine import Accepted
 from trilithon.contract.figures import summary
 from trilithon.control.compact import CompactSeries
+from trilithon.control.conditions import next_try
 from trilithon.control.explain import clock
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DesiredState, EventRow
@@ -22,6 +25,10 @@ def health(daemon: Daemon) -> dict[str, Any]:
     controller, last = daemon.controller, daemon.controller.last
     problem = daemon.failure or (last.blind if last else "")
     status = "blind" if problem else "starting" if last is None else "ok"
+    if daemon.starting:
+        status, problem = "starting", daemon.starting
+    if status == "ok" and (problem := _unhealthy(daemon)):
+        status = "degraded"
     return {
         "status": status,
         "problem": problem,
@@ -31,6 +38,18 @@ def health(daemon: Daemon) -> dict[str, Any]:
         "round_s": controller.rules.limits.round_s,
         "last_round_s": None if last is None else last.time_s,
     }
+
+
+def _unhealthy(daemon: Daemon) -> str:
+    """How many jobs do not run, and why the first of them does not."""
+    with daemon.controller.lock:
+        problems = [
+            f"{name} {record.health}: {record.problem}"
+            for name, record in daemon.controller.state.jobs.items()
+            if record.desired is DesiredState.RUN and record.health not in {"", Health.RUNNING}
+        ]
+        total = len(daemon.controller.state.jobs)
+    return f"{len(problems)} of {total} jobs do not run. {problems[0]}" if problems else ""
 
 
 def job_line(name: str, record: JobRecord) -> dict[str, Any]:
@@ -44,7 +63,9 @@ def job_line(name: str, record: JobRecord) -> dict[str, Any]:
         "instances": record.wanted.instances,
         "parallelism": dict(record.wanted.parallelism),
         "in_flight": record.in_flight and record.desired is DesiredState.RUN,
-        "problem": record.problem,
+        "problem": record.problem + (next_try(record.condition) if record.problem else ""),
+        "since_s": None if record.condition is None else record.condition.since_s,
+        "next_try_s": None if record.condition is None else record.condition.next_try_s,
     }
 
 
@@ -55,7 +76,13 @@ def _state(record: JobRecord) -> str:
         return "pausing" if record.running else "paused"
     if not record.running:
         return "not started" if record.tries else "starting"
+    if record.health == Health.FAILED and not record.failed:
+        return "starting"  # its owner has asked for it, and the next round does it
     return record.health or "running"
+
+
+def _has_slots(record: JobRecord) -> bool:
+    return record.running and not record.failed
 
 
 def jobs(daemon: Daemon) -> list[dict[str, Any]]:
@@ -84,11 +111,12 @@ def figures(daemon: Daemon, names: list[str] | None = None) -> list[dict[str, An
     controller = daemon.controller
     with controller.lock:
         accepted = {
-            name: Accepted(record.job, record.wanted, record.health or "running", record.problem)
+            name: Accepted(record.job, record.wanted, record.condition or RUNNING)
             for name, record in controller.state.jobs.items()
             if record.running and (names is None or name in names)
         }
-        return summary(controller.assessment(), accepted)
+        clock_set_s = controller.freshness.observer.clock_set_s
+        return summary(controller.assessment(), accepted, clock_set_s)
 
 
 def policy_report(daemon: Daemon, name: str) -> dict[str, Any]:
@@ -116,14 +144,17 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
     controller = daemon.controller
     with controller.lock:
         records, shared = list(controller.state.jobs.values()), controller.cluster
+        states = Counter(map(_state, records))
         machines = () if controller.scene is None else controller.scene.machines
         tenants = sorted({record.job.tenant for record in records} | set(controller.rules.quotas))
         return {
             **health(daemon),
             "jobs": len(records),
-            "running": sum(record.running for record in records),
+            "running": states["running"],
+            "degraded": states["degraded"],
+            "failed": states["failed"],
             "slots": shared.slots,
-            "slots_used": sum(record.wanted.instances for record in records if record.running),
+            "slots_used": sum(record.wanted.instances for record in records if _has_slots(record)),
             "tasks": shared.capabilities.tasks,
             "mode": controller.state.mode.value,
             "machines": [machine.name for machine in machines],
@@ -139,7 +170,7 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
                     "slots_used": sum(
                         record.wanted.instances
                         for record in records
-                        if record.job.tenant == tenant and record.running
+                        if record.job.tenant == tenant and _has_slots(record)
                     ),
                     "quota": controller.rules.quotas.get(tenant),
                 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -21,6 +21,11 @@ LONGEST_WAIT_S = 0.05
 CHUNK = 256
 ANSWER_S = 15.0
 FLUSH_S = 35.0
+# After Ctrl-C: for what is on its way to a broker that answers.
+LAST_FLUSH_S = 0.5
+# The Kafka client waits in C, where Ctrl-C does not reach it: so it waits in slices.
+SLICE_S = 0.2
+REQUEST_S = 1.0
 # The partitioner of Java's producer, so that a key is in the same partition whoever writes it. A
 # record that is not delivered within 30 s has failed. Delivery reports come for failures only:
 # those of successes would cost CPU for every record.
@@ -74,6 +79,18 @@ class Pacer:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """A load in the middle: records delivered, records that wait in the client, and why Kafka does
+    not answer (empty while it does).
+    """
+
+    at_s: float
+    sent: int
+    waiting: int
+    unreachable: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSummary:
     """What a load generator did. `wanted` records were scheduled, `sent` were delivered; a record
     is behind while it is due by the schedule and not yet handed to the Kafka client.
@@ -102,11 +119,9 @@ def generate(
     *,
     partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
-    on_progress: Callable[[float, int], None] = lambda _at_s, _sent: None,
+    on_progress: Callable[[LoadProgress], None] = lambda _: None,
 ) -> LoadSummary:
-    """Sends records until the time is over or Ctrl-C. Calls `on_progress` once per second with the
-    seconds since the start and the records sent so far.
-    """
+    """Sends records until the time is over or Ctrl-C. Calls `on_progress` once per second."""
     count = ensure_topic(kafka, topic, partitions, settings)
     generator = LoadGenerator(kafka, topic, shape, for_s, records, settings or {}, on_progress)
     return generator.run(count)
@@ -118,7 +133,7 @@ def ensure_topic(
     """Returns the topic's number of partitions. Creates a missing topic, with 4 by default."""
     try:
         admin = AdminClient({"log_level": 0, **(settings or {}), "bootstrap.servers": kafka})
-        existing = admin.list_topics(timeout=ANSWER_S).topics.get(topic)
+        existing = _topics(admin).get(topic)
         if existing is None:
             wanted = partitions or 4
             admin.create_topics([NewTopic(topic, wanted)])[topic].result(ANSWER_S)
@@ -131,6 +146,16 @@ def ensure_topic(
             "Leave --partitions out, or choose another topic.",
         )
     return len(existing.partitions)
+
+
+def _topics(admin: AdminClient) -> Mapping[str, Any]:
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            return admin.list_topics(timeout=REQUEST_S).topics
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
 
 
 def unavailable(kafka: str, error: KafkaException) -> BrokerUnavailable:
@@ -152,11 +177,13 @@ class LoadGenerator:
         for_s: float,
         records: Records,
         settings: Mapping[str, str],
-        on_progress: Callable[[float, int], None],
+        on_progress: Callable[[LoadProgress], None],
     ) -> None:
         self.topic, self.for_s, self.records, self.on_progress = topic, for_s, records, on_progress
         self.pacer = Pacer(shape)
         self.failed = self.bytes = 0
+        self.unreachable = ""
+        self._delivered = 0
         try:
             self.producer = Producer(
                 {
@@ -164,6 +191,7 @@ class LoadGenerator:
                     **settings,
                     "bootstrap.servers": kafka,
                     "on_delivery": self._count_failure,
+                    "error_cb": self._lost,
                 }
             )
         except KafkaException as error:
@@ -172,17 +200,32 @@ class LoadGenerator:
     def _count_failure(self, error: object, _message: object) -> None:
         self.failed += error is not None
 
+    def _lost(self, error: KafkaError) -> None:
+        """The client has lost its connections. It does not say when it has them again."""
+        self.unreachable = error.str()
+
+    def _progress(self, at_s: float) -> LoadProgress:
+        waiting = len(self.producer)
+        delivered = max(0, self.pacer.sent - waiting - self.failed)
+        if delivered > self._delivered or not waiting:
+            self.unreachable = ""
+        self._delivered = delivered
+        return LoadProgress(at_s, delivered, waiting, self.unreachable)
+
     def run(self, partitions: int) -> LoadSummary:
         start = time.perf_counter()
-        interrupted = False
+        due_s, interrupted = self.for_s, False
         try:
             self._send(start)
+            self._flush(start, FLUSH_S)
         except KeyboardInterrupt:
             interrupted = True
-        due_s = min(time.perf_counter() - start, self.for_s)
-        # Not `self.failed += flush(…)`: flush itself counts failures through the callback.
-        undelivered = self.producer.flush(FLUSH_S)
-        self.failed += undelivered
+            due_s = min(time.perf_counter() - start, self.for_s)
+            if not self._progress(due_s).unreachable:
+                self.producer.flush(LAST_FLUSH_S)
+        # What the client still has is not delivered; it counts these failures by the callback.
+        self.producer.purge()
+        self.producer.flush(LAST_FLUSH_S)
         # Up to the delivery of the last record: a record in the client's buffer is not sent.
         spent = time.perf_counter() - start
         pacer = self.pacer
@@ -203,6 +246,12 @@ class LoadGenerator:
             interrupted=interrupted,
         )
 
+    def _flush(self, start: float, within_s: float) -> None:
+        """Waits until everything is delivered."""
+        deadline = time.perf_counter() + within_s
+        while self.producer.flush(SLICE_S) and time.perf_counter() < deadline:
+            self.on_progress(self._progress(time.perf_counter() - start))
+
     def _send(self, start: float) -> None:
         def late() -> bool:
             return time.perf_counter() - start > self.for_s + BURST_S
@@ -215,7 +264,7 @@ class LoadGenerator:
                 self._produce(count, start)
             self.producer.poll(0)
             if now >= second:
-                self.on_progress(now, pacer.sent)
+                self.on_progress(self._progress(now))
                 second = math.floor(now) + 1.0
             if now >= self.for_s and (count < CHUNK or late()):
                 return

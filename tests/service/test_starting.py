@@ -1,0 +1,152 @@
+"""`trilithon serve` while its engine starts: it answers at once, and jobs can be submitted."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cluster import chain
+from tests.service.test_api import until
+from tests.service.test_keeper import HOST
+from tests.service.test_serve import cli, printed, write
+from trilithon.cli.main import app
+from trilithon.errors import DaemonUnreachable, HostUnreachable
+from trilithon.service.address import STARTING, announce, publish, published
+
+JOB = chain()
+# `serve` starts the host with this interpreter: one that waits for a file, and is then a host.
+INTERPRETER = """#!/bin/sh
+while [ ! -e {go} ]; do sleep 0.1; done
+[ -s {go} ] && exit 3
+exec {python} -c '{host}' {socket}
+"""
+SERVE = """
+import sys
+sys.executable = sys.argv.pop(1)
+from trilithon.cli.main import main
+main()
+"""
+
+
+class StartingDaemon:
+    """A daemon whose host starts when `go` is called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        interpreter = folder / "interpreter"
+        text = INTERPRETER.format(
+            go=folder / "go",
+            python=sys.executable,
+            host=textwrap.dedent(HOST),
+            socket=self.state / "host.sock",
+        )
+        interpreter.write_text(text)
+        interpreter.chmod(0o700)
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-c", SERVE, str(interpreter), "serve", "--with-jobs"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def go(self, *, fails: bool = False) -> None:
+        (self.folder / "go").write_text("no" if fails else "")
+
+    def health(self) -> dict[str, Any]:
+        url = published(self.state / "daemon")["url"]
+        with urlopen(f"{url}/health", timeout=10) as answer:  # noqa: S310 - ourselves
+            data: dict[str, Any] = json.load(answer)
+        return data
+
+
+@pytest.fixture
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartingDaemon]:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
+    daemon = StartingDaemon(tmp_path)
+    yield daemon
+    daemon.go()
+    if daemon.process.poll() is None:
+        until((daemon.state / "host.sock").exists)
+        daemon.process.terminate()
+    daemon.process.communicate(timeout=60)
+
+
+def test_a_daemon_answers_while_its_engine_starts_and_takes_jobs(
+    starting: StartingDaemon, tmp_path: Path
+) -> None:
+    """For half a minute it was not there, and `apply` said that one should be started."""
+    until((starting.state / "daemon" / STARTING).exists)
+    out, err = printed("job", "apply", write(tmp_path, JOB))
+    assert out == "ads/chain generation 1: The job is new; the next round starts it.\n"
+    assert err == "The engine is starting; jobs start after it.\n"
+    health = starting.health()
+    assert health["status"] == "starting"
+    assert "host.log" in health["problem"]
+    assert [row["state"] for row in cli("job", "list")] == ["starting"]
+    assert "The engine is starting" in printed("cluster", "status")[0]
+    starting.go()
+    until(lambda: cli("job", "list")[0]["state"] == "running")
+    assert starting.health()["status"] == "ok"
+
+
+def test_apply_with_wait_waits_for_the_engine(starting: StartingDaemon, tmp_path: Path) -> None:
+    until((starting.state / "daemon" / "daemon.json").exists)
+    threading.Timer(1.0, starting.go).start()
+    assert printed("job", "apply", write(tmp_path, JOB), "--wait")[0] == (
+        "ads/chain generation 1: running.\n"
+    )
+
+
+def test_an_engine_that_does_not_start_ends_the_daemon_with_its_log(
+    starting: StartingDaemon,
+) -> None:
+    until((starting.state / "daemon" / "daemon.json").exists)
+    starting.go(fails=True)
+    assert starting.process.wait(60) == HostUnreachable.exit_code
+    assert starting.process.stderr is not None
+    errors = starting.process.stderr.read()
+    assert "did not start" in errors
+    # That it cannot be reached while it starts is no surprise, and no warning.
+    assert "engine_not_reached" not in errors
+
+
+def test_a_client_waits_for_a_daemon_that_is_starting(tmp_path: Path) -> None:
+    announce(tmp_path / "daemon")
+    threading.Timer(0.5, publish, (tmp_path / "daemon", 4711, "secret")).start()
+    assert published(tmp_path / "daemon")["url"].endswith(":4711")
+
+
+def test_a_daemon_that_died_while_it_started_is_not_waited_for(tmp_path: Path) -> None:
+    announce(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    (tmp_path / STARTING).write_text(str(ended.pid))
+    with pytest.raises(DaemonUnreachable):
+        published(tmp_path)
+
+
+def test_without_a_daemon_a_client_does_not_wait(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(DaemonUnreachable):
+        published(tmp_path)
+    assert time.monotonic() - began < 5
+
+
+def test_apply_without_a_daemon_says_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("trilithon.cli.job_commands.STARTING_S", 0.3)
+    result = CliRunner().invoke(app, ["job", "apply", write(tmp_path, JOB)])
+    assert isinstance(result.exception, DaemonUnreachable)
+    assert "trilithon serve" in str(result.exception)

@@ -405,6 +405,7 @@ def test_the_status_shows_constraints_predictions_and_inactivity() -> None:
     e=st.floats(0.6, 4),
     promise_ms=st.floats(60, 300),
 )
+@example(rate=210.0, service_ms=18.0, cv2=3.0, e=4.0, promise_ms=60.0)
 @example(rate=60.0, service_ms=20.0, cv2=1.0, e=0.6, promise_ms=60.0)
 @example(rate=20.0, service_ms=20.0, cv2=1.0, e=0.6, promise_ms=60.0)
 def test_under_a_steady_load_it_comes_to_rest_with_the_fewest_instances(
@@ -420,10 +421,11 @@ def test_under_a_steady_load_it_comes_to_rest_with_the_fewest_instances(
     # Rounded, as in the two examples, in which records wait for exactly as long as they may.
     allowed_s = (1 + 1e-9) * min(0.2 * (promise_ms - service_ms) / 1000, 1)
     highest = stage.parameters.highest_utilisation
-    fewest = next(
+    enough = (
         p
         for p in range(1, 101)
         if rate * service_ms / 1000 / p <= highest and operating.waiting_s(p) <= allowed_s
     )
+    fewest = next(enough, 100)  # all that there are, where no number keeps the promise
     assert stage.parallelism()["a"] == fewest
     assert scaling(stage.rounds(10)) == []

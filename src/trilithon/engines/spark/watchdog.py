@@ -24,7 +24,7 @@ FACTOR: Final = 20.0
 # How long threads may go on after their query was stopped by the engine.
 THREADS_END_S: Final = 5.0
 # The same after the query died or was restarted. A thread that reads from an executor that died
-# tries to connect three times, five seconds apart, and ends by itself (`spark.shuffle.io.retryWait`).
+# tries to connect three times, five seconds apart (`spark.shuffle.io.retryWait`), and then ends.
 THREADS_RETRY_S: Final = 25.0
 # How long the replacement of an executor may take to be noticed.
 _REPLACED_S: Final = 15.0

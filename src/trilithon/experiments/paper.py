@@ -51,7 +51,8 @@ class SensitivityPlan:
     """In which runs the chosen numbers are halved and raised by half, to see how much each matters.
 
     A number is moved in the first of `runs` that can depend on it, and in `tight`, in which the
-    machines are nearly full. Words and the policy's own parameters are moved in `policy_runs`.
+    machines are nearly full. Words are tried in all of `runs`, and the policy's own parameters are
+    moved in `policy_runs`.
     """
 
     runs: tuple[tuple[str, str], ...]
@@ -61,6 +62,8 @@ class SensitivityPlan:
     parameters: tuple[ParameterInfo, ...] = ()
     # Other words for a number's path that holds a word.
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The path of a word whose results stand beside those with the chosen one on the page.
+    beside: str = ""
     # Variants that only this plan uses, by name.
     variants: Mapping[str, Variant] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ the edge's first sender, what a receiver counts with that of its first receiver:
 place, and is missing when that machine does not report.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -160,7 +160,7 @@ class Reporter:
         self.no_latencies = Sketches.of({} for _ in sink.keys)
 
     def machines(
-        self, world: World, reporting: Iterable[ReportingMachine], time_s: float
+        self, world: World, reporting: Sequence[ReportingMachine], time_s: float
     ) -> list[Report]:
         """The reports of these machines."""
         instance, edge, source, sink = (
@@ -168,6 +168,7 @@ class Reporter:
         )
         instances, edges = _instances(world, instance), _edges(world, edge)
         sources, sinks = _read(world, source), _written(world, sink)
+        machines = self._load(world, reporting)
         return [
             Report(
                 sender=machine.sender,
@@ -183,22 +184,22 @@ class Reporter:
                 sinks=sinks.part(sink.parts[machine.row]),
                 latencies=_sketches(world, sink.rows[sink.parts[machine.row]]),
                 machine_keys=(machine.name,),
-                machines=self._load(world, machine),
+                machines=machines.part(slice(i, i + 1)),
             )
-            for machine in reporting
+            for i, machine in enumerate(reporting)
         ]
 
-    def _load(self, world: World, machine: ReportingMachine) -> Machines:
-        row = world.machines[machine.row]
+    def _load(self, world: World, reporting: Sequence[ReportingMachine]) -> Machines:
+        rows = world.machines[[machine.row for machine in reporting]]
         memory = {
-            "memory_bytes": machine.memory_bytes,
-            "memory_used_bytes": machine.memory_used_bytes,
+            "memory_bytes": [machine.memory_bytes for machine in reporting],
+            "memory_used_bytes": [machine.memory_used_bytes for machine in reporting],
         }
         return Machines.trusted(
-            1,
-            cores=row["cores"],
-            load=row["load"],
-            cores_busy=min(row["load"], row["cores"]),
+            len(reporting),
+            cores=rows["cores"],
+            load=rows["load"],
+            cores_busy=np.minimum(rows["load"], rows["cores"]),
             **(memory if self.reports_memory else {}),
         )
 

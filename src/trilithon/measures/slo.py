@@ -168,10 +168,17 @@ class IntentTable:
 _tables: WeakKeyDictionary[Layout, tuple[Mapping[str, Job], IntentTable]] = WeakKeyDictionary()
 
 
-def assess_intents(window: Window, utilities: Utilities = UTILITIES) -> IntentAssessment:
+# Several measures of a round assess the same window: kept for as long as it exists.
+_assessed: WeakKeyDictionary[Window, IntentAssessment] = WeakKeyDictionary()
+
+
+def assess_intents(window: Window) -> IntentAssessment:
     """How the jobs of a window did, by the intents in their files."""
-    table = IntentTable.of(window)
-    return table.judge(values(window, table.quantiles, table.sink_weight), utilities)
+    if (assessment := _assessed.get(window)) is None:
+        table = IntentTable.of(window)
+        measured = values(window, table.quantiles, table.sink_weight)
+        assessment = _assessed[window] = table.judge(measured)
+    return assessment
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Runs the rounds of a simulated run: observing an engine, and letting the controller act on it."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -92,11 +91,11 @@ class ControlledRounds:
         record: Path | None = None,
     ) -> None:
         """Until `acts_from_s` the jobs are in mode off: the controller only observes. Rounds are
-        recorded into the folder `record`, for `replay`.
+        recorded into the folder `record`, for `replay`. The journal is written into `folder`, and
+        kept in memory if there is none.
         """
         with ExitStack() as ending:
-            kept = folder or Path(ending.enter_context(tempfile.TemporaryDirectory()))
-            journal = Journal(kept / FILE)
+            journal = Journal(None if folder is None else folder / FILE)
             ending.callback(journal.close)
             mode = Mode.OFF if acts_from_s > engine.now_s else Mode.AUTO
             rules = Rules(limits=limits, policy=policy.name, seed=seed, mode=mode)

@@ -70,9 +70,9 @@ class ActionResult:
 
 
 class Journal(JournalReads):
-    """The journal of one controller, in one file."""
+    """The journal of one controller, in one file; without a path, in memory until it is closed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         super().__init__(Database(path))
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from bench.proofs import figures
 from bench.proofs.scene import KINDS, Scene, scene
 from bench.proofs.traffic import Outlet, traffic
 from trilithon.contract.engine import Status
-from trilithon.engines.spark import engine as engine_module
+from trilithon.engines.spark import queries
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.allocation import initial
@@ -49,7 +49,7 @@ def run(around: Scene, options: argparse.Namespace, *, paced: bool) -> dict[str,
     )
     if not paced:
         engine.pacer.next_end = lambda *_: None  # type: ignore[method-assign]
-        engine_module.UNPACED_BATCHES = 1.0  # type: ignore[misc]
+        queries.UNPACED_BATCHES = 1.0  # type: ignore[misc]
     with ExitStack() as ending:
         flows, names = [], []
         for number in range(options.jobs):

@@ -48,6 +48,20 @@ def test_only_its_owner_can_open_the_socket(host: Host) -> None:
     assert stat.S_IMODE(host.path.stat().st_mode) == 0o600
 
 
+def test_a_client_whose_host_died_closes_without_an_error(tmp_path: Path) -> None:
+    """The failed flush kept the daemon from noticing at once: it asked again two seconds later."""
+    path = tmp_path / "host.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        remote = RemoteEngine(path)
+        listening.accept()[0].close()
+    for _ in range(2):
+        with pytest.raises(HostUnreachable):
+            remote.jobs()
+    remote.close()
+
+
 def test_every_caller_reads_all_reports(host: Host) -> None:
     one, two = RemoteEngine(host.path), RemoteEngine(host.path)
     first = [report.sequence for report in one.reports()]

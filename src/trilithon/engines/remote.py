@@ -1,5 +1,6 @@
 """The client of a host's socket: implements the engine contract for its callers."""
 
+import contextlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,9 @@ class RemoteEngine:
         self._call("end", {})
 
     def close(self) -> None:
-        self._stream.close()
+        # A request that a dead host did not take is still in the buffer: it cannot be flushed.
+        with contextlib.suppress(OSError):
+            self._stream.close()
         self._socket.close()
 
     def _call(self, call: str, arguments: Mapping[str, Any]) -> Any:

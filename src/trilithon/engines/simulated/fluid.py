@@ -9,7 +9,7 @@ took.
 import numpy as np
 
 from trilithon.engines.simulated.compiled import compiled, part
-from trilithon.engines.simulated.holding_back import count_parked, hold_back, stop_sources
+from trilithon.engines.simulated.holding_back import count_parked, hold_back, stop_sources, taken_in
 from trilithon.engines.simulated.service import ANY_NUMBER, LEAST, mean_service_s, most_records
 from trilithon.engines.simulated.sharing import usable_cores
 from trilithon.engines.simulated.waiting import (
@@ -92,13 +92,9 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
             total = 0.0 if paused else min(node.held + coming, total)
         else:
             _spread(world, number)
+            taken_in(world, number, paused, span_s)
             for a in range(node.first, node.first + node.tasks):
-                actor = world.actors[a]
-                records = actor.held + actor.coming
-                actor.potential = 0.0
-                if records > 0.0 and not paused:
-                    actor.potential = min(records, most_records(world, actor, span_s))
-                total += actor.potential
+                total += world.actors[a].potential
         node.potential = total
         node.pushed = total * node.selectivity
 
@@ -248,7 +244,7 @@ def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
     """An operator: what its actors finish, what they keep, how long it took."""
     node = world.nodes[number]
     paused = _is_paused(world, number)
-    done, waited, variance, served, cv2 = 0.0, 0.0, 0.0, 0.0, 0.0
+    done, waited, variance, served, cv2, parked_s = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     node.busy = 0.0
     for task in range(node.tasks):
         actor = world.actors[node.first + task]
@@ -263,6 +259,8 @@ def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
                 # Senders park before it, or it is parked: queues are full, not random.
                 out = min(records, actor.potential * node.pressed)
                 rho = min(1.0, out / most) if most > 0.0 else 0.0
+                if node.pressed < 1.0 and out < records and task < node.active:
+                    parked_s += max(0.0, span_s - out * service_s)
             else:
                 felt_cv2 = arrival_cv2
                 if drawn:
@@ -286,8 +284,8 @@ def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
     for k in range(node.in_first, node.in_first + node.in_count):
         edge = world.edges[world.into[k]]
         edge.channel_s += edge.flow * (waited / done if done > LEAST else 0.0)
-    if node.pressed < 1.0:
-        count_parked(world, number, max(0.0, node.active * span_s - served), span_s)
+    if parked_s > 0.0:
+        count_parked(world, number, parked_s, span_s)
 
 
 @part

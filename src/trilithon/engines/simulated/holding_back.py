@@ -21,6 +21,34 @@ from trilithon.engines.simulated.world_tables import (
 
 
 @part
+def taken_in(world: World, number: int, paused: bool, span_s: float) -> None:
+    """What each actor would finish of what comes. An operator takes in no more than its fullest
+    instance has room for (`own`): what its other instances could do beyond that never reaches
+    those that it sends to.
+    """
+    node = world.nodes[number]
+    gated = world.jobs[node.job].stops_sources == 0
+    node.own = 1.0
+    for turn in range(2):
+        for a in range(node.first, node.first + node.tasks):
+            actor = world.actors[a]
+            actor.coming *= node.own
+            records = actor.held + actor.coming
+            actor.potential = 0.0
+            if records > 0.0 and not paused:
+                actor.potential = min(records, most_records(world, actor, span_s))
+        if turn == 1 or not gated:
+            return
+        for a in range(node.first, node.first + node.active):
+            actor = world.actors[a]
+            if actor.limit != UNLIMITED and actor.coming > 0.0:
+                room = max(0.0, actor.limit + 1.0 - actor.held) + actor.potential
+                node.own = min(node.own, room / actor.coming)
+        if node.own >= 1.0:
+            return
+
+
+@part
 def hold_back(world: World, number: int) -> None:
     """`pressed`: the part of what it would send that a node can; `passed`: the part of what would
     come that it can take.
@@ -44,6 +72,7 @@ def hold_back(world: World, number: int) -> None:
                 continue
             room = max(0.0, actor.limit + 1.0 - actor.held) + actor.potential * node.pressed
             node.passed = min(node.passed, room / actor.coming)
+        node.passed *= node.own
 
 
 @part
@@ -118,7 +147,7 @@ def _count_parked_before(world: World, number: int, parked_s: float, span_s: flo
         actor = world.actors[a]
         # What passes comes to it; what it can do is less if it is held back itself.
         possible = most_records(world, actor, span_s) * node.pressed
-        comes = actor.coming * node.passed
+        comes = actor.coming * node.passed / node.own if node.own > 0.0 else 0.0
         rho = comes / possible if possible > LEAST else (1.0 if comes > 0.0 else 0.0)
         actor.full = share_of_time_full(rho, float(actor.limit))
         total += actor.full

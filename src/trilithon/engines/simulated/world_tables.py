@@ -47,7 +47,7 @@ NODE: Final = _fields(
     " arrival_version steps head log",
     "selectivity senders arrived read written latency_s arrival_rate arrival_cv2 next_arrival_s"
     " open stalled_s"
-    " potential pushed passed pressed inflow backlog age_s held rate spent_s busy "
+    " potential pushed own passed pressed inflow backlog age_s held rate spent_s busy "
     "delay_s delay_var fixed_s cv2",
 )
 # Counted: emitted, taken, parked_s, channel_s, batching_s.

@@ -20,8 +20,8 @@ from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.job import Job, Operator, Parallelism
+from trilithon.plugins import policy
 from trilithon.policies.policy import Policy
-from trilithon.policies.registry import policy
 from trilithon.scenarios import calibration
 from trilithon.scenarios.chosen import (
     JobLoadNumbers,

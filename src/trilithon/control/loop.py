@@ -27,6 +27,7 @@ from trilithon.control.guard import Guard, Ruling
 from trilithon.control.journal import ActionResult, Journal, PlannedAction
 from trilithon.control.journal.rows import DesiredState, SpecStatus
 from trilithon.control.planner import Planner, without_refused_facet
+from trilithon.control.policy_calls import PolicyCalls
 from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler
 from trilithon.control.repeats import Repeats, subjects
 from trilithon.control.rules import Rules
@@ -126,6 +127,7 @@ class Controller:
         self.scene: Scene | None = None
         self._assessed: tuple[float, Assessment | None] = (0.0, None)
         self._repeats = Repeats()
+        self._calls = PolicyCalls(self.policy, limits.decide_s)
         self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
@@ -282,15 +284,16 @@ class Controller:
 
     def _decide(self, scene: Scene) -> Verdict:
         state = self.state.policy_state
-        try:
-            verdict = self.policy.decide(scene, state)
-        except Exception as error:  # noqa: BLE001 - a failing policy must not stop the loop
+        verdict = self._calls.decide(scene, state)
+        if (error := self._calls.error) is not None:
             failure = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
             if failure != self._failure:
                 self.journal.event("policy_failed", None, failure, scene.now_s)
-                _log.exception("policy_failed", policy=self.policy.name, round=scene.round)
+                _log.error(
+                    "policy_failed", policy=self.policy.name, round=scene.round, exc_info=error
+                )
             self._failure = failure
-            return Verdict((), state)
+            return verdict
         self._failure = ""
         if self.recorder is not None:
             try:

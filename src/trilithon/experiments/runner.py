@@ -19,7 +19,7 @@ from trilithon.experiments.search import (
 )
 from trilithon.experiments.seeds import SEEDS, is_random, with_seed
 from trilithon.experiments.strategies import Strategy, StrategyKind
-from trilithon.policies.registry import policy
+from trilithon.plugins import policy
 from trilithon.scenarios.run import simulate
 from trilithon.scenarios.scenario import Scenario
 

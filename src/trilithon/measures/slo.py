@@ -78,6 +78,16 @@ def throughput(window: Window) -> Floats:
     return sum_by(job, window.sinks.written, len(layout.jobs)) / window.span_s
 
 
+def emission(window: Window) -> Floats:
+    """Records per second that all sources of each job emit: those that they read from their topics
+    (Dhalion, section 5.2). Back-pressure lowers it; a record that goes to two operators counts
+    once.
+    """
+    layout = window.layout
+    job = layout.node_job[layout.source_nodes]
+    return sum_by(job, window.sources.taken, len(layout.jobs)) / window.span_s
+
+
 def values(
     window: Window, quantiles: Iterable[float], weights: Floats | None = None
 ) -> dict[str, Floats]:
@@ -87,6 +97,7 @@ def values(
         "latency.mean": mean_latency_ms(window, weights),
         "juice": juice(window, weights).job,
         "throughput": throughput(window),
+        "emission": emission(window),
     }
     for q in quantiles:
         measured[latency_key(q)] = sketch.quantile(merged, q)

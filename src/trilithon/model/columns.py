@@ -192,6 +192,7 @@ class Instances(Columns):
     gaps: Floats = counter("1", "measured inter-arrival times, by the senders' timestamps")
     gap_s: Floats = counter("s", "sum of those times")
     gap_sq_s2: Floats = counter("s²", "sum of their squares")
+    parked_s: Floats = counter("s", "time that senders were held back before it, over all senders")
 
 
 @dataclass(frozen=True, eq=False)

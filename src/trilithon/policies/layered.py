@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from trilithon.model.change import Alert, Severity
 from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.parameters import Parameters
-from trilithon.policies.policy import Policy, State, Verdict
+from trilithon.policies.policy import Policy, State, Verdict, decision_id
 from trilithon.policies.scene import JobStatus, Scene
 
 CLAIMED: Final = "CLAIMED"
+POLICY_FAILED: Final = "POLICY_FAILED"
 _CLAIMS: Final = "claims"
 _LAYERS: Final = "layers"
 SEPARATOR: Final = "+"
@@ -64,7 +66,11 @@ class LayeredPolicy:
         for layer in self.layers:
             first_state = {"seed": state["seed"]} if "seed" in state else {}
             layer_scene = self._scene_of(scene, layer, decisions, claims)
-            verdict = layer.decide(layer_scene, states.get(layer.name, first_state))
+            before = states.get(layer.name, first_state)
+            try:
+                verdict = layer.decide(layer_scene, before)
+            except Exception as error:  # noqa: BLE001 - the other layers must decide
+                verdict = _failed(layer, layer_scene, before, error)
             states[layer.name] = verdict.state
             decisions += tuple(
                 replace(decision, issuer=layer.name) for decision in verdict.decisions
@@ -125,6 +131,15 @@ class LayeredPolicy:
             earlier=decisions,
             issuer=layer.name,
         )
+
+
+def _failed(layer: Policy, scene: Scene, state: State, error: Exception) -> Verdict:
+    """A layer that raises is skipped with an alert; it keeps its state."""
+    sentence = f"The policy {layer.name} failed: {type(error).__name__}: {error}"
+    advice = "Replay a recording with it to find out why."
+    alert = Alert(None, Severity.CRITICAL, POLICY_FAILED, sentence, advice)
+    id_ = decision_id(scene, None)
+    return Verdict((Decision(id_, None, (alert,), POLICY_FAILED, sentence),), state)
 
 
 def _held(status: JobStatus) -> JobStatus:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilithon.errors import InvalidPolicy, NotFound
+from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
+from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy
 from trilithon.policies.ds2 import Ds2Parameters, Ds2Policy
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.henge_policy import HengePolicy
@@ -43,6 +45,11 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         LatencyParameters,
         LatencyPolicy,
         "the fewest instances with which a queueing model says that constraints on paths are kept",
+    ),
+    "dhalion": PolicyEntry(
+        DhalionParameters,
+        DhalionPolicy,
+        "diagnoses each job and heals it: too few or too many instances, slow ones, skewed keys",
     ),
     "threshold": PolicyEntry(
         ThresholdParameters,

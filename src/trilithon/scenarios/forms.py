@@ -107,7 +107,7 @@ class ScenarioForm(ScenarioModel):
     paper: Name | None = Field(
         None, description="The paper whose chosen numbers are used before the common ones."
     )
-    engine: Literal["storm", "spark-rtm"] = "storm"
+    engine: Literal["storm", "heron", "spark-rtm"] = "storm"
     calibration: str | None = Field(
         None, description="A file that `trilithon calibrate` wrote: profiles, and spark-rtm."
     )

@@ -20,13 +20,14 @@ from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.job import Job, Operator, Parallelism
+from trilithon.plugins import policy
 from trilithon.policies.policy import Policy
-from trilithon.policies.registry import policy
 from trilithon.scenarios import calibration
 from trilithon.scenarios.chosen import (
     JobLoadNumbers,
     arrival_cv2,
     assumed_costs,
+    heron_character,
     load_chosen,
     storm_character,
 )
@@ -167,6 +168,12 @@ class _ScenarioReader:
     def _character(self) -> Character:
         if self.form.engine == "storm":
             return storm_character(self.chosen)
+        if self.form.engine == "heron":
+            if self.form.way == "events":
+                raise self.refuse(
+                    "BAD_VALUE", "way", "The engine heron runs as flows only.", "Use way: fluid."
+                )
+            return heron_character(self.chosen)
         return SPARK_RTM if self.learned is None else self.learned.character
 
     def _machines(self) -> tuple[MachineSpec, ...]:

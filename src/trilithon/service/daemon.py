@@ -20,7 +20,7 @@ from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Rules
 from trilithon.errors import DaemonRuns, Problem
 from trilithon.model.job import Job
-from trilithon.policies.registry import policy
+from trilithon.plugins import policy
 
 LOOK_EVERY_S: Final = 2.0
 _log = logs.logger()

@@ -141,6 +141,7 @@ class Reporter:
             len(instance.keys),
             incarnation=instance.life,
             sent=0.0,
+            parked_s=0.0,
             failed=0.0,
             **dict.fromkeys(_ACTOR, 0.0),
         )
@@ -235,6 +236,7 @@ def _instances(world: World, instance: _RowsByMachine) -> Instances:
         len(instance.rows),
         incarnation=instance.life,
         sent=_count(world.actors, "sent", instance.rows) * instance.sends,
+        parked_s=world.actors["parked_s"][instance.rows] * instance.sends,
         failed=0.0 * instance.takes,
         **{key: _count(world.actors, key, instance.rows) * instance.takes for key in _ACTOR},
     )

@@ -39,7 +39,7 @@ _MODULES: Final = (
     "seeds",
     "sensitivity",
 )
-_PAPER_MODULES: Final = ("catalogue", "findings", "measures")
+_PAPER_MODULES: Final = ("catalogue", "findings", "measures", "random_dags")
 
 
 def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:

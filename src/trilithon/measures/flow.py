@@ -76,12 +76,14 @@ class Flow:
             held_back=bool((parked > BLOCKED).any()),
         )
 
-    def rates(self, extra: Ints | None = None) -> ProjectedRates:
-        """The rates with `extra` more instances per node."""
+    def rates(self, extra: Ints | None = None, could_take: Floats | None = None) -> ProjectedRates:
+        """The rates with `extra` more instances per node, or where nodes could take that much."""
         layout = self.layout
         count = self.parallelism + (0 if extra is None else extra)
         operator = self.parallelism > 0
         could = np.where(operator, self.instance_rate * np.maximum(count, 1), np.inf)
+        if could_take is not None:
+            could = np.where(operator, could_take, np.inf)
         limit = could.copy()
         sources = layout.source_nodes
         limit[sources] = self._read(could)[sources]
@@ -93,11 +95,9 @@ class Flow:
     def throughput(self, rates: ProjectedRates, sink_weight: Floats) -> Floats:
         """Records per second at the sinks of each job, weighted."""
         sinks = self.layout.sink_nodes
-        return np.bincount(
-            self.layout.node_job[sinks],
-            weights=rates.taken[sinks] * sink_weight,
-            minlength=len(self.layout.jobs),
-        )
+        written = rates.taken[sinks] * sink_weight
+        jobs = self.layout.node_job[sinks]
+        return np.bincount(jobs, written, len(self.layout.jobs)).astype(np.float64)
 
     def most(self, sink_weight: Floats) -> Floats:
         """The throughput of each job if only its first operators had a limit: its own maximum."""

@@ -63,7 +63,8 @@ def own_parked_share(window: Window, parked: Floats | None = None) -> Floats:
     layout = window.layout
     b = back_pressure(window) if parked is None else parked
     share = np.bincount(layout.edge_source, weights=b, minlength=len(layout.node_names))
-    return np.clip(share, 0, 1)
+    clipped: Floats = np.clip(share, 0.0, 1.0)
+    return clipped
 
 
 def could_take_rate(window: Window, parked: Floats | None = None) -> Floats:
@@ -71,7 +72,8 @@ def could_take_rate(window: Window, parked: Floats | None = None) -> Floats:
     whose own parking was not measured counts as not held back.
     """
     share = np.minimum(np.nan_to_num(own_parked_share(window, parked)), MOST_PARKED)
-    return processing_rate(window) / (1 - share)
+    rate: Floats = processing_rate(window) / (1 - share)
+    return rate
 
 
 def scale_up_factor(b: Floats) -> Floats:

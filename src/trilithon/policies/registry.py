@@ -15,6 +15,8 @@ from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Scene
+from trilithon.policies.stela.stela_parameters import StelaParameters
+from trilithon.policies.stela.stela_policy import StelaPolicy
 from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
 
 # A report on the cluster as JSON data; None while too little is measured. State and parameters are
@@ -43,6 +45,11 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         LatencyParameters,
         LatencyPolicy,
         "the fewest instances with which a queueing model says that constraints on paths are kept",
+    ),
+    "stela": PolicyEntry(
+        StelaParameters,
+        StelaPolicy,
+        "machines that people add or take away, used where throughput gains the most (on demand)",
     ),
     "threshold": PolicyEntry(
         ThresholdParameters,

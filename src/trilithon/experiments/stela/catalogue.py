@@ -36,7 +36,7 @@ ALTERNATIVES: Final = (
     CENTRALITY,
 )
 OUT_STRATEGIES: Final = (STELA, PRINTED, FAIR, *ALTERNATIVES)
-IN_STRATEGIES: Final = (STELA, GROUP_1, GROUP_2)
+IN_STRATEGIES: Final = (STELA, PRINTED, GROUP_1, GROUP_2)
 OF_DEFAULT: Final = FigureScope(strategy=DEFAULT)
 OF_LINK: Final = FigureScope(strategy=LEAST_LINK)
 # Names of figures.

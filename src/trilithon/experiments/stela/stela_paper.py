@@ -80,7 +80,7 @@ STRATEGIES: Final = (
             name,
             "stela",
             {"strategy": parameters.DEFAULT, "group": group},
-            "a scale-in removes random machines, and everything is placed again in turn",
+            "a scale-in removes random machines, and places their instances in turn on the others",
         )
         for name, group in ((names.GROUP_1, 1), (names.GROUP_2, 2))
     ),

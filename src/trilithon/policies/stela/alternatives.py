@@ -13,9 +13,9 @@ import numpy as np
 
 from trilithon.model.columns import Floats
 from trilithon.model.layout import InstanceKey
-from trilithon.policies.stela.cluster_view import ClusterView
 from trilithon.policies.stela.scale_out import instances_to_give
 from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
+from trilithon.policies.stela.scaling_view import ScalingView
 from trilithon.policies.stela.stela_parameters import (
     CENTRALITY,
     DESCENDANTS,
@@ -26,7 +26,7 @@ from trilithon.policies.stela.stela_parameters import (
 )
 
 
-def all_anew(view: ClusterView, machines: Sequence[str]) -> ScalingPlan:
+def all_anew(view: ScalingView, machines: Sequence[str]) -> ScalingPlan:
     """Storm's default: everything is placed again, in turn, on all these machines."""
     turn = cycle(machines)
     moved = {key: next(turn) for key in _instances(view)}
@@ -34,7 +34,7 @@ def all_anew(view: ClusterView, machines: Sequence[str]) -> ScalingPlan:
     return ScalingPlan(places=places, throughput=_now(view), projected=_now(view))
 
 
-def migrate(view: ClusterView, machines: Sequence[str], strategy: str) -> ScalingPlan:
+def migrate(view: ScalingView, machines: Sequence[str], strategy: str) -> ScalingPlan:
     """The instances of the most important operators move to the new machines, in turn."""
     count = instances_to_give(view, len(machines))
     if strategy in {LEAST_LINK_LOAD, MOST_LINK_LOAD}:
@@ -51,12 +51,12 @@ def migrate(view: ClusterView, machines: Sequence[str], strategy: str) -> Scalin
     return ScalingPlan(places=places, steps=steps, throughput=_now(view), projected=_now(view))
 
 
-def _now(view: ClusterView) -> float:
+def _now(view: ScalingView) -> float:
     """Moving creates nothing: by Stela's model throughput stays."""
     return float(view.throughput[[view.layout.job_row[name] for name in view.jobs]].sum())
 
 
-def _instances(view: ClusterView) -> list[InstanceKey]:
+def _instances(view: ScalingView) -> list[InstanceKey]:
     return [
         (job, operator, index)
         for job in view.jobs
@@ -65,7 +65,7 @@ def _instances(view: ClusterView) -> list[InstanceKey]:
     ]
 
 
-def _by_link_load(view: ClusterView, count: int, *, most: bool) -> Iterator[InstanceKey]:
+def _by_link_load(view: ScalingView, count: int, *, most: bool) -> Iterator[InstanceKey]:
     """Instances by the load of the links of each; neighbours of what moved already come first, so
     that operators that send to each other end up on the same machine.
     """
@@ -92,7 +92,7 @@ def _by_link_load(view: ClusterView, count: int, *, most: bool) -> Iterator[Inst
         yield chosen
 
 
-def _near_source(view: ClusterView) -> Floats:
+def _near_source(view: ScalingView) -> Floats:
     layout = view.layout
     depth = np.zeros(len(layout.node_names))
     for edges in layout.edges_by_depth:
@@ -100,7 +100,7 @@ def _near_source(view: ClusterView) -> Floats:
     return -depth
 
 
-def _near_sink(view: ClusterView) -> Floats:
+def _near_sink(view: ScalingView) -> Floats:
     layout = view.layout
     height = np.zeros(len(layout.node_names))
     for edges in reversed(layout.edges_by_depth):
@@ -108,7 +108,7 @@ def _near_sink(view: ClusterView) -> Floats:
     return -height
 
 
-def _descendants(view: ClusterView) -> Floats:
+def _descendants(view: ScalingView) -> Floats:
     layout = view.layout
     below: list[set[int]] = [set() for _ in layout.node_names]
     for edges in reversed(layout.edges_by_depth):
@@ -118,13 +118,13 @@ def _descendants(view: ClusterView) -> Floats:
     return np.array([len(nodes) for nodes in below], dtype=np.float64)
 
 
-def _centrality(view: ClusterView) -> Floats:
+def _centrality(view: ScalingView) -> Floats:
     layout = view.layout
     ends = np.concatenate([layout.edge_source, layout.edge_target])
     return np.bincount(ends, minlength=len(layout.node_names)).astype(np.float64)
 
 
-_IMPORTANCE: Final[dict[str, Callable[[ClusterView], Floats]]] = {
+_IMPORTANCE: Final[dict[str, Callable[[ScalingView], Floats]]] = {
     NEAR_SOURCE: _near_source,
     NEAR_SINK: _near_sink,
     DESCENDANTS: _descendants,

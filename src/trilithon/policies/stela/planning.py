@@ -13,10 +13,10 @@ from trilithon.model.snapshot import present
 from trilithon.policies.requests import ScalingKind, ScalingRequest
 from trilithon.policies.scene import Scene
 from trilithon.policies.stela import alternatives
-from trilithon.policies.stela.cluster_view import ClusterView, can_add, empty_machines
 from trilithon.policies.stela.scale_in import etp_sums, remove_at_random, remove_by_etp
 from trilithon.policies.stela.scale_out import Division, by_etp, divide, in_turn
 from trilithon.policies.stela.scaling_plan import ScalingPlan
+from trilithon.policies.stela.scaling_view import ScalingView, can_add, empty_machines
 from trilithon.policies.stela.stela_parameters import (
     DEFAULT,
     ROUND_ROBIN,
@@ -95,11 +95,11 @@ def _unmeasured(layout: Layout, window: Any, jobs: tuple[str, ...]) -> list[str]
     ]
 
 
-def view_of(scene: Scene, request: ScalingRequest, parameters: StelaParameters) -> ClusterView:
+def view_of(scene: Scene, request: ScalingRequest, parameters: StelaParameters) -> ScalingView:
     window = scene.series.window(parameters.window_s)
     assert window is not None  # noqa: S101 - `hindrance` has looked
     jobs = tuple(name for name in jobs_of(scene, request) if name in window.layout.job_row)
-    return ClusterView(scene, window, parameters, jobs)
+    return ScalingView(scene, window, parameters, jobs)
 
 
 def new_machines(scene: Scene, request: ScalingRequest) -> tuple[list[str], int]:
@@ -109,7 +109,7 @@ def new_machines(scene: Scene, request: ScalingRequest) -> tuple[list[str], int]
     return [*there, *(f"new machine {i + 1}" for i in range(missing))], missing
 
 
-def make_plan(view: ClusterView, request: ScalingRequest, seed: int) -> ScalingPlan:
+def make_plan(view: ScalingView, request: ScalingRequest, seed: int) -> ScalingPlan:
     strategy = view.parameters.strategy
     if request.kind is ScalingKind.IN:
         if strategy == STELA:
@@ -152,7 +152,7 @@ def preview(
     }
 
 
-def _ranking(view: ClusterView) -> list[dict[str, Any]]:
+def _ranking(view: ScalingView) -> list[dict[str, Any]]:
     """All operators that may get instances, the first to get one first."""
     layout, now = view.layout, Division(view, 0).ranking()
     nodes = [n for n in layout.operator_nodes if layout.jobs[layout.node_job[n]] in view.jobs]
@@ -173,7 +173,7 @@ def _ranking(view: ClusterView) -> list[dict[str, Any]]:
     ]
 
 
-def _machine_ranking(view: ClusterView) -> list[dict[str, Any]]:
+def _machine_ranking(view: ScalingView) -> list[dict[str, Any]]:
     sums = etp_sums(view, {name: list(keys) for name, keys in view.placement.items()})
     return [
         {"machine": name, "etp_sum": sums[name], "instances": len(view.placement[name])}

@@ -11,16 +11,16 @@ gains (`refine`). ETPSum does not see that machines get fuller; the projection d
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from hashlib import sha256
+from itertools import cycle, product
 from typing import Final
 
 import numpy as np
 
 from trilithon.measures.contention import could_take_when_placed
 from trilithon.model.layout import InstanceKey
-from trilithon.policies.stela.alternatives import all_anew
-from trilithon.policies.stela.cluster_view import ClusterView
 from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
+from trilithon.policies.stela.scaling_view import ScalingView
 from trilithon.policies.stela.stela_parameters import PROJECTED
 
 # Chosen, as for a scale-out: an exchange that gains less is not worth the trouble.
@@ -28,7 +28,7 @@ _GAIN: Final = 1e-3
 _MOST_EXCHANGES: Final = 50
 
 
-def etp_sums(view: ClusterView, placement: Mapping[str, list[InstanceKey]]) -> dict[str, float]:
+def etp_sums(view: ScalingView, placement: Mapping[str, list[InstanceKey]]) -> dict[str, float]:
     """ETPSum of each machine, with its instances as they are placed here."""
     layout = view.layout
     weighted = np.nan_to_num(view.etp_now) * view.priorities[layout.node_job]
@@ -38,7 +38,7 @@ def etp_sums(view: ClusterView, placement: Mapping[str, list[InstanceKey]]) -> d
     }
 
 
-def remove_by_etp(view: ClusterView, count: int) -> ScalingPlan:
+def remove_by_etp(view: ScalingView, count: int) -> ScalingPlan:
     """The machines with the lowest ETPSum, one after the other; then machines are exchanged as long
     as the projection gains.
     """
@@ -46,7 +46,7 @@ def remove_by_etp(view: ClusterView, count: int) -> ScalingPlan:
     return plan if view.parameters.refine != PROJECTED else _exchanged(view, plan)
 
 
-def _exchanged(view: ClusterView, plan: ScalingPlan) -> ScalingPlan:
+def _exchanged(view: ScalingView, plan: ScalingPlan) -> ScalingPlan:
     for _ in range(_MOST_EXCHANGES):
         better = None
         for i, stays in product(range(len(plan.removed)), view.placement):
@@ -63,12 +63,12 @@ def _exchanged(view: ClusterView, plan: ScalingPlan) -> ScalingPlan:
     return plan
 
 
-def remove_machines(view: ClusterView, machines: Sequence[str]) -> ScalingPlan:
+def remove_machines(view: ScalingView, machines: Sequence[str]) -> ScalingPlan:
     """These machines, with the same way of moving their instances."""
     return _remove(view, machines)
 
 
-def _remove(view: ClusterView, machines: Sequence[str | None]) -> ScalingPlan:
+def _remove(view: ScalingView, machines: Sequence[str | None]) -> ScalingPlan:
     going = {name for name in machines if name is not None}
     placement = {name: list(keys) for name, keys in view.placement.items()}
     moved: dict[InstanceKey, str] = {}
@@ -86,25 +86,26 @@ def _remove(view: ClusterView, machines: Sequence[str | None]) -> ScalingPlan:
     return _plan(view, tuple(step.subject for step in steps), moved, tuple(steps))
 
 
-def remove_at_random(view: ClusterView, count: int, seed: int) -> ScalingPlan:
-    """Storm's way: any machines, and everything is placed again in turn on those that stay."""
-    names = sorted(view.placement)
-    leaving = tuple(
-        sorted(np.random.default_rng(seed).choice(names, count, replace=False).tolist())
-    )
-    anew = all_anew(view, [name for name in view.placement if name not in leaving])
+def remove_at_random(view: ScalingView, count: int, seed: int) -> ScalingPlan:
+    """Any machines; their instances are placed in turn on those that stay. The paper compares two
+    such groups that end differently, so what runs on the others is left there.
+    """
+    names = list(view.placement)
+    drawn = set(sorted(names, key=lambda name: _drawn(seed, name))[:count])
+    leaving = tuple(name for name in names if name in drawn)
+    turn = cycle([name for name in names if name not in drawn])
+    moved = {key: next(turn) for name in leaving for key in view.placement[name]}
     steps = tuple(Step(name, "random", None, None) for name in leaving)
-    return ScalingPlan(
-        places=anew.places,
-        removed=leaving,
-        steps=steps,
-        throughput=anew.throughput,
-        projected=anew.projected,
-    )
+    return _plan(view, leaving, moved, steps)
+
+
+def _drawn(seed: int, name: str) -> bytes:
+    """A number that only the seed and the name decide, and that looks random."""
+    return sha256(f"{seed}/{name}".encode()).digest()
 
 
 def _plan(
-    view: ClusterView,
+    view: ScalingView,
     removed: tuple[str, ...],
     moved: Mapping[InstanceKey, str],
     steps: tuple[Step, ...],
@@ -120,7 +121,7 @@ def _plan(
     )
 
 
-def _projected(view: ClusterView, moved: Mapping[InstanceKey, str], rows: list[int]) -> float:
+def _projected(view: ScalingView, moved: Mapping[InstanceKey, str], rows: list[int]) -> float:
     """The throughput with instances moved, where machines that get fuller are slower."""
     layout = view.layout
     machine = np.nan_to_num(view.window.instances.machine).astype(np.int64)

@@ -29,13 +29,13 @@ from trilithon.measures.etp import project
 from trilithon.measures.group import ratio
 from trilithon.model.columns import Floats, Ints
 from trilithon.policies.free_slots import FreeSlots
-from trilithon.policies.stela.cluster_view import Bools, ClusterView
 from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
+from trilithon.policies.stela.scaling_view import Bools, ScalingView
 from trilithon.policies.stela.stela_parameters import AS_PRINTED, PROJECTED
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class OperatorRanking:
     """All operators at one moment: which are congested, their ETP, and the rank across jobs."""
 
     congested: Bools
@@ -51,7 +51,7 @@ class Ranking:
 class Division:
     """The state of a division: instances given so far, and what is left of every limit."""
 
-    def __init__(self, view: ClusterView, added: int) -> None:
+    def __init__(self, view: ScalingView, added: int) -> None:
         self.view = view
         self.extra: Ints = np.zeros(len(view.layout.node_names), dtype=np.int64)
         self._jobs = view.job_room()
@@ -89,7 +89,7 @@ class Division:
         self._jobs[job] += 1
         self._slots.take(self.view.scene.statuses[job].tenant, -1)
 
-    def ranking(self) -> Ranking:
+    def ranking(self) -> OperatorRanking:
         """As measured before anything was given, and as projected after that."""
         view = self.view
         if not self.extra.any():
@@ -107,7 +107,7 @@ class Division:
         etp = np.nan_to_num(view.etp(taken, congested))
         share = np.clip(np.nan_to_num(ratio(throughput, self._own_maximum, nothing=1.0)), 0, 1)
         need = view.priorities * np.maximum(1 - share, 1e-9)
-        return Ranking(
+        return OperatorRanking(
             congested, etp, etp * need[view.layout.node_job], input_, could, throughput, share
         )
 
@@ -168,14 +168,14 @@ class Division:
 # An exchange that gains less is not worth the trouble.
 _GAIN: Final = 1e-3
 _MOST_EXCHANGES: Final = 50
-Chooser = Callable[[Division, Ints, Ranking], int]
+Chooser = Callable[[Division, Ints, OperatorRanking], int]
 
 
-def instances_to_give(view: ClusterView, machines: int) -> int:
+def instances_to_give(view: ScalingView, machines: int) -> int:
     return math.ceil(machines * view.instances_per_machine - 1e-9)
 
 
-def divide(view: ClusterView, machines: Sequence[str], choose: Chooser, added: int) -> ScalingPlan:
+def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: int) -> ScalingPlan:
     """Gives instances one by one and places them on the new machines in turn. `added` is how many
     of the machines are not there yet.
     """
@@ -217,11 +217,11 @@ def divide(view: ClusterView, machines: Sequence[str], choose: Chooser, added: i
     )
 
 
-def _subject(view: ClusterView, node: int) -> str:
+def _subject(view: ScalingView, node: int) -> str:
     return f"{view.layout.jobs[view.layout.node_job[node]]} {view.layout.node_names[node]}"
 
 
-def by_etp(division: Division, allowed: Ints, ranking: Ranking) -> int:
+def by_etp(division: Division, allowed: Ints, ranking: OperatorRanking) -> int:
     """The congested operator of the highest rank; a first operator if none is congested."""
     layout = division.view.layout
     congested = [int(node) for node in allowed if ranking.congested[node]]
@@ -240,7 +240,7 @@ def by_etp(division: Division, allowed: Ints, ranking: Ranking) -> int:
     )
 
 
-def in_turn(division: Division, allowed: Ints, ranking: Ranking) -> int:
+def in_turn(division: Division, allowed: Ints, ranking: OperatorRanking) -> int:
     """The operator that was given the fewest, in their order: as many instances, no measure."""
     del ranking
     return min(map(int, allowed), key=lambda node: (division.extra[node], node))

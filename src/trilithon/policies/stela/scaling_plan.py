@@ -10,7 +10,7 @@ from trilithon.model.change import (
     ParallelismChange,
     PlacementChange,
 )
-from trilithon.policies.stela.cluster_view import ClusterView
+from trilithon.policies.stela.scaling_view import ScalingView
 
 Counts = dict[str, dict[str, int]]
 # By job and operator: the machine of each instance.
@@ -70,7 +70,7 @@ class ScalingPlan:
 
 
 def placed(
-    view: ClusterView,
+    view: ScalingView,
     new: Sequence[tuple[str, str]],
     machines: Sequence[str],
     moved: Mapping[tuple[str, str, int], str] | None = None,

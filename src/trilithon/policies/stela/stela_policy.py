@@ -27,8 +27,8 @@ from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.requests import ClosedRequest, ScalingKind, ScalingRequest
 from trilithon.policies.scene import Scene
 from trilithon.policies.stela import messages, planning
-from trilithon.policies.stela.cluster_view import empty_machines
 from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, view_of
+from trilithon.policies.stela.scaling_view import empty_machines
 from trilithon.policies.stela.stela_parameters import StelaParameters
 
 THROUGHPUT: Final = "throughput"

@@ -29,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class ClusterView:
+class ScalingView:
     """What a plan is made of. `jobs` are those that may be changed."""
 
     scene: Scene

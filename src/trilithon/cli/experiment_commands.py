@@ -126,7 +126,7 @@ def experiment(
 def _parts_of(paper: "Paper") -> list[str]:
     """What a paper has beside its experiments."""
     parts = {MIXES: paper.mixed_topologies, CHOSEN: paper.sensitivity, SPARK: paper.spark}
-    return [name for name, part in parts.items() if part]
+    return [*(name for name, part in parts.items() if part), *paper.extra]
 
 
 def _run(
@@ -157,6 +157,11 @@ def _run(
     if name in {CHOSEN, ALL} and paper.sensitivity is not None:
         for moved, unmoved in suite.run_moves(paper, workers, tell, chosen, kept.moved):
             yield PaperResults(moved=moved, unmoved=unmoved, moved_made_by=made_by)
+    for extra, part in paper.extra.items():
+        if name in {extra, ALL}:
+            before = kept.extra.get(extra, {}).get("data")
+            for data in part.run(workers, tell, chosen, before):
+                yield PaperResults(extra={extra: {"made_by": made_by, "data": data}})
     # Its runs are compared with each other, so they are replaced together.
     if name == SPARK and paper.spark is not None:
         from trilithon.experiments import spark_diurnal  # noqa: PLC0415

@@ -10,6 +10,7 @@ from math import inf
 from typing import Final, Literal
 
 from trilithon.model.intent import Intent, Metric, Threshold
+from trilithon.policies.requests import ScalingKind
 
 
 class Topology(StrEnum):
@@ -79,6 +80,15 @@ class JobSet:
     @property
     def max_utility(self) -> float:
         return sum(intent.max_utility for intent in self.intents)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScaling:
+    """Machines that people add, or take away, at a time."""
+
+    at_s: float
+    kind: ScalingKind
+    machines: int
 
 
 class FaultKind(StrEnum):
@@ -196,6 +206,11 @@ class Variant:
     arrivals: Literal["poisson", "bursty", "even"] | None = None
     # Parameters of the paper's policy in this variant only.
     parameters: tuple[tuple[str, float], ...] = ()
+    # One of the kinds of machines in the chosen numbers.
+    machine_kind: str | None = None
+    scaling: PlannedScaling | None = None
+    # Whether each machine begins with the instances of one operator alone.
+    operators_apart: bool = False
 
     @property
     def max_utility(self) -> float:
@@ -226,6 +241,8 @@ class Experiment:
     policy_from_s: float = 900.0
     plotted: tuple[str, ...] = ()
     policy_only: bool = False
+    # The strategies that it compares, of those of the paper; all if empty.
+    strategies: tuple[str, ...] = ()
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)

@@ -92,7 +92,9 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         paper.introduction,
         f"{verdict_counts([one for _, one in judged])}\n",
         *earlier_versions(results),
-        _strategies(results, paper, name),
+        _strategies(results, paper, name)
+        if paper.overview is None
+        else paper.overview(results, paper),
         _figures(judged, name, with_sentences=sentences),
     ]
     shown = {plot.section for plot in plots}
@@ -107,6 +109,9 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
         parts.append(_spark(results.spark, paper, name))
+    for extra, part in paper.extra.items():
+        if extra in results.extra:
+            parts += [part.section(results.extra[extra]["data"]), *images(plots, extra)]
     parts.append(_method(paper, name))
     return "\n".join(parts)
 

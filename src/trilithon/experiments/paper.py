@@ -5,7 +5,7 @@ differ, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name
 `experiments/papers.py`. Building, running, searching, ranking, results, pages and plots are common.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from trilithon.policies.parameters import ParameterInfo
 if TYPE_CHECKING:
     from trilithon.experiments.experiment_result import ExperimentResult
     from trilithon.experiments.plots import Plot
+    from trilithon.experiments.results import PaperResults
+    from trilithon.scenarios.chosen import ChosenNumbers
 
 # By variant, then by the name of the strategy.
 Runs = Mapping[str, Mapping[str, Run]]
@@ -80,6 +82,18 @@ class SparkComparison:
 
 
 @dataclass(frozen=True)
+class ExtraPart:
+    """Something that a paper has beside experiments, mixes and moved numbers.
+
+    `run` yields its results as JSON data, more with each; what was kept of an interrupted run is
+    given to it. `section` is the part of the page that tells of them.
+    """
+
+    run: "Callable[[int, Callable[[str], None], ChosenNumbers, Any], Iterator[Any]]"
+    section: "Callable[[Any], str]"
+
+
+@dataclass(frozen=True)
 class Paper:
     """One paper: what it ran, what it measured, what is compared, and how its page is told."""
 
@@ -104,6 +118,11 @@ class Paper:
     mixed_topologies: tuple[Topology, ...] = ()
     sensitivity: SensitivityPlan | None = None
     spark: SparkComparison | None = None
+    # By name, as in `trilithon experiment PAPER NAME`.
+    extra: Mapping[str, ExtraPart] = field(default_factory=dict)
+    # The part of the page that compares strategies, where satisfaction is not what the paper is
+    # about.
+    overview: "Callable[[PaperResults, Paper], str] | None" = None
 
     @property
     def policy(self) -> Strategy:

@@ -38,7 +38,7 @@ _MODULES: Final = (
     "search",
     "seeds",
 )
-_PAPER_MODULES: Final = ("catalogue", "findings", "measures")
+_PAPER_MODULES: Final = ("catalogue", "findings", "measures", "random_dags")
 # How many experiments are checked, with a seed that no result has, and for how long: before the
 # policy may act, and from then on.
 _CHECKED: Final = 2

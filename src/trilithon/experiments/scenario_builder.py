@@ -18,6 +18,7 @@ from trilithon.experiments.definition import (
     Variant,
 )
 from trilithon.model.job import Job, Operator, Parallelism, Work
+from trilithon.policies.requests import TimedRequest
 from trilithon.scenarios.chosen import (
     ChosenNumbers,
     PaperNumbers,
@@ -26,6 +27,7 @@ from trilithon.scenarios.chosen import (
     storm_character,
 )
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
+from trilithon.spec.fields import ProfileSpec
 from trilithon.spec.job_builder import profile_of
 from trilithon.workloads import shapes, trace
 from trilithon.workloads.paper_jobs import load_topology
@@ -68,13 +70,24 @@ class ScenarioBuilder:
             seed=0,
             slots=self.slots(machines),
             policy=None,
-            jobs=tuple(job for jobs in variant.jobs for job in self.jobs(jobs)),
+            jobs=tuple(
+                self._apart(job, machines) if variant.operators_apart else job
+                for jobs in variant.jobs
+                for job in self.jobs(jobs)
+            ),
             faults=tuple(self._faults(variant, machines)),
             rescales=(),
+            requests=()
+            if variant.scaling is None
+            else (
+                TimedRequest(variant.scaling.at_s, variant.scaling.kind, variant.scaling.machines),
+            ),
         )
 
     def machines(self, variant: Variant) -> tuple[MachineSpec, ...]:
         usual = self.own.machine or self.chosen.common.machine
+        if variant.machine_kind is not None:
+            usual = self.chosen.common.machines[variant.machine_kind]
         count, cores = variant.machines, variant.cores or usual.cores
         if variant.resources is not None:
             # A cluster of its own is one machine per job; a share of that is so many of them.
@@ -97,6 +110,21 @@ class ScenarioBuilder:
             job = replace(base, tenant=TENANT, name=name, intent=intent)
             loads = {source.name: load_shape(jobs.load, rate) for source in job.sources}
             yield ScheduledJob(job, jobs.arrive_s, loads)
+
+    def _apart(self, scheduled: ScheduledJob, machines: Sequence[MachineSpec]) -> ScheduledJob:
+        """The job with the machines divided among its operators, as evenly as can be."""
+        operators = scheduled.job.operators
+        shares = [
+            [m.name for i, m in enumerate(machines) if i * len(operators) // len(machines) == o]
+            for o in range(len(operators))
+        ]
+        placement = {
+            operator.name: tuple(
+                share[index % len(share)] for index in range(operator.parallelism.initial)
+            )
+            for operator, share in zip(operators, shares, strict=True)
+        }
+        return replace(scheduled, placement=placement)
 
     def _given(self, value: T | None, name: str) -> T:
         """A number of the paper's part that this run needs."""
@@ -128,11 +156,16 @@ class ScenarioBuilder:
             return replace(
                 operator,
                 work=_work(operator, keeps_state=operator.name == jobs.state),
-                profile=profile_of(profiles[operator.name]),
+                profile=profile_of(self._profile(profiles[operator.name])),
                 parallelism=Parallelism(count, 1, max(most or operator.parallelism.max, count)),
             )
 
         return replace(job, operators=tuple(map(sized, job.operators)))
+
+    def _profile(self, given: ProfileSpec) -> ProfileSpec:
+        if given.cpu_share is not None or self.own.cpu_share is None:
+            return given
+        return given.model_copy(update={"cpu_share": self.own.cpu_share})
 
     def _faults(self, variant: Variant, machines: tuple[MachineSpec, ...]) -> Iterator[AnyFault]:
         for fault in variant.faults:

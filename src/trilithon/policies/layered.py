@@ -14,6 +14,7 @@ from trilithon.model.change import Alert, Severity
 from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State, Verdict, decision_id
+from trilithon.policies.requests import ClosedRequest
 from trilithon.policies.scene import JobStatus, Scene
 
 CLAIMED: Final = "CLAIMED"
@@ -63,6 +64,7 @@ class LayeredPolicy:
         claims = _valid_claims(claims_of(state), scene)
         decisions: tuple[Decision, ...] = ()
         next_rounds_s: list[float] = []
+        closed: list[ClosedRequest] = []
         for layer in self.layers:
             first_state = {"seed": state["seed"]} if "seed" in state else {}
             layer_scene = self._scene_of(scene, layer, decisions, claims)
@@ -75,6 +77,7 @@ class LayeredPolicy:
             decisions += tuple(
                 replace(decision, issuer=layer.name) for decision in verdict.decisions
             )
+            closed += verdict.closed
             # A job that another layer has claimed stays claimed by it.
             for claim in verdict.claims:
                 if claims.get(claim.job, (layer.name,))[0] == layer.name:
@@ -90,6 +93,7 @@ class LayeredPolicy:
             # The layer with the shortest rounds decides; the others run more often than they need.
             min(next_rounds_s) if len(next_rounds_s) == len(self.layers) else None,
             tuple(claim for _, claim in claims.values()),
+            tuple(closed),
         )
 
     def state_of(self, layer: Policy, state: State) -> State:

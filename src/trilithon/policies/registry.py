@@ -17,6 +17,8 @@ from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Scene
+from trilithon.policies.stela.stela_parameters import StelaParameters
+from trilithon.policies.stela.stela_policy import StelaPolicy
 from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
 
 # A report on the cluster as JSON data; None while too little is measured. State and parameters are
@@ -50,6 +52,11 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         DhalionParameters,
         DhalionPolicy,
         "diagnoses each job and heals it: too few or too many instances, slow ones, skewed keys",
+    ),
+    "stela": PolicyEntry(
+        StelaParameters,
+        StelaPolicy,
+        "machines that people add or take away, used where throughput gains the most (on demand)",
     ),
     "threshold": PolicyEntry(
         ThresholdParameters,

@@ -134,6 +134,9 @@ class PaperNumbers(ScenarioModel):
     slots_per_core: Above0 | None = Field(
         None, description="Instances that may run for each core of a cluster; else any number."
     )
+    cpu_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="The CPU share of operators whose profile gives none."
+    )
     own_cores: Above0 | None = Field(
         None, description="Cores of the machine that a job has in a cluster of its own."
     )

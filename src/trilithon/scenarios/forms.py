@@ -93,6 +93,15 @@ class RescaleForm(ScenarioModel):
     parallelism: dict[Name, Annotated[int, Field(ge=1)]]
 
 
+class RequestForm(ScenarioModel):
+    """Machines that people add or take away; the policy `stela` carries it out."""
+
+    at: Duration
+    kind: Literal["scale_out", "scale_in"]
+    machines: Annotated[int, Field(ge=1, le=1000)]
+    job: Name | None = Field(None, description="Use new machines for this job alone.")
+
+
 class PolicyForm(ScenarioModel):
     name: Name
     parameters: dict[str, Any] = {}
@@ -129,6 +138,7 @@ class ScenarioForm(ScenarioModel):
     jobs: list[ScenarioJobForm] = Field(min_length=1)
     faults: list[FaultForm] = []
     rescales: list[RescaleForm] = []
+    requests: list[RequestForm] = []
 
 
 def validated(kind: type[F], document: Document) -> F:

@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from trilithon.contract.engine import Engine, Outcome
 from trilithon.contract.observer import Observer
+from trilithon.control.cluster_commands import ClusterCommands
 from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
@@ -17,6 +18,7 @@ from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import Policy
+from trilithon.policies.requests import TimedRequest
 
 KEPT_S = 600.0
 
@@ -89,10 +91,11 @@ class ControlledRounds:
         folder: Path | None,
         acts_from_s: float = 0.0,
         record: Path | None = None,
+        requests: Sequence[TimedRequest] = (),
     ) -> None:
         """Until `acts_from_s` the jobs are in mode off: the controller only observes. Rounds are
         recorded into the folder `record`, for `replay`. The journal is written into `folder`, and
-        kept in memory if there is none.
+        kept in memory if there is none. `requests` are made at their times.
         """
         with ExitStack() as ending:
             journal = Journal(None if folder is None else folder / FILE)
@@ -105,6 +108,7 @@ class ControlledRounds:
                 engine, journal, policy, rules, _EngineClock(engine), recorder
             )
             self._ending = ending.pop_all()
+        self._requests = sorted(requests, key=lambda request: request.at_s)
         self._shown: dict[tuple[str, str | None], tuple[str, tuple[str, ...]]] = {}
 
     @property
@@ -125,6 +129,9 @@ class ControlledRounds:
             for name, record in state.jobs.items():
                 if record.mode is Mode.OFF:
                     commands.mode(name, Mode.AUTO)
+        while self._requests and self._requests[0].at_s <= self._engine.now_s:
+            request = self._requests.pop(0)
+            ClusterCommands(self._controller).scale(request.kind, request.machines, request.job)
         return list(self._acted(self._controller.round()))
 
     def _acted(self, done: Round) -> Iterator[DecisionResult]:

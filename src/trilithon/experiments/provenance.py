@@ -21,24 +21,18 @@ from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.experiments.seeds import with_seed
+from trilithon.experiments.sensitivity import numbers
 from trilithon.experiments.strategies import StrategyKind
 from trilithon.scenarios.chosen import ChosenNumbers
 
 _ROOT: Final = Path(trilithon.__file__).parent
-# What decides which runs are made and what is measured of them, of the experiments' own modules.
-_MODULES: Final = (
-    "definition",
-    "demand",
-    "experiment_result",
-    "mixes",
-    "run_series",
-    "runner",
-    "runs",
-    "scenario_builder",
-    "search",
-    "seeds",
-)
+# What draws and searches, and a paper's own modules: the check runs do not run these.
+_MODULES: Final = ("demand", "mixes", "search", "seeds")
 _PAPER_MODULES: Final = ("catalogue", "findings", "measures", "random_dags")
+# The parts of the chosen numbers that are about one engine.
+_ENGINES: Final = {"storm", "heron", "nephele"}
+# What of a run is compared.
+_LINES: Final = ("utility", "queue", "juice", "instances")
 # How many experiments are checked, with a seed that no result has, and for how long: before the
 # policy may act, and from then on.
 _CHECKED: Final = 2
@@ -52,10 +46,22 @@ def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:
     parts = (
         _source_digest(paper.name),
         repr(paper.strategies),
-        chosen.model_dump_json(),
+        repr(_numbers(paper, chosen)),
         _behaviour(paper.name, chosen.model_dump_json()),
     )
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _numbers(paper: Paper, chosen: ChosenNumbers) -> list[tuple[str, object]]:
+    """The chosen numbers that the paper's runs can depend on."""
+    builder, (first, *_) = ScenarioBuilder(chosen, paper.name), paper.experiments
+    engine = builder.scenario(first, first.variants[0]).character.name
+    other_engines = tuple(f"{name}." for name in _ENGINES - {engine})
+    return sorted(
+        (path, number)
+        for path, number in numbers(chosen, paper.name).items()
+        if not path.startswith(other_engines)
+    )
 
 
 @cache
@@ -86,7 +92,7 @@ def _checked(experiments: Sequence[Experiment]) -> Sequence[Experiment]:
 
 
 def _bits(run: Run) -> bytes:
-    lines = b"".join(line.tobytes() for _, line in sorted(run.lines.items()))
+    lines = b"".join(run.lines[name].tobytes() for name in _LINES)
     return lines + repr((run.actions, run.final_instances)).encode()
 
 

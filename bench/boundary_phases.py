@@ -2,18 +2,22 @@
 
     python -m bench.boundary_phases [--masters local local-cluster] [--jobs 1 2 5 8]
         [--pmax 4 8 16] [--boundaries 6] [--warm-up 20] [--set spark.locality.wait=0 ...]
-        [--together]
+        [--levers spark.locality.wait=0 ...] [--together] [--into phases.json]
 
 Each job reads a topic of two partitions, checks and passes its records on and writes them: a stage
 of readers and two of `pmax` tasks. The engine ends one job's batch at a time, or those of all jobs
-at once with `--together`. The stall is the time without output that a consumer sees. The first
-boundaries of each job warm up the JVM and are not counted. The short form
+at once with `--together`. `--set` gives Spark settings for all runs; each of the `--levers` is
+tried by itself, beside a run without any. With `--into` results are kept in a file, and a second
+call goes on where the first was interrupted.
+
+The stall is the time without output that a consumer sees. The first boundaries of each job warm up
+the JVM and are not counted. The short form
 `--masters local --jobs 1 --pmax 4 --boundaries 2 --warm-up 5` takes a minute.
 """
 
 import argparse
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +25,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.proofs import figures
+from bench.proofs.results_file import ResultsFile
 from bench.proofs.scene import KINDS, Scene, scene
 from bench.proofs.traffic import Load, Outlet, traffic
 from trilithon.contract.engine import Status
@@ -154,9 +159,7 @@ class Watch:
         return Boundary(told_s, marks_s, first.at - last.at)
 
 
-def run_jobs(
-    around: Scene, count: int, pmax: int, options: argparse.Namespace
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def run_jobs(around: Scene, count: int, pmax: int, options: argparse.Namespace) -> dict[str, Any]:
     spark = around.spark
     engine = SparkEngine(
         spark,
@@ -188,7 +191,7 @@ def run_jobs(
                 if turn >= WARM:
                     for on, boundary in zip(together, found, strict=True):
                         on.boundaries.append(boundary)
-        yield from summarized(around.kind, count, pmax, jobs, options)
+        return summarized(jobs)
 
 
 def end_batches(watch: Watch, jobs: Sequence[Observed]) -> list[Boundary]:
@@ -211,9 +214,7 @@ def end_batches(watch: Watch, jobs: Sequence[Observed]) -> list[Boundary]:
         assert time.monotonic() < deadline, "a boundary did not come"
 
 
-def summarized(
-    kind: str, count: int, pmax: int, jobs: Sequence[Observed], options: argparse.Namespace
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def summarized(jobs: Sequence[Observed]) -> dict[str, Any]:
     boundaries = [boundary for on in jobs for boundary in on.boundaries]
     lost = doubled = 0
     for on in jobs:
@@ -222,37 +223,58 @@ def summarized(
         missing, again = on.outlet.lost_and_doubled(sent)
         lost, doubled = lost + missing, doubled + again
     stalls_ms = [1000 * boundary.stall_s for boundary in boundaries]
-    title = f"{kind}, {count} jobs, Pmax {pmax}{', together' if options.together else ''}"
-    yield (
-        title,
-        {
-            "boundaries": len(boundaries),
-            **{
-                f"{name}_ms": round(median(b.phases_ms[name] for b in boundaries))
-                for name in PHASES
-            },
-            "stall_ms_median": round(median(stalls_ms)),
-            "stall_ms_max": round(max(stalls_ms)),
-            "explained_median": round(median(b.explained for b in boundaries), 2),
-            "lost": lost,
-            "doubled": doubled,
-        },
-    )
+    return {
+        "boundaries": len(boundaries),
+        **{f"{name}_ms": round(median(b.phases_ms[name] for b in boundaries)) for name in PHASES},
+        "stall_ms_median": round(median(stalls_ms)),
+        "stall_ms_max": round(max(stalls_ms)),
+        "explained_median": round(median(b.explained for b in boundaries), 2),
+        "lost": lost,
+        "doubled": doubled,
+    }
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def title_of(kind: str, count: int, pmax: int, lever: str, *, together: bool) -> str:
+    parts = [kind, f"{count} jobs", f"Pmax {pmax}"]
+    return ", ".join(parts + ["together"] * together + [lever] * bool(lever))
 
 
 def measure(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    settings = dict(pair.split("=", 1) for pair in options.set)
-    results: dict[str, dict[str, Any]] = {}
+    results = ResultsFile(options.into)
     for kind in options.masters:
-        most = max(options.jobs) * (PARTITIONS + 2 * max(options.pmax))
-        with scene(kind, cores=most // 2 + 4, settings=settings) as around:
-            around.spark.sparkContext.setLogLevel("OFF")
-            for pmax in options.pmax:
-                for count in options.jobs:
-                    for title, result in run_jobs(around, count, pmax, options):
-                        figures.show(title, result)
-                        results[title] = result
-    return results
+        for lever in ["", *options.levers]:
+            sizes = [
+                (pmax, count)
+                for pmax in options.pmax
+                for count in options.jobs
+                if title_of(kind, count, pmax, lever, together=options.together) not in results
+            ]
+            if sizes:
+                measure_sizes(kind, lever, sizes, options, results)
+    return results.results
+
+
+def measure_sizes(
+    kind: str,
+    lever: str,
+    sizes: Sequence[tuple[int, int]],
+    options: argparse.Namespace,
+    results: ResultsFile,
+) -> None:
+    """Measures in one Spark application; what was measured is kept at once."""
+    settings = settings_of([*options.set, *([lever] if lever else [])])
+    most = max(count * (PARTITIONS + 2 * pmax) for pmax, count in sizes)
+    with scene(kind, cores=most // 2 + 4, settings=settings) as around:
+        around.spark.sparkContext.setLogLevel("OFF")
+        for pmax, count in sizes:
+            result = run_jobs(around, count, pmax, options)
+            title = title_of(kind, count, pmax, lever, together=options.together)
+            figures.show(title, result)
+            results.put(title, result)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -267,7 +289,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--rate", type=float, default=100.0)
     arguments.add_argument("--warm-up", type=float, default=20.0)
     arguments.add_argument("--set", nargs="*", default=[], help="Spark settings, name=value")
+    arguments.add_argument("--levers", nargs="*", default=[], help="settings, each by itself")
     arguments.add_argument("--together", action="store_true")
+    arguments.add_argument("--into", type=Path, help="a file that keeps results")
     return arguments
 
 

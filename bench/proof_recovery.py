@@ -1,13 +1,15 @@
 """Kafka goes away, or the host is killed: how soon that is seen, and how soon records flow again.
 
     python -m bench.proof_recovery kafka [--away 600] [--jobs 3]
-    python -m bench.proof_recovery host [--jobs 3]
+    python -m bench.proof_recovery host [--jobs 3] [--cold]
 
 A daemon and its host run as users run them, with a broker of their own; each job gets 50 records
 per second. `kafka` kills the broker with SIGKILL and starts it again on the same address. `host`
-kills the host. Both print when the jobs were no longer called `running`, when all were again, and
-when the first record of each came out. Exit code 1 if a limit is missed. `kafka` has a short form:
-`--away 20`.
+kills the host and prints the time line of its return, from the logs of both processes. The host has
+run for so long that it has made the archive of Spark's classes; `--cold` kills it before that, and
+Spark starts without an archive. Both print when the jobs were no longer called `running`, when all
+were again, and when the first record of each came out. Exit code 1 if a limit is missed. `kafka`
+has a short form: `--away 20`.
 """
 
 import argparse
@@ -26,14 +28,20 @@ from bench.proofs import figures
 from bench.proofs.chain import line
 from bench.proofs.deployment import Deployment, await_that, deployed
 from bench.proofs.scene import make_topic, temporary_folder
+from bench.proofs.timeline import marks
 from bench.proofs.traffic import Load, Outlet
+from trilithon import folders
 from trilithon.engines.spark.broker import EmbeddedBroker
+from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
+from trilithon.engines.spark.jdk import find_jdk
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.session import class_archive
 from trilithon.model.job import Job
 
 RATE_PER_S = 50.0
 TASKS = 4
 SETTLE_S = 10.0
+ARCHIVE_S = 300.0
 # What is promised, in seconds.
 LIMITS = {
     "kafka": {"noticed_s": 15.0, "all_run_after_s": 60.0},
@@ -112,11 +120,21 @@ def kafka_away(folder: Path, away_s: float, jobs: int, options: Sequence[str]) -
         }
 
 
-def host_killed(folder: Path, jobs: int, options: Sequence[str]) -> dict[str, Any]:
+def archive_made() -> bool:
+    jdk = find_jdk()
+    return jdk is not None and class_archive(jdk, fetch_jars(CONNECTOR)).path.is_file()
+
+
+def host_killed(
+    folder: Path, jobs: int, options: Sequence[str], *, cold: bool = False
+) -> dict[str, Any]:
     with ExitStack() as ending:
         broker = ending.enter_context(EmbeddedBroker.start(folder / "broker"))
         kafka = Kafka(broker.address)
         deployment, flows = ending.enter_context(running(folder, kafka, jobs, *options))
+        if not cold:
+            await_that("the archive of classes is made", archive_made, ARCHIVE_S)
+            time.sleep(SETTLE_S)
         before = deployment.host
         os.kill(before, signal.SIGKILL)
         killed = time.time()
@@ -126,6 +144,8 @@ def host_killed(folder: Path, jobs: int, options: Sequence[str]) -> dict[str, An
         listening = killed + listening_s
         await_that("all jobs run", lambda: runs_since(deployment, listening) is not None, 180)
         await_that("records flow", lambda: all(flowing(f, killed) for f in flows), 180)
+        for mark in marks(folder / "state", killed):
+            print(mark)
         return {
             "jobs": jobs,
             "noticed_s": deployment.first(killed, none_runs),
@@ -137,6 +157,13 @@ def host_killed(folder: Path, jobs: int, options: Sequence[str]) -> dict[str, An
             "events": deployment.events(flows[0].job.id)[-4:],
             **outcome(flows),
         }
+
+
+def hide_archive(cache: Path) -> None:
+    """Lets this process and those that it starts use a cache with the jars alone."""
+    cache.mkdir()
+    (cache / "jars").symlink_to(folders.cache() / "jars")
+    os.environ["TRILITHON_CACHE"] = str(cache)
 
 
 def runs_since(deployment: Deployment, at: float) -> float | None:
@@ -195,13 +222,16 @@ def main() -> None:
     parser.add_argument("kind", choices=sorted(LIMITS))
     parser.add_argument("--away", type=float, default=600.0)
     parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--cold", action="store_true", help="without an archive of classes")
     given = parser.parse_args()
-    options = ["--master", f"local[{max(16, given.jobs * 8)}]"]
+    options = ["--master", f"local[{max(16, given.jobs * 8)}]", "--log-json"]
     with temporary_folder() as name:
+        if given.cold:
+            hide_archive(Path(name) / "cache")
         if given.kind == "kafka":
             result = kafka_away(Path(name), given.away, given.jobs, options)
         else:
-            result = host_killed(Path(name), given.jobs, options)
+            result = host_killed(Path(name), given.jobs, options, cold=given.cold)
     figures.show(f"{given.kind} away", result)
     figures.emit(f"recovery of {given.kind}", result)
     if misses := missed(given.kind, result):

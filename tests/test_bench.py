@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import control_plane
 from bench.henge import scene
 from bench.measures import parts, snapshots
 from trilithon.model.series import Series
@@ -29,3 +30,12 @@ def test_what_the_measures_are_timed_on_is_a_window() -> None:
 
 def test_what_henge_is_timed_on_makes_it_decide() -> None:
     assert HengePolicy().decide(scene(3), {"seed": 1}).decisions
+
+
+def test_what_the_control_plane_is_timed_on_reports_every_instance() -> None:
+    result, drained = control_plane.driver(2, 4, 1)
+    assert result["driver_cores"] > 0
+    instances = [one for report in drained["reports"] for one in report["instances"]]
+    assert len(instances) == 4 * 3 * 2
+    assert all(one["taken"] > 0 for one in instances)
+    assert control_plane.host_cores(drained, 4, 1) > 0

@@ -1,5 +1,8 @@
 """Owns the command `host`: the engine host in a process of its own."""
 
+import os
+from dataclasses import replace
+
 from trilithon import logs
 from trilithon.cli.log_options import AsJson, Level, announcing
 from trilithon.cli.processes import on_signals, socket_path
@@ -31,7 +34,9 @@ def host_command(
 ) -> None:
     """Run the engine host: Spark and its jobs. It outlives daemons; SIGTERM or Ctrl-C ends it."""
     logs.configure(log_level, json=log_json)
+    logs.logger().info("host_starting", pid=os.getpid())
     setup = setup_of(master, slots, kafka, kafka_settings, executors, spark_settings)
+    setup = replace(setup, archive_classes=True)
     with (
         announcing(as_json=log_json) as tell,
         application(setup, (), tell, replace_this_host) as engine,

@@ -1,7 +1,14 @@
 """The benchmarks of boundaries: what they compute, and a short form."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
 import pytest
 
+from bench import boundary_phases
 from bench.boundary_phases import PHASES, Boundary, measure, parser
 from bench.pacing import closest_s, stalls
 from bench.proofs.traffic import Arrival, Outlet
@@ -23,6 +30,40 @@ def test_a_mark_that_is_too_early_makes_no_negative_phase() -> None:
     assert phases["commit"] == pytest.approx(200)
     assert phases["planning"] == phases["tasks up"] == 0
     assert sum(phases.values()) == pytest.approx(450)
+
+
+def test_an_interrupted_run_goes_on_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[str, str, int, int]] = []
+
+    @contextmanager
+    def fake_scene(kind: str, cores: int, settings: dict[str, str]) -> Iterator[Any]:
+        yield MagicMock(kind=kind, setting=" ".join(settings))
+
+    def fake_run(around: Any, count: int, pmax: int, _: object) -> dict[str, int]:
+        if len(runs) == 3:
+            raise KeyboardInterrupt
+        runs.append((around.kind, around.setting, count, pmax))
+        return {"stall_ms_median": len(runs)}
+
+    monkeypatch.setattr(boundary_phases, "scene", fake_scene)
+    monkeypatch.setattr(boundary_phases, "run_jobs", fake_run)
+    into = tmp_path / "phases.json"
+    given = "--masters local --jobs 1 2 --pmax 4 --levers spark.locality.wait=0 --into"
+    options = parser().parse_args([*given.split(), str(into)])
+    with pytest.raises(KeyboardInterrupt):
+        measure(options)
+    runs.insert(0, ("earlier", "", 0, 0))  # the fourth run is let through
+    results = measure(options)
+    lever = "spark.locality.wait"
+    assert runs[1:] == [("local", setting, jobs, 4) for setting in ("", lever) for jobs in (1, 2)]
+    assert list(results) == [
+        "local, 1 jobs, Pmax 4",
+        "local, 2 jobs, Pmax 4",
+        "local, 1 jobs, Pmax 4, spark.locality.wait=0",
+        "local, 2 jobs, Pmax 4, spark.locality.wait=0",
+    ]
 
 
 @pytest.mark.spark

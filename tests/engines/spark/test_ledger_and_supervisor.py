@@ -124,7 +124,7 @@ def test_an_outage_is_retried_for_ever_with_a_capped_wait() -> None:
         waits.append(state.retry_at_s - now)
         now = state.retry_at_s
         assert state.due(now)
-        state = state.restarting()
+        state = state.restarting(backoff)
         assert not state.due(now)
     assert waits[:6] == [1, 2, 4, 8, 10, 10]
     assert max(waits) == 10

@@ -330,3 +330,76 @@ def test_the_end_of_an_engine_stops_the_others_though_one_throws(world: World) -
     world.queries[odd.id].stops = [RuntimeError("no")] * 9
     world.engine.close()
     assert not world.queries[other.id].isActive
+
+
+class Killer:
+    """A world in which one job kills an executor a second after its query runs, and with it the
+    queries of all jobs. The batch of another job that is told to end is committed.
+    """
+
+    def __init__(self, world: World, job: Job) -> None:
+        self.world, self.job, self.deaths = world, job, 0
+        control: Any = world.engine.control
+        control.batch.side_effect = lambda name: f"run:{len(self.commits(name))}"
+        control.end_batch.side_effect = lambda name, *_: self.commit(name)
+
+    def commits(self, name: str) -> list[Path]:
+        return list((self.world.engine.queries.checkpoints(name) / "first/commits").glob("*"))
+
+    def commit(self, name: str) -> None:
+        if name == self.job.id:
+            return
+        folder = self.world.engine.queries.checkpoints(name) / "first" / "commits"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / str(len(self.commits(name)))).touch()
+
+    def pass_second(self) -> None:
+        if self.world.queries[self.job.id].isActive:
+            self.deaths += 1
+            for query in self.world.queries.values():
+                if query.isActive:
+                    query.die(EXECUTOR_LOST)
+        self.world.supervise()
+
+
+def test_a_record_that_kills_executors_fails_its_job_and_no_other(world: World) -> None:
+    """All jobs were restarted for ever, and died with each executor."""
+    jobs = [world.submit(name) for name in ("a", "killer", "z")]
+    killer = Killer(world, jobs[1])
+    waited: set[str] = set()
+    for _ in range(180):
+        killer.pass_second()
+        waited |= {world.reason(job) for job in jobs if "starts after" in world.reason(job)}
+    assert [world.health(job) for job in jobs] == ["running", "failed", "running"]
+    assert killer.deaths <= 7
+    assert waited == {"Executors died while it and ads/a ran: it starts after ads/a."}
+    reason = world.reason(jobs[1])
+    assert reason.startswith("A record kills executors: 6 died while the job was at the same")
+    assert "`trilithon job resume ads/killer` starts it again" in reason
+    # The others are never suspected again, and a new host does not start the job either.
+    assert not any(m.supervision.on_probation for m in world.engine.managed.values())
+    folder, control = world.engine.folder, world.engine.control
+    again = SparkEngine(
+        MagicMock(), Kafka("b:1"), folder, tasks=lambda: 50, slots=50, control=control
+    )
+    again.monitor.start = lambda: None  # type: ignore[method-assign]
+    assert again.submit(jobs[1], initial(jobs[1])).status is Status.DONE
+    assert again.conditions()[jobs[1].id].health is Health.FAILED
+    # Its owner may try again.
+    assert world.engine.apply(RestartJob("r", jobs[1].id)).status is Status.DONE
+    assert world.health(jobs[1]) == "running"
+
+
+def test_executors_that_die_of_something_else_fail_nobody(world: World) -> None:
+    jobs = [world.submit(name) for name in ("a", "b", "c")]
+    commits = Killer(world, replace(jobs[0], name="nobody"))
+    for second in range(900):
+        # A machine that dies every 47 s: jobs commit in between when they are told to.
+        if second % 47 == 0:
+            for query in world.queries.values():
+                if query.isActive:
+                    query.die(EXECUTOR_LOST)
+        world.supervise()
+        assert "failed" not in {world.health(job) for job in jobs}
+    wait_for(world, lambda: {world.health(job) for job in jobs} == {"running"})
+    assert all(commits.commits(job.id) for job in jobs)

@@ -1,5 +1,6 @@
 """Starts a Spark application: the embedded broker if needed, the session and the engine on top."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,18 +11,21 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from trilithon import logs
 from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
+from trilithon.engines.spark.jdk import find_jdk
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
-from trilithon.engines.spark.session import session
+from trilithon.engines.spark.session import class_archive, driver_process, session
 from trilithon.errors import BrokerUnavailable, TrilithonError
 from trilithon.model.action import Outcome
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 
 PARTITIONS = 2
+_log = logs.logger()
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,9 @@ class Setup:
     executors: int | None = None
     # Whether an embedded broker goes on when the application ends.
     keep_broker: bool = False
+    # Whether to make an archive of the classes that Spark loads, for faster starts from then on:
+    # worth it for an application that is started again when it dies.
+    archive_classes: bool = False
 
 
 @contextmanager
@@ -58,6 +65,7 @@ def application(
             broker = ending.enter_context(_starting(progress, keep=setup.keep_broker))
         connector = fetch_jars(CONNECTOR, progress)
         progress(f"Spark: starting {setup.master}")
+        began_s = time.monotonic()
         spark = ending.enter_context(
             session(
                 setup.master,
@@ -65,11 +73,14 @@ def application(
                 connector,
                 settings=setup.spark_settings,
                 executors=setup.executors,
+                record_classes=setup.archive_classes,
             )
         )
+        _log.info("spark_started", master=setup.master, took_s=_since(began_s))
         access = Kafka(setup.kafka or "", setup.kafka_settings)
         if broker is not None:
             access = Kafka(broker.result().address)
+            _log.info("broker_ready", address=access.servers, took_s=_since(began_s))
             create_topics(access, jobs)
         engine = SparkEngine(
             spark,
@@ -83,7 +94,25 @@ def application(
         if broker is not None:
             engine.monitor.revive = broker.result().revive
         ending.callback(engine.close)
+        if setup.archive_classes:
+            ending.callback(_archive_classes(engine, connector))
         yield engine
+
+
+def _archive_classes(engine: SparkEngine, connector: Sequence[Path]) -> Callable[[], None]:
+    """Makes the archive of classes when a job runs; returns what ends that."""
+    jdk, driver = find_jdk(), driver_process()
+    if jdk is None or driver is None:
+        return lambda: None
+
+    def runs() -> bool:
+        return any(managed.running is not None for managed in list(engine.managed.values()))
+
+    return class_archive(jdk, connector).make_when(runs, driver)
+
+
+def _since(began_s: float) -> float:
+    return round(time.monotonic() - began_s, 3)
 
 
 @contextmanager

@@ -47,6 +47,9 @@ class Deaths:
         if after.health is Health.FAILED:
             # Its tasks and slots are for others, until its owner starts it again.
             self.ledger.release(name)
+            if failure.cause is Cause.EXECUTOR:
+                # A record that kills executors would kill those of a new host, too.
+                write_fault(self.queries.checkpoints(name), managed.job, after.reason)
             _log.error("query_failed", **fields, failures=after.failures, exc_info=error)
             return
         wait_s = round((after.retry_at_s or now_s) - now_s, 3)

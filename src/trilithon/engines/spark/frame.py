@@ -339,10 +339,12 @@ class _Builder:
         frame = frame.withColumn(
             _WRITTEN, F.when(alive, delivered).otherwise(F.lit(dead_letters is not None))
         ).where(_col(_WRITTEN))
+        id_ = F.encode(_col(ID), "UTF-8")
         if dead_letters is not None:
-            letter = F.struct(F.lit(dead_letters).alias("topic"), F.lit(None).alias("key"))
+            # A replay writes it again: readers, and a compacted topic, keep one per key.
+            letter = F.struct(F.lit(dead_letters).alias("topic"), id_.alias("key"))
             targets = F.when(alive, targets).otherwise(F.array(letter))
-        header = F.struct(F.lit(ID_HEADER).alias("key"), F.encode(_col(ID), "UTF-8").alias("value"))
+        header = F.struct(F.lit(ID_HEADER).alias("key"), id_.alias("value"))
         return frame.select(
             F.explode(targets).alias(_TARGET),
             F.coalesce(_col(DEAD), _col(_VALUE)).alias("value"),

@@ -7,6 +7,7 @@ checkout `javac` builds it against PySpark's own jars. Standard library only: se
 import importlib.util
 import os
 import subprocess
+import sysconfig
 import tempfile
 import zipfile
 from pathlib import Path
@@ -36,17 +37,34 @@ def build(sources: Path, jar: Path = JAR) -> Path:
 def run_tests(sources: Path, jar: Path = JAR) -> str:
     """Compiles and runs the probe's own tests; returns their output."""
     with tempfile.TemporaryDirectory() as folder:
-        _compile(sources / "test", Path(folder), str(jar), spark_jars())
+        compile_tests(sources, Path(folder), jar)
         class_path = os.pathsep.join([str(jar), folder, spark_jars()])
         return _run("java", *_OPENS, "-ea", "-cp", class_path, "io.trilithon.probe.AllTests")
 
 
+def compile_tests(sources: Path, target: Path, jar: Path = JAR) -> None:
+    """Compiles the probe's tests, and the loads that benchmarks put on it, to a folder."""
+    _compile(sources / "test", target, str(jar), spark_jars())
+
+
 def spark_jars() -> str:
     """The class path of PySpark's own jars."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
+    if (home := find_pyspark()) is None:
         raise ProbeNotBuilt("PySpark is not installed: the probe is compiled against its jars.")
-    return str(Path(spec.origin).parent / "jars" / "*")
+    return str(home / "jars" / "*")
+
+
+def find_pyspark() -> Path | None:
+    """The folder of PySpark: as this process imports it, else as it is installed beside the
+    interpreter. A build that pip isolates cannot import it, and would otherwise fetch 400 MB.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        return Path(spec.origin).parent
+    for folder in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        if (Path(folder) / "pyspark" / "jars").is_dir():
+            return Path(folder) / "pyspark"
+    return None
 
 
 def _compile(sources: Path, target: Path, *class_path: str) -> None:

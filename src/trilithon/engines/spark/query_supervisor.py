@@ -119,8 +119,20 @@ class QuerySupervisor:
             self.deaths.abandon(managed, EngineFailed("A batch was told to end and did not."))
         else:
             managed.supervision = managed.supervision.observed(now_s, self.deaths.backoff)
+            if managed.supervision.executor_deaths_s:
+                self._clear_suspicion(managed, now_s)
             self._check_plan(managed, running)
             self.restarts.for_new_partitions(managed, running, self.logs.partitions)
+
+    def _clear_suspicion(self, managed: ManagedJob, now_s: float) -> None:
+        """A job that commits what it has read did not kill an executor by it. On probation its
+        batch is ended early, so that it can show that, and the next suspect need not wait.
+        """
+        position, supervision = self.queries.position(managed), managed.supervision
+        managed.supervision = after = supervision.progressed(position)
+        ran_s = now_s - supervision.started_s
+        if after.on_probation and ran_s >= self.deaths.backoff.probation_s:
+            self.queries.boundaries.end(managed.job.id)
 
     def _threads_left(self, managed: ManagedJob, left: LeftThreads) -> None:
         """Threads of a stopped query go on: what holds them is replaced, and the job says so."""
@@ -144,8 +156,9 @@ class QuerySupervisor:
             for name, managed in list(self.managed.items())
             if managed.running is None and managed.supervision.retry_at_s is not None
         }
-        entries = self.ledger.entries
+        entries, backoff = self.ledger.entries, self.deaths.backoff
         waiting = {name: managed for name, managed in waiting.items() if name in entries}
+        probation = [name for name, m in list(self.managed.items()) if m.supervision.on_probation]
         starts, short = to_start(
             (
                 WaitingJob(
@@ -154,11 +167,18 @@ class QuerySupervisor:
                     entries[name].tasks,
                     managed.supervision.since_s or 0.0,
                     managed.supervision.due(now_s),
+                    managed.supervision.suspect(backoff),
                 )
                 for name, managed in waiting.items()
             ),
             self.ledger.unoccupied_tasks,
+            probation=bool(probation),
         )
+        for name in probation:
+            for managed in waiting.values():
+                if managed.supervision.suspect(backoff) and managed.supervision.due(now_s):
+                    text = f"Executors died while it and {name} ran: it starts after {name}."
+                    managed.supervision = managed.supervision.waits(text, Cause.EXECUTOR)
         for name, free in short.items():
             if (managed := waiting[name]).supervision.due(now_s):
                 text = no_room(entries[name].tasks, free, self.ledger.tasks)
@@ -173,7 +193,7 @@ class QuerySupervisor:
         try:
             self.ledger.occupy(managed.job.id)
             self.starting.add(managed.job.id)
-            managed.supervision = managed.supervision.restarting()
+            managed.supervision = managed.supervision.restarting(self.deaths.backoff)
         finally:
             managed.lock.release()
         threading.Thread(target=self._restart_query, args=(managed,), daemon=True).start()

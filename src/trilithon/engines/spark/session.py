@@ -16,6 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from trilithon.engines.spark import probe
+from trilithon.engines.spark.class_archive import ClassArchive
 from trilithon.engines.spark.jdk import MISSING, find_jdk
 from trilithon.engines.spark.masters import (
     await_executors,
@@ -61,7 +62,8 @@ _PRIORITIES: Final = " ".join(
         *(f"-XX:JavaPriority{n}_To_OSPriority=0" for n in range(5, 11)),
     ]
 )
-_JAVA_OPTIONS: Final = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+_DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS: Final = (_DRIVER_OPTIONS, "spark.executor.extraJavaOptions")
 _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -80,13 +82,15 @@ def session(
     settings: Mapping[str, str] | None = None,
     executors: int | None = None,
     log_level: str = "ERROR",
+    record_classes: bool = False,
 ) -> Iterator[SparkSession]:
     """A session with the probe on a master such as `local[16]`; closed, with its JVM, at the end.
     It waits for `executors`, or for as many as the master names.
 
-    `jars` are the Kafka connector's; Spark's own files go below `folder`.
+    `jars` are the Kafka connector's; Spark's own files go below `folder`. With `record_classes` the
+    driver records which classes it loads, if there is no archive of them yet.
     """
-    spark = _start(master, folder, jars, settings or {})
+    spark = _start(master, folder, jars, settings or {}, record_classes=record_classes)
     try:
         spark.sparkContext.setLogLevel(log_level)
         await_executors(spark, executors or executors_of(master))
@@ -96,9 +100,15 @@ def session(
 
 
 def configuration(
-    master: str, folder: Path, jars: Sequence[Path], settings: Mapping[str, str]
+    master: str,
+    folder: Path,
+    jars: Sequence[Path],
+    settings: Mapping[str, str],
+    driver_options: str = "",
 ) -> dict[str, str]:
-    """Every setting of a session: the caller's over the defaults."""
+    """Every setting of a session: the caller's over the defaults. `driver_options` are added to
+    the Java options of the driver.
+    """
     if reserved := sorted(_REQUIRED.keys() & settings.keys()):
         raise SparkNotStarted(
             f"{', '.join(reserved)} cannot be set: compiled jobs rely on its value.",
@@ -110,11 +120,17 @@ def configuration(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     java = {name: f"{_PRIORITIES} {settings.get(name, '')}".rstrip() for name in _JAVA_OPTIONS}
+    java[_DRIVER_OPTIONS] = f"{driver_options} {java[_DRIVER_OPTIONS]}".lstrip()
     return {**_DEFAULTS, **settings_for(master), **own, **settings, **java, **_REQUIRED}
 
 
 def _start(
-    master: str, folder: Path, jars: Sequence[Path], settings: Mapping[str, str]
+    master: str,
+    folder: Path,
+    jars: Sequence[Path],
+    settings: Mapping[str, str],
+    *,
+    record_classes: bool,
 ) -> SparkSession:
     for jar in (*jars, probe.JAR):
         if not jar.is_file():
@@ -128,7 +144,8 @@ def _start(
     folder.mkdir(parents=True, exist_ok=True)
     builder: Any = SparkSession.builder
     builder = builder.master(master).appName("trilithon")
-    for name, value in configuration(master, folder, jars, settings).items():
+    archive = class_archive(home, jars).java_options(record=record_classes)
+    for name, value in configuration(master, folder, jars, settings, archive).items():
         builder = builder.config(name, value)
     # Spark's launcher finds Java by JAVA_HOME only; SPARK_LOCAL_IP is the address it announces.
     needed = {"JAVA_HOME": str(home)}
@@ -150,6 +167,18 @@ def _start(
             if old is not None:
                 os.environ[name] = old
     return spark
+
+
+def class_archive(jdk: Path, jars: Sequence[Path]) -> ClassArchive:
+    """The archive of the classes that a session with these jars loads."""
+    return ClassArchive(jdk, (*jars, probe.JAR))
+
+
+def driver_process() -> int | None:
+    """The process of the session's JVM."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no API for it
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return None if process is None else process.pid
 
 
 @contextmanager

@@ -27,6 +27,14 @@ class RestartBackoff:
     own_fault_tries: int = 3
     # The same for a cause that is not known: a record that kills the query, or an outage.
     unknown_tries: int = 8
+    # How often a query may die with an executor, at the same offsets and within `suspect_within_s`,
+    # before it is suspected of killing executors. Suspects start one at a time.
+    suspect_after: int = 3
+    suspect_within_s: float = 600.0
+    # How often an executor may die while the only suspect that runs is this one.
+    strikes: int = 3
+    # When the batch of a suspect is ended: what it commits clears it.
+    probation_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,11 @@ class Supervision:
     # be the job's own.
     position: str = ""
     suspicions: int = 0
+    # When it died together with an executor, at that position.
+    executor_deaths_s: tuple[float, ...] = ()
+    # It is suspected of killing executors, and the only one of those that runs.
+    on_probation: bool = False
+    strikes: int = 0
 
     def started(self, now_s: float) -> "Supervision":
         """The query runs. Its failures count until it is healthy."""
@@ -57,6 +70,14 @@ class Supervision:
             cause=None,
             since_s=now_s,
         )
+
+    def progressed(self, position: str) -> "Supervision":
+        """The query runs and has committed up to a position: what killed executors before it is
+        behind it.
+        """
+        if position == self.position:
+            return self
+        return replace(self, executor_deaths_s=(), on_probation=False, strikes=0)
 
     def observed(self, now_s: float, backoff: RestartBackoff) -> "Supervision":
         """The query runs. After `healthy_after_s` the next back-off is short again."""
@@ -77,6 +98,12 @@ class Supervision:
         committed batch) again and again has failed, unless the cause is outside of it.
         """
         failures = self.failures + 1
+        if failure.cause is Cause.EXECUTOR:
+            known = self.progressed(position)
+            recent = [s for s in known.executor_deaths_s if now_s - s < backoff.suspect_within_s]
+            deaths, strikes = (*recent, now_s), known.strikes + known.on_probation
+        else:
+            deaths, strikes = self.executor_deaths_s, self.strikes
         suspicions = self.suspicions if position == self.position else 0
         suspicions += not failure.cause.outside
         most = backoff.unknown_tries if failure.cause is Cause.UNKNOWN else backoff.own_fault_tries
@@ -89,7 +116,12 @@ class Supervision:
             since_s=now_s if self.health is Health.RUNNING else self.since_s,
             position=position,
             suspicions=suspicions,
+            executor_deaths_s=deaths,
+            on_probation=False,
+            strikes=strikes,
         )
+        if failure.cause is Cause.EXECUTOR and strikes >= backoff.strikes:
+            return after.failed(now_s, _killer(failure, len(deaths), strikes), job)
         if not failure.cause.outside and suspicions >= most:
             return after.failed(now_s, _blamed(failure, suspicions), job)
         wait_s = min(backoff.maximum_s, backoff.initial_s * 2 ** min(failures - 1, 30))
@@ -107,13 +139,19 @@ class Supervision:
             retry_at_s=None,
         )
 
-    def waits(self, reason: str) -> "Supervision":
-        """It would be started now, but the live executors have no room for it."""
-        return replace(self, cause=Cause.TASKS, reason=reason)
+    def suspect(self, backoff: RestartBackoff) -> bool:
+        """Whether it may be a record of this job that kills executors."""
+        return len(self.executor_deaths_s) >= backoff.suspect_after
 
-    def restarting(self) -> "Supervision":
+    def waits(self, reason: str, cause: Cause = Cause.TASKS) -> "Supervision":
+        """It would be started now, but the live executors have no room for it, or it has to wait
+        for another job.
+        """
+        return replace(self, cause=cause, reason=reason)
+
+    def restarting(self, backoff: RestartBackoff) -> "Supervision":
         """The query is being restarted: no second restart is due."""
-        return replace(self, retry_at_s=None)
+        return replace(self, retry_at_s=None, on_probation=self.suspect(backoff))
 
     def at_once(self, now_s: float) -> "Supervision":
         """The outage is over: the next try is due."""
@@ -136,6 +174,14 @@ def _blamed(failure: Failure, deaths: int) -> Failure:
     return Failure(Cause.RECORD, reason)
 
 
+def _killer(failure: Failure, deaths: int, strikes: int) -> Failure:
+    reason = (
+        f"A record kills executors: {deaths} died while the job was at the same offsets, the last "
+        f"{strikes} while no other suspected job ran ({failure.reason.rstrip('.')})"
+    )
+    return Failure(Cause.RECORD, reason)
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job whose query does not run and is to be restarted."""
@@ -145,10 +191,16 @@ class WaitingJob:
     tasks: int
     since_s: float
     due: bool
+    # It is suspected of killing executors.
+    suspect: bool = False
 
 
-def to_start(waiting: Iterable[WaitingJob], free: int) -> tuple[list[str], dict[str, int]]:
-    """The jobs to start now, the first first, and what was free for each that does not fit.
+def to_start(
+    waiting: Iterable[WaitingJob], free: int, *, probation: bool = False
+) -> tuple[list[str], dict[str, int]]:
+    """The jobs to start now, the first first, and what was free for each that does not fit. Of the
+    suspects one starts, unless one is on `probation` already: who is alone when an executor dies is
+    to blame.
 
     Room is given in the order of priority, then of waiting. A job that is not due yet keeps its
     room, so that one of lower priority does not take it. A smaller job may take what is too little
@@ -161,6 +213,7 @@ def to_start(waiting: Iterable[WaitingJob], free: int) -> tuple[list[str], dict[
             short[job.job] = max(0, free)
             continue
         free -= job.tasks
-        if job.due:
+        if job.due and not (job.suspect and probation):
             starts.append(job.job)
+            probation |= job.suspect
     return starts, short

@@ -29,18 +29,21 @@ class _Rows:
 
     def add(self, key: Any, **numbers: float) -> None:
         """Adds counts to those in the row."""
-        row = self.rows.setdefault(key, {})
+        if (row := self.rows.get(key)) is None:
+            self.rows[key] = numbers
+            return
         for name, value in numbers.items():
             row[name] = row.get(name, 0.0) + value
 
     def put(self, key: Any, **numbers: float) -> None:
-        self.rows.setdefault(key, {}).update(numbers)
+        if (row := self.rows.get(key)) is None:
+            self.rows[key] = numbers
+        else:
+            row.update(numbers)
 
     def columns(self) -> Any:
-        nan = float("nan")
-        return self.table(
-            **{n: [row.get(n, nan) for row in self.rows.values()] for n in self.table.names()}
-        )
+        nan, rows = float("nan"), self.rows.values()
+        return self.table(**{n: [row.get(n, nan) for row in rows] for n in self.table.names()})
 
 
 def sender_of(application: str, executor: str) -> str:

@@ -32,7 +32,9 @@ final class DriverState {
   private final Map<String, Integer> ordinals = new HashMap<>();
   private final ArrayDeque<JsonNode> reports = new ArrayDeque<>();
   private long dropped;
+  /** Counts the changes of tables, incarnations and endings. */
   private long tablesVersion;
+  private final Versions changed = new Versions(20_000);
   private final Endings endings = new Endings();
   private final ArrayList<String> lost = new ArrayList<>();
   /** Per executor: {"job": {"incarnation": threads}}, as it last told. */
@@ -58,20 +60,24 @@ final class DriverState {
     incarnations.put(job, incarnation);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     totals.forget(job, incarnation);
-    endings.stopped(job, clock.nowUs());
     tablesVersion++;
+    endings.stopped(job, clock.nowUs(), tablesVersion);
+    changed.put(job, tablesVersion);
     return incarnation;
   }
 
   synchronized void endJob(String job) {
     operators.remove(job);
+    tablesVersion++;
+    effective.keySet().stream().filter(receiver -> receiver.startsWith(job + "/"))
+        .forEach(receiver -> changed.put(receiver, tablesVersion));
     for (Map<String, ?> map : List.of(wanted, effective, located)) {
       map.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     }
     incarnations.computeIfPresent(job, (j, n) -> n + 1);
     totals.forget(job, Integer.MAX_VALUE);
-    endings.stopped(job, clock.nowUs());
-    tablesVersion++;
+    endings.stopped(job, clock.nowUs(), tablesVersion);
+    changed.put(job, tablesVersion);
   }
 
   /**
@@ -135,7 +141,7 @@ final class DriverState {
       unresolved.remove("groups");
       effective.put(receiver, unresolved);
     }
-    tablesVersion++;
+    changed.put(receiver, ++tablesVersion);
   }
 
   /**
@@ -145,8 +151,7 @@ final class DriverState {
   synchronized void endBatch(String job, String batch, boolean hold) {
     int colon = batch.lastIndexOf(':');
     endings.set(job, batch.substring(0, colon), Long.parseLong(batch.substring(colon + 1)),
-        clock.nowUs() + END_AHEAD_US, hold);
-    tablesVersion++;
+        clock.nowUs() + END_AHEAD_US, hold, ++tablesVersion);
   }
 
   synchronized String exchange(JsonNode message, boolean sameJvm) {
@@ -157,24 +162,46 @@ final class DriverState {
       threadsChanged = true;
     }
     board.update(ordinal, message.path("cells"), clock.nowUs());
+    long answers = board.answers(ordinal);
     ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("ordinal", ordinal)
         .put("same_jvm", sameJvm);
-    answer.set("credits", board.answer(ordinal));
+    answer.set("credits", board.answer(ordinal, message.path("answers").asLong(-1) != answers));
+    answer.put("answers", answers + 1);
     if (!sameJvm && halting.containsKey(executor)) {
       answer.put("halt", halting.get(executor));
     }
     if (!sameJvm) {
       answer.set("wall", clock.wallJson());
     }
-    if (message.path("tables_version").asLong() != tablesVersion) {
+    long known = message.path("tables_version").asLong();
+    if (known != tablesVersion) {
       answer.put("tables_version", tablesVersion);
-      ObjectNode tables = answer.putObject("tables");
-      effective.forEach(tables::set);
-      ObjectNode latest = answer.putObject("incarnations");
-      incarnations.forEach(latest::put);
-      answer.set("endings", endings.toJson());
+      changesSince(known < changed.oldest() ? -1 : known, answer);
     }
     return Json.write(answer);
+  }
+
+  /** What changed since a version of the tables; everything since -1, which is before the first. */
+  private void changesSince(long version, ObjectNode answer) {
+    ObjectNode tables = answer.putObject("tables");
+    ObjectNode latest = answer.putObject("incarnations");
+    if (version < 0) {
+      answer.put("all", true);
+      effective.forEach(tables::set);
+      incarnations.forEach(latest::put);
+    } else {
+      ArrayNode removed = answer.putArray("removed");
+      for (String name : changed.since(version)) {
+        if (incarnations.containsKey(name)) {
+          latest.put(name, incarnations.get(name));
+        } else if (effective.containsKey(name)) {
+          tables.set(name, effective.get(name));
+        } else {
+          removed.add(name);
+        }
+      }
+    }
+    answer.set("endings", endings.toJson(version));
   }
 
   synchronized void report(JsonNode report) {
@@ -191,6 +218,7 @@ final class DriverState {
 
   synchronized void executorLost(String executor) {
     totals.lost(executor);
+    board.forget(ordinals.getOrDefault(executor, -1));
     lost.add(executor);
     threads.remove(executor);
     threadsChanged = true;

@@ -3,9 +3,7 @@
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.function.Consumer;
 import java.util.function.UnaryOperator;
 
@@ -16,6 +14,8 @@ final class Exchange {
   private final UnaryOperator<String> driver;
   private final Consumer<String> halt;
   private long tablesVersion = -1;
+  private long answers = -1;
+  private final CellReports cells;
   private long askedNs = System.nanoTime();
   private JsonNode threadsSent = Json.object();
 
@@ -23,6 +23,7 @@ final class Exchange {
   Exchange(Registry registry, String executor, UnaryOperator<String> driver,
       Consumer<String> halt) {
     this.registry = registry;
+    this.cells = new CellReports(registry);
     this.executor = executor;
     this.driver = driver;
     this.halt = halt;
@@ -39,8 +40,8 @@ final class Exchange {
   synchronized void run() {
     long startNs = System.nanoTime();
     ObjectNode message = Json.object().put("kind", "exchange").put("executor", executor)
-        .put("tables_version", tablesVersion);
-    message.set("cells", cells());
+        .put("tables_version", tablesVersion).put("answers", answers);
+    message.set("cells", cells.changed());
     JsonNode threads = registry.threadsJson();
     if (!threads.equals(threadsSent)) {
       message.set("threads", threads);
@@ -53,7 +54,9 @@ final class Exchange {
       registry.clock.learnWall(answer.path("wall"));
     }
     threadsSent = threads;
+    cells.delivered();
     learn(answer);
+    answers = answer.path("answers").asLong();
     askedNs = startNs;
     registry.answered(startNs);
     if (answer.has("halt")) {
@@ -65,11 +68,17 @@ final class Exchange {
 
   private void learn(JsonNode answer) {
     if (answer.has("tables")) {
+      boolean all = answer.path("all").asBoolean();
+      if (all) {
+        registry.keepTables(name -> answer.path("tables").has(name));
+      }
+      answer.path("removed").forEach(
+          name -> registry.keepTables(other -> !other.equals(name.asText())));
       answer.path("tables").properties().forEach(
           e -> registry.table(e.getKey()).set(e.getValue()));
       answer.path("incarnations").properties()
           .forEach(e -> registry.forget(e.getKey(), e.getValue().asInt()));
-      registry.endings.learn(answer.path("endings"));
+      registry.endings.learn(answer.path("endings"), all, registry.clock.nowUs());
       tablesVersion = answer.path("tables_version").asLong();
     }
     for (JsonNode credit : answer.path("credits")) {
@@ -82,27 +91,5 @@ final class Exchange {
       }
     }
     registry.ready(answer.path("ordinal").asInt());
-  }
-
-  private ArrayNode cells() {
-    ArrayNode list = Json.array();
-    registry.cells.forEach((name, cell) -> {
-      ObjectNode json = list.addObject().put("cell", name).put("at_us", registry.clock.nowUs());
-      json.set("sent", sparse(cell.sent));
-      ObjectNode taken = json.putObject("taken");
-      cell.takenBySender.forEach((sender, counts) ->
-          taken.set(Integer.toString(sender), sparse(counts)));
-    });
-    return list;
-  }
-
-  private static ObjectNode sparse(AtomicLongArray counts) {
-    ObjectNode json = Json.object();
-    for (int i = 0; i < counts.length(); i++) {
-      if (counts.get(i) != 0) {
-        json.put(Integer.toString(i), counts.get(i));
-      }
-    }
-    return json;
   }
 }

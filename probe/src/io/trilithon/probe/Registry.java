@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongConsumer;
+import java.util.function.Predicate;
 
 class Registry {
   /** The functions are static calls, so their registry is static, too. */
@@ -37,6 +38,15 @@ class Registry {
 
   TableRef table(String receiver) {
     return tables.computeIfAbsent(receiver, r -> new TableRef());
+  }
+
+  /** Forgets the tables of other operators: their jobs have ended. */
+  void keepTables(Predicate<String> kept) {
+    tables.keySet().removeIf(name -> !kept.test(name));
+  }
+
+  int tables() {
+    return tables.size();
   }
 
   /** The cell, retained for a task until {@link #release}. */

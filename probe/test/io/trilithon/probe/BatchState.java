@@ -17,16 +17,16 @@ public final class BatchState {
   }
 
   public void end() {
-    registry.endings.set("j", RUN, BATCH, registry.clock.nowUs(), false);
+    registry.endings.set("j", RUN, BATCH, registry.clock.nowUs(), false, 1);
   }
 
   /** The batch before it ended with a hold. */
   public void hold() {
-    registry.endings.set("j", RUN, BATCH - 1, registry.clock.nowUs(), true);
+    registry.endings.set("j", RUN, BATCH - 1, registry.clock.nowUs(), true, 1);
   }
 
   /** As if it had not been told. */
   public void release() {
-    registry.endings.learn(Json.object());
+    registry.endings.learn(Json.object(), true, 0);
   }
 }

@@ -1,6 +1,7 @@
 // Tests of the exchange: two executors and a driver, without Spark.
 package io.trilithon.probe;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
@@ -42,6 +43,108 @@ class ExchangeTest {
     push(2, "[1,1]");
     first.run();
     Check.equal(2L, one.table("j/a").get().generation);
+  }
+
+  /** The last message of an executor and the answer to it. */
+  private final List<JsonNode> messages = new ArrayList<>();
+
+  private Exchange watched(Registry registry, String executor) {
+    return new Exchange(registry, executor, message -> {
+      String answer = driver.exchange(Json.parse(message), false);
+      messages.addAll(List.of(Json.parse(message), Json.parse(answer)));
+      return answer;
+    }, halted::add);
+  }
+
+  private JsonNode last(int fromEnd) {
+    return messages.get(messages.size() - fromEnd);
+  }
+
+  void anExecutorIsToldWhatChangedAndNothingElse() {
+    Exchange exchange = watched(one, "1");
+    for (int job = 0; job < 50; job++) {
+      driver.startJob("j" + job, List.of("src", "a"));
+      driver.setTable("j" + job, "a",
+          (ObjectNode) Json.parse("{\"generation\":1,\"weights\":[1]}"));
+      driver.endBatch("j" + job, "r" + job + ":0", false);
+    }
+    exchange.run();
+    Check.equal(50, last(1).path("tables").size());
+    Check.equal(50, last(1).path("endings").size());
+    exchange.run();
+    Check.that(!last(1).has("tables"), "nothing changed");
+    driver.setTable("j7", "a", (ObjectNode) Json.parse("{\"generation\":2,\"weights\":[1]}"));
+    driver.endBatch("j3", "r3:1", false);
+    exchange.run();
+    Check.equal("[j7/a]", last(1).path("tables").propertyStream().map(e -> e.getKey()).toList()
+        .toString());
+    Check.equal("[r3]", last(1).path("endings").propertyStream().map(e -> e.getKey()).toList()
+        .toString());
+    Check.equal(0, last(1).path("incarnations").size());
+    Check.that(one.endings.endUs("r3", 1) < Endings.NEVER, "learnt");
+    Check.that(one.endings.endUs("r4", 0) < Endings.NEVER, "and kept");
+  }
+
+  void theTablesOfJobsThatEndedAreForgotten() {
+    for (int job = 0; job < 30; job++) {
+      driver.startJob("j" + job, List.of("src", "a"));
+      driver.setTable("j" + job, "a",
+          (ObjectNode) Json.parse("{\"generation\":1,\"weights\":[1]}"));
+    }
+    first.run();
+    Check.equal(30, one.tables());
+    for (int job = 0; job < 29; job++) {
+      driver.endJob("j" + job);
+    }
+    first.run();
+    Check.equal(1, one.tables());
+    Check.equal(1L, one.table("j29/a").get().generation);
+    // Who was away for longer than changes are remembered is told everything.
+    Versions few = new Versions(2);
+    for (int version = 1; version <= 5; version++) {
+      few.put("n" + version, version);
+    }
+    Check.equal(3L, few.oldest());
+    Check.equal(List.of("n4", "n5"), few.since(3));
+    few.put("n4", 6);
+    Check.equal(List.of("n5", "n4"), few.since(3));
+  }
+
+  void cellsThatStandStillAreNotRepeatedForEver() {
+    Exchange exchange = watched(one, "1");
+    CreditCell cell = one.cell("j/a|r:0");
+    cell.reserve(0, one.ordinal(), 20, 0);
+    for (int i = 0; i <= CellReports.REPEATS; i++) {
+      exchange.run();
+      Check.equal(1, last(2).path("cells").size());
+    }
+    exchange.run();
+    Check.equal(0, last(2).path("cells").size());
+    Check.equal(0, last(1).path("credits").size());
+    second.run();
+    two.cell("j/a|r:0").took(one.ordinal(), 0);
+    second.run();
+    exchange.run();
+    Check.equal(1L, cell.knownTaken(0, one.ordinal()));
+    cell.reserve(0, one.ordinal(), 20, 0);
+    exchange.run();
+    Check.equal(1, last(2).path("cells").size());
+  }
+
+  void whoMissedAnAnswerGetsAllCreditsAgain() {
+    first.run();
+    CreditCell cell = one.cell("j/a|r:0");
+    cell.reserve(0, one.ordinal(), 20, 0);
+    first.run();
+    second.run();
+    two.cell("j/a|r:0").took(one.ordinal(), 0);
+    second.run();
+    // An answer that never arrives.
+    driver.exchange(Json.object().put("executor", "1").put("tables_version", 0), false);
+    for (int i = 0; i < 2; i++) {
+      first.run();
+    }
+    Check.equal(1L, cell.knownTaken(0, one.ordinal()));
   }
 
   void creditsComeBackFromAnotherExecutor() {
@@ -156,12 +259,12 @@ class ExchangeTest {
     first.run();
     Check.that(one.endings.holds("r", 5), "the stopped run must not read on");
     Endings endings = new Endings();
-    endings.set("j", "r", 4, 0, true);
-    endings.set("k", "other", 7, 0, true);
-    endings.stopped("j", 0);
-    endings.stopped("j", Endings.KEEP_US);
+    endings.set("j", "r", 4, 0, true, 1);
+    endings.set("k", "other", 7, 0, true, 2);
+    endings.stopped("j", 0, 3);
+    endings.stopped("j", Endings.KEEP_US, 4);
     Check.that(endings.holds("r", 5), "kept for a while");
-    endings.stopped("j", Endings.KEEP_US + 1);
+    endings.stopped("j", Endings.KEEP_US + 1, 5);
     Check.that(!endings.holds("r", 5), "forgotten");
     Check.that(endings.holds("other", 8), "another job's");
     Check.equal(1, endings.size());

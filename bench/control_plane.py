@@ -1,0 +1,120 @@
+"""What the control plane costs: the driver's probe and the host, for many executors and jobs.
+
+    python -m bench.control_plane [--sizes 10x100 100x1000] [--seconds 10]
+
+Fake executors exchange credits and tables with the probe's driver side ten times a second and
+report once a second, as real ones do; each job has five instances more than it needs for that, and
+every instance works. `driver_cores` is the CPU time that the driver spends on it per second;
+`host_cores` what Python then spends on the reports: reading them, the watchdog, the backlogs, and
+the host's own report. The executors' part runs on other machines and is not counted.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from bench.proofs import figures
+from trilithon.engines.spark import probe
+from trilithon.engines.spark.backlog import Backlogs
+from trilithon.engines.spark.jdk import find_jdk
+from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of
+from trilithon.engines.spark.watchdog import RecordWatch
+from trilithon.model.allocation import initial
+from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+MAIN: Final = "io.trilithon.probe.ControlPlaneLoad"
+LIMIT_CORES: Final = 0.5
+
+
+def job_of(number: int) -> Job:
+    width = Parallelism(2, 1, 8)
+    return Job(
+        tenant="t",
+        name=f"j{number}",
+        sources=(Source("in", (Field("n", "BIGINT"),), (("subscribe", f"in{number}"),), 2),),
+        operators=(
+            Operator("a", Work(where="n >= 0"), width),
+            Operator("b", Work(select=("n",)), width),
+        ),
+        edges=(Edge("in", "a"), Edge("a", "b"), Edge("b", "out")),
+        sinks=(Sink("out", (("topic", f"out{number}"),)),),
+    )
+
+
+def driver(executors: int, jobs: int, seconds: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """The driver's figures, and what the host drains in a second."""
+    jdk = find_jdk()
+    assert jdk is not None
+    with tempfile.TemporaryDirectory(prefix="trilithon-control-") as name:
+        folder = Path(name)
+        jar = probe.build(ROOT / "probe", folder / "probe.jar")
+        probe.compile_tests(ROOT / "probe", folder, jar)
+        drained = folder / "drained.json"
+        class_path = os.pathsep.join([str(jar), name, probe.spark_jars()])
+        sizes = [str(executors), str(jobs), str(seconds), str(drained)]
+        output = subprocess.run(  # noqa: S603 - the JDK's own java
+            [jdk / "bin" / "java", "-Xmx2g", "-cp", class_path, MAIN, *sizes],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return json.loads(output.splitlines()[-1]), json.loads(drained.read_text("utf-8"))
+
+
+def host_cores(drained: dict[str, Any], jobs: int, turns: int = 5) -> float:
+    """The CPU seconds that the host spends on the reports of one second."""
+    known = {job.id: job for job in map(job_of, range(jobs))}
+    records, backlogs, text = RecordWatch(), Backlogs(), json.dumps(drained)
+    running = [RunningJob(job, initial(job), 1, {"in": 10.0}, {"in": 2}) for job in known.values()]
+    began = time.process_time()
+    for turn in range(turns):
+        sent = json.loads(text)["reports"]
+        backlogs.observe(sent)
+        records.observe(sent, known)
+        for report in sent:
+            report_of(report, known, "app")
+        # Lag is asked for twice a second.
+        for _ in range(2):
+            host_report(turn, 0.0, running)
+    return (time.process_time() - began) / turns
+
+
+def measure(executors: int, jobs: int, seconds: int) -> dict[str, Any]:
+    result, drained = driver(executors, jobs, seconds)
+    host = host_cores(drained, jobs)
+    cores = {"driver_cores": round(result.pop("driver_cores"), 3), "host_cores": round(host, 3)}
+    return {
+        "executors": executors,
+        "jobs": jobs,
+        **cores,
+        "cores": round(sum(cores.values()), 3),
+        **{name: int(value) for name, value in result.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", nargs="+", default=["10x100", "100x1000"])
+    parser.add_argument("--seconds", type=int, default=10)
+    options = parser.parse_args()
+    results = {}
+    for size in options.sizes:
+        executors, _, jobs = size.partition("x")
+        results[size] = measure(int(executors), int(jobs), options.seconds)
+        figures.show(f"{executors} executors, {jobs} jobs", results[size])
+    figures.emit("control_plane", results)
+    if any(result["cores"] > LIMIT_CORES for result in results.values()):
+        sys.exit(f"The limit is {LIMIT_CORES:g} cores.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Whether memory, reports or threads grow with the boundaries and executor losses of an application.
+
+    python -m bench.growth [--boundaries 500] [--losses 50] [--executors 4] [--jobs 2] [--pmax 4]
+
+Jobs under load end their batches again and again; between some of them an executor is killed, and
+the cluster starts another. After each boundary the driver's heap (after a collection), the bytes of
+the executors' reports, and the threads of the driver and of the host are noted. Printed are the
+medians of the first and of the last tenth; exit code 1 if the last is more than 10 % larger. With
+`--executors 0`, which is one JVM, nothing is killed. The short form
+`--boundaries 10 --losses 0 --executors 0 --jobs 1` takes about a minute.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from bench.boundary_phases import PARTITIONS, job_of
+from bench.proofs import figures
+from bench.proofs.scene import temporary_folder
+from bench.proofs.traffic import Outlet, traffic
+from trilithon.contract.engine import Status
+from trilithon.engines.spark.application import create_topics
+from trilithon.engines.spark.broker import EmbeddedBroker, command_line
+from trilithon.engines.spark.engine import SparkEngine
+from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
+from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import executors, max_tasks
+from trilithon.engines.spark.session import session
+from trilithon.engines.spark.supervisor import RestartBackoff
+from trilithon.model.allocation import initial
+from trilithon.model.job import Job
+
+RATE_PER_S: Final = 50.0
+ALLOWED: Final = 1.1
+TIMEOUT_S: Final = 120.0
+# Small figures move by some bytes or threads without growing.
+SLACK: Final = {"heap_mb": 8.0, "report_bytes": 500.0, "driver_threads": 8.0, "host_threads": 3.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an application holds after a boundary."""
+
+    heap_mb: float
+    report_bytes: float
+    driver_threads: float
+    host_threads: float
+
+
+class Watched:
+    """An engine that is polled as a host polls it, with the bytes of the last reports."""
+
+    def __init__(self, engine: SparkEngine) -> None:
+        self.engine = engine
+        self.report_bytes: dict[str, int] = {}
+        drain = engine.control.drain_reports
+
+        def drained() -> dict[str, Any]:
+            answer = drain()
+            for lost in answer["lost"]:
+                self.report_bytes.pop(lost, None)
+            for report in answer["reports"]:
+                self.report_bytes[report["executor"]] = len(json.dumps(report))
+            return answer
+
+        engine.control.drain_reports = drained  # type: ignore[method-assign]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline, f"timeout: {what}"
+            self.engine.reports()
+            time.sleep(0.1)
+
+    def sample(self) -> Sample:
+        jvm: Any = self.engine.spark._jvm  # noqa: SLF001 - the driver's own figures
+        jvm.java.lang.System.gc()
+        beans = jvm.java.lang.management.ManagementFactory
+        heap = int(beans.getMemoryMXBean().getHeapMemoryUsage().getUsed())
+        return Sample(
+            heap_mb=heap / 2**20,
+            report_bytes=float(sum(self.report_bytes.values())),
+            driver_threads=float(beans.getThreadMXBean().getThreadCount()),
+            host_threads=float(threading.active_count()),
+        )
+
+
+def tenths(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
+    """The medians of the first and of the last tenth of the samples, by figure."""
+    count = max(1, len(samples) // 10)
+    return {
+        name: {
+            "first": round(median(asdict(sample)[name] for sample in samples[:count]), 1),
+            "last": round(median(asdict(sample)[name] for sample in samples[-count:]), 1),
+        }
+        for name in SLACK
+    }
+
+
+def grown(results: dict[str, dict[str, float]]) -> list[str]:
+    """The figures that grew by more than is allowed."""
+    return [
+        f"{name} grew from {tenth['first']:g} to {tenth['last']:g}"
+        for name, tenth in results.items()
+        if tenth["last"] > ALLOWED * tenth["first"] + SLACK[name]
+    ]
+
+
+def executor_processes(application: str) -> list[int]:
+    """The processes of the executors of an application on this machine."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    lines = {pid: command_line(pid) for pid in pids}
+    return [
+        pid
+        for pid, line in lines.items()
+        if application in line and any(p.endswith("CoarseGrainedExecutorBackend") for p in line)
+    ]
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    with ExitStack() as ending:
+        folder = Path(ending.enter_context(temporary_folder()))
+        broker = ending.enter_context(EmbeddedBroker.start(folder / "broker"))
+        tasks = options.jobs * (PARTITIONS + 2 * options.pmax) + 4
+        count = options.executors
+        # Any half of the executors has room for all jobs.
+        cores = -(-tasks // max(1, count // 2))
+        master = f"local-cluster[{count},{cores},1024]" if count else f"local[{tasks}]"
+        spark = ending.enter_context(session(master, folder / "spark", fetch_jars(CONNECTOR)))
+        spark.sparkContext.setLogLevel("OFF")
+        kafka = Kafka(broker.address)
+        engine = SparkEngine(
+            spark,
+            kafka,
+            folder,
+            tasks=lambda: max_tasks(spark),
+            slots=100,
+            backoff=RestartBackoff(maximum_s=2.0),
+        )
+        ending.callback(engine.close)
+        watched = Watched(engine)
+        jobs, outlets = start(engine, kafka, options, ending)
+        samples, lost = [], 0
+        application = str(spark.sparkContext.applicationId)
+        for boundary in range(options.boundaries):
+            end_batches(watched, jobs)
+            samples.append(watched.sample())
+            if lost < (boundary + 1) * options.losses // options.boundaries:
+                lost += 1
+                os.kill(executor_processes(application)[0], signal.SIGKILL)
+                # A loss that is expected must not count as a job's fault: all jobs commit first.
+                watched.until(lambda: executors(spark) == count, "executors are back")
+                watched.until(lambda: all_flow(outlets), "records flow again")
+        results = tenths(samples)
+        return {"boundaries": len(samples), "losses": lost, **results}
+
+
+def start(
+    engine: SparkEngine, kafka: Kafka, options: argparse.Namespace, ending: ExitStack
+) -> tuple[list[Job], list[Outlet]]:
+    jobs, outlets = [], []
+    for number in range(options.jobs):
+        topics = (f"grow{number}-in", f"grow{number}-out")
+        job = job_of(number, topics, options.pmax)
+        create_topics(kafka, [job])
+        assert engine.submit(job, initial(job)).status is Status.DONE
+        _, outlet = ending.enter_context(traffic(kafka, topics, RATE_PER_S))
+        jobs.append(job)
+        outlets.append(outlet)
+    return jobs, outlets
+
+
+def end_batches(watched: Watched, jobs: Sequence[Job]) -> None:
+    """Ends the batch of every job and waits for the next ones."""
+    control = watched.engine.control
+    before = {job.id: control.batch(job.id) for job in jobs}
+    for job in jobs:
+        watched.engine.boundaries.end(job.id)
+    watched.until(
+        lambda: all(control.batch(job.id) not in {"", before[job.id]} for job in jobs),
+        "the next batches run",
+    )
+
+
+def all_flow(outlets: Sequence[Outlet]) -> bool:
+    now = time.time()
+    return all(len(outlet.since(now - 2.0)) > RATE_PER_S for outlet in outlets)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--boundaries", type=int, default=500)
+    parser.add_argument("--losses", type=int, default=50)
+    parser.add_argument("--executors", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--pmax", type=int, default=4)
+    results = run(parser.parse_args())
+    figures.show("growth", results)
+    figures.emit("growth", results)
+    if bad := grown({name: results[name] for name in SLACK}):
+        sys.exit("; ".join(bad))
+
+
+if __name__ == "__main__":
+    main()

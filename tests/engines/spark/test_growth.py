@@ -1,0 +1,26 @@
+"""The benchmark of growth: what it compares, and its short form."""
+
+import argparse
+
+import pytest
+
+from bench.growth import SLACK, Sample, grown, run, tenths
+
+
+def test_the_last_tenth_is_compared_with_the_first() -> None:
+    samples = [Sample(100.0 + i, 20_000.0, 60.0 + 0.05 * i, 9.0) for i in range(200)]
+    results = tenths(samples)
+    assert results["heap_mb"] == {"first": 109.5, "last": 289.5}
+    assert grown(results) == ["heap_mb grew from 109.5 to 289.5"]
+    assert grown(tenths(samples[:20])) == []
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_short_form_grows_nothing() -> None:
+    options = argparse.Namespace(boundaries=10, losses=0, executors=0, jobs=1, pmax=2)
+    results = run(options)
+    assert (results["boundaries"], results["losses"]) == (10, 0)
+    # The JVM still warms up: of ten boundaries only reports and threads say something.
+    assert not [line for line in grown({n: results[n] for n in SLACK}) if "heap" not in line]

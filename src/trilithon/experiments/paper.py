@@ -5,7 +5,7 @@ differ, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name
 `experiments/papers.py`. Building, running, searching, ranking, results, pages and plots are common.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,21 @@ class SparkComparison:
 
 
 @dataclass(frozen=True)
+class PaperPart:
+    """Something that a paper has beside its experiments, with results and a page of its own.
+
+    `run` gets what an interrupted run has done already and yields its results whenever some are
+    done; they are JSON data. `page` turns them into Markdown. `in_all` is whether `all` runs it.
+    """
+
+    name: str
+    about: str
+    run: "Callable[[Mapping[str, Any], Callable[[str], None]], Iterator[Mapping[str, Any]]]"
+    page: Callable[[Mapping[str, Any]], str]
+    in_all: bool = True
+
+
+@dataclass(frozen=True)
 class Paper:
     """One paper: what it ran, what it measured, what is compared, and how its page is told."""
 
@@ -101,6 +116,7 @@ class Paper:
     mixed_topologies: tuple[Topology, ...] = ()
     sensitivity: SensitivityPlan | None = None
     spark: SparkComparison | None = None
+    parts: tuple[PaperPart, ...] = ()
 
     @property
     def policy(self) -> Strategy:

@@ -1,10 +1,11 @@
 """Dhalion's experiments in short: random jobs are diagnosed, and variants can be run."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from trilithon.experiments.dhalion import diagnoses
+from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
 from trilithon.experiments.dhalion.dhalion_paper import PAPER
 from trilithon.experiments.dhalion.measures import right_diagnoses
 from trilithon.experiments.dhalion.sick_jobs import Ailment, Examined, draw
@@ -66,3 +67,39 @@ def test_the_smallest_slow_instance_and_the_largest_skew_are_diagnosed_right_on_
         for name in names
     }
     assert right_diagnoses(runs, PAPER.policy.name) == len(names)
+
+
+def test_with_dhalion_first_a_job_with_a_hot_word_keeps_the_slots_that_it_has() -> None:
+    begun: dict[str, Any] = {layered_run.ALONE: {}}
+    done = list(layered_run.run_layered(begun, lambda _: None, 1500.0))[-1]
+    hot = "of the jobs with a hot word"
+    alone, layered = done[layered_run.HENGE], done[layered_run.LAYERED]
+    assert layered[hot] < alone[hot]
+    assert layered["of those that lack instances"] > alone["of those that lack instances"]
+    assert layered["satisfaction at the end"] > alone["satisfaction at the end"]
+    done.pop(layered_run.ALONE)
+    assert "| satisfaction |" in layered_run.page(done)
+
+
+def test_runs_on_spark_go_on_where_they_were_interrupted() -> None:
+    begun: list[tuple[str, int]] = []
+
+    def run(case: spark_health.HealthCase, number: int, _: object) -> spark_health.HealthRun:
+        begun.append((case.name, number))
+        return spark_health.HealthRun(case.name, number, case.right, (), healed=True)
+
+    first = next(spark_health.run_health({}, lambda _: None, 2, run))
+    done = list(spark_health.run_health(first, lambda _: None, 2, run))[-1]
+    assert len(begun) == len(set(begun)) == 2 * len(spark_health.CASES)
+    page = spark_health.page(done)
+    assert "| slow instance |  |  | 2 |  |  | 2 of 2 | 2 of 2 | 0 |" in page
+    assert all(case.job.instances <= 2 + spark_health.MOST for case in spark_health.CASES)
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("case", spark_health.CASES, ids=lambda case: case.name)
+def test_one_short_run_of_each_ailment_on_spark(case: spark_health.HealthCase) -> None:
+    run = spark_health.run_case(case, 0, lambda _: None, warm_s=20.0, run_s=60.0)
+    assert run.diagnosis == case.right

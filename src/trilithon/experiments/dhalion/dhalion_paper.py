@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trilithon.experiments.dhalion import diagnoses
+from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
 from trilithon.experiments.dhalion.catalogue import EXPERIMENTS
 from trilithon.experiments.dhalion.findings import FINDINGS, REASONS
 from trilithon.experiments.dhalion.measures import AS_PRINTED, DHALION, MEASURES
@@ -68,6 +68,19 @@ PAPER: Final = Paper(
             "the confusion matrix over 500 random jobs",
             diagnoses.run_diagnoses,
             diagnoses.page,
+        ),
+        PaperPart(
+            "layered",
+            "Henge with and without Dhalion's diagnosis first",
+            layered_run.run_layered,
+            layered_run.page,
+        ),
+        PaperPart(
+            "spark-health",
+            "diagnoses on Spark, ten runs of each ailment; it takes hours of an idle machine",
+            spark_health.run_health,
+            spark_health.page,
+            in_all=False,
         ),
     ),
 )

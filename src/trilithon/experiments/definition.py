@@ -23,6 +23,8 @@ class Topology(StrEnum):
     NETWORK = "network"
     PROCESSING = "processing"
     WORDCOUNT = "wordcount"
+    # Word count with spouts that make its sentences.
+    SENTENCES = "sentences"
     PRIMETESTER = "primetester"
     TWITTERSENTIMENT = "twittersentiment"
     # Retains records for a while to join later ones with them.
@@ -69,6 +71,10 @@ class JobSet:
     tasks: int | None = None
     # The operator that keeps state, if one does.
     state: str | None = None
+    # The part of the records that one key has, at an operator.
+    hot_key: tuple[str, float] | None = None
+    # Operators whose number of instances nobody may change.
+    fixed: tuple[str, ...] = ()
 
     @property
     def intents(self) -> tuple[Intent, ...]:
@@ -94,16 +100,22 @@ class PlannedScaling:
 class FaultKind(StrEnum):
     METRICS_LOST = "lost"  # the controller receives no metrics
     CPU_LOAD = "cpu_load"  # other processes compute on the machines
+    SLOW_INSTANCE = "slow_instance"  # one instance takes longer for each record
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault on all machines; `threads` is the size of a CPU load, by default the chosen one."""
+    """A fault on all machines; `threads` is the size of a CPU load, by default the chosen one. A
+    slow instance is the first of `operator` of a job, `slower` times as slow as its peers.
+    """
 
     kind: FaultKind
     from_s: float
     to_s: float
     threads: float | None = None
+    job: str = ""
+    operator: str = ""
+    slower: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,7 @@ class Variant:
     faults: tuple[PlannedFault, ...] = ()
     # How irregularly records come, by default as chosen for all experiments.
     arrivals: Literal["poisson", "bursty", "even"] | None = None
+    engine: Literal["storm", "heron", "spark-rtm"] = "storm"
     # Parameters of the paper's policy in this variant only.
     parameters: tuple[tuple[str, float], ...] = ()
     # One of the kinds of machines in the chosen numbers.

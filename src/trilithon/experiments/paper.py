@@ -94,6 +94,21 @@ class ExtraPart:
 
 
 @dataclass(frozen=True)
+class PaperPart:
+    """Something that a paper has beside its experiments, with results and a page of its own.
+
+    `run` gets what an interrupted run has done already and yields its results whenever some are
+    done; they are JSON data. `page` turns them into Markdown. `in_all` is whether `all` runs it.
+    """
+
+    name: str
+    about: str
+    run: "Callable[[Mapping[str, Any], Callable[[str], None]], Iterator[Mapping[str, Any]]]"
+    page: Callable[[Mapping[str, Any]], str]
+    in_all: bool = True
+
+
+@dataclass(frozen=True)
 class Paper:
     """One paper: what it ran, what it measured, what is compared, and how its page is told."""
 
@@ -123,6 +138,7 @@ class Paper:
     # The part of the page that compares strategies, where satisfaction is not what the paper is
     # about.
     overview: "Callable[[PaperResults, Paper], str] | None" = None
+    parts: tuple[PaperPart, ...] = ()
 
     @property
     def policy(self) -> Strategy:

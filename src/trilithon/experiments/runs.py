@@ -29,6 +29,7 @@ class RunAction:
     reason: str
     changed: bool
     outage_s: float
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, acted: DecisionResult) -> "RunAction":
@@ -38,6 +39,7 @@ class RunAction:
             acted.decision.reason,
             any(outcome.changed for outcome in acted.outcomes),
             sum(outcome.took_s or 0.0 for outcome in acted.outcomes),
+            dict(acted.decision.numbers),
         )
 
 

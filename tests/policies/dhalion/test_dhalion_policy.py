@@ -72,7 +72,7 @@ def by_the_papers_rule(blacklist: str) -> Clinic:
         900.0,
         minutes=80,
         over="pending",
-        empty=10.0,
+        empty_s=0.1,
         growth="off",
         blacklist=blacklist,
     )

@@ -13,7 +13,7 @@ ON, OFF = "on", "off"
 @dataclass(frozen=True)
 class DhalionParameters(Parameters):
     health: str = choice(
-        "provisioning", HEALTH_POLICY_NAMES, "the health policy: what is diagnosed and cured"
+        "throughput_slo", HEALTH_POLICY_NAMES, "the health policy: what is diagnosed and cured"
     )
     period_s: float = parameter(120.0, "s", "between two looks at a job (section 6.2)", least=1)
     window_s: float = parameter(
@@ -59,8 +59,8 @@ class DhalionParameters(Parameters):
     full: float = parameter(
         0.7, "ratio", "predicted: utilisation to which a scale-down may lead", least=0.05, most=1
     )
-    empty: float = parameter(
-        1.0, "records", "pending: mean queue of an instance that counts as almost empty"
+    empty_s: float = parameter(
+        0.1, "s", "pending: time that it takes to work off a queue that counts as almost empty"
     )
     growth: str = choice(
         ON, (ON, OFF), "whether queues and lags that grow are a symptom before back-pressure is"

@@ -24,10 +24,11 @@ from trilithon.policies.dhalion.detectors import (
     GROWTH,
     PENDING,
     RATE_SKEW,
+    ratio_to_rest,
 )
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.health import Case, Diagnosis, Symptom
-from trilithon.policies.dhalion.job_view import OperatorView
+from trilithon.policies.dhalion.job_view import CATCHING_UP, OperatorView
 
 UNDER: Final = "under_provisioned"
 SLOW: Final = "slow_instance"
@@ -40,9 +41,6 @@ SOURCE_BOUND: Final = "sources_at_their_limit"
 SATURATED: Final = 0.9
 # Chosen: sources at work for less of the time than this would emit more if there were more.
 STARVED: Final = 0.5
-
-# Chosen: sources that read more than this times what arrives work off a backlog.
-CATCHING_UP: Final = 1.01
 
 
 def condition(
@@ -121,27 +119,59 @@ class GrowthDiagnoser:
     def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         if any(symptom.kind == BACK_PRESSURE for symptom in symptoms):
             return ()
-        growing = [symptom for symptom in symptoms if symptom.kind == GROWTH]
-        view = case.view
-        for symptom in growing:
-            # A queue that grows belongs to who cannot keep up; so does a lag before one that takes
-            # from the log itself and is always at work.
-            behind = (
-                [view.operator(symptom.operator)]
-                if symptom.operator is not None
-                else [operator for operator in view.operators if operator.at_source]
-            )
-            for operator in behind:
-                # If one of them has room, the operator does not lack instances.
-                if _least_busy(operator) > SATURATED:
-                    share = (symptom.numbers["growth"] or 0.0) / (symptom.numbers["rate"] or 1.0)
-                    sentence = f"{operator.name} has too few instances: {symptom.sentence}"
-                    numbers = {**symptom.numbers, "lacking": share}
-                    return (Diagnosis(UNDER, operator.name, sentence, (symptom,), numbers),)
-            if symptom.operator is None:
-                sentence = f"the sources cannot read as much as arrives: {symptom.sentence}"
-                return (Diagnosis(SOURCE_BOUND, None, sentence, (symptom,), symptom.numbers),)
+        for symptom in symptoms:
+            if symptom.kind != GROWTH:
+                continue
+            if symptom.operator is not None:
+                found = _of_queues(case, symptom, case.view.operator(symptom.operator))
+            else:
+                found = _of_lag(case, symptom)
+            if found is not None:
+                return (found,)
         return ()
+
+
+def _of_queues(case: Case, symptom: Symptom, operator: OperatorView) -> Diagnosis | None:
+    """Table 1 with the longest queues in the place of B: nobody was held back yet."""
+    queues = [instance.queue or 0.0 for instance in operator.instances]
+    longest = tuple(i for i, queue in enumerate(queues) if queue >= max(queues) / 2)
+    numbers = {
+        **symptom.numbers,
+        "rate_ratio": ratio_to_rest(operator, longest, lambda each: each.even_rate_per_s),
+        "queue_ratio": ratio_to_rest(operator, longest, lambda each: each.queue),
+        "service_ratio": ratio_to_rest(operator, longest, lambda each: each.service_s),
+    }
+    ratios = (numbers[name] for name in ("rate_ratio", "queue_ratio", "service_ratio"))
+    kind = condition(case.parameters, *ratios)
+    if kind == UNDER:
+        return _lacking(symptom, operator)
+    if kind is None:
+        return None
+    what = "is slower" if kind == SLOW else "gets more records"
+    sentence = f"an instance of {operator.name} {what} than its peers: {symptom.sentence}"
+    return Diagnosis(kind, operator.name, sentence, (symptom,), numbers, longest)
+
+
+def _of_lag(case: Case, symptom: Symptom) -> Diagnosis:
+    """A lag grows before an operator that takes from the log itself and is always at work, or the
+    readers are the limit.
+    """
+    first = [operator for operator in case.view.operators if operator.at_source]
+    found = next((each for o in first if (each := _lacking(symptom, o)) is not None), None)
+    if found is not None:
+        return found
+    sentence = f"the sources cannot read as much as arrives: {symptom.sentence}"
+    return Diagnosis(SOURCE_BOUND, None, sentence, (symptom,), symptom.numbers)
+
+
+def _lacking(symptom: Symptom, operator: OperatorView) -> Diagnosis | None:
+    """Too few instances, if none of them has room."""
+    if _least_busy(operator) <= SATURATED:
+        return None
+    share = (symptom.numbers["growth"] or 0.0) / (symptom.numbers["rate"] or 1.0)
+    sentence = f"{operator.name} has too few instances: {symptom.sentence}"
+    numbers = {**symptom.numbers, "lacking": share}
+    return Diagnosis(UNDER, operator.name, sentence, (symptom,), numbers)
 
 
 def _least_busy(operator: OperatorView) -> float:
@@ -172,7 +202,7 @@ class OverProvisionedDiagnoser:
             after = busy * count / (count - 1)
             waiting = symptom.numbers["pending"]
             if case.parameters.over == "pending":
-                excessive = waiting is not None and waiting <= case.parameters.empty
+                excessive = _almost_empty(operator, waiting, case.parameters.empty_s)
             else:
                 excessive = after <= case.parameters.full
             if excessive:
@@ -181,6 +211,13 @@ class OverProvisionedDiagnoser:
                 diagnoses.append(Diagnosis(OVER, operator.name, sentence, (symptom,), numbers))
         # The one with the most room first.
         return sorted(diagnoses, key=lambda d: (d.number("busiest_after") or 0.0, d.operator or ""))
+
+
+def _almost_empty(operator: OperatorView, pending: float | None, within_s: float) -> bool:
+    """Whether what waits for each instance is worked off within so long."""
+    if pending is None or not operator.rate_per_s:
+        return False
+    return pending <= within_s * operator.rate_per_s / operator.parallelism
 
 
 class EmissionDiagnoser:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from trilithon.model.columns import Floats
 from trilithon.model.job import Grouping, Job, NodeKind
 from trilithon.model.series import Series, Window
 from trilithon.policies.scene import JobStatus, Scene
+
+# Chosen: sources that read more than this times what arrives work off a backlog.
+CATCHING_UP: Final = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ class Measured:
     window: Window
     blocked_above: float
     parked: Floats
+    lasting: Floats
     queue: Floats
     queue_slope: Floats
     busy: Floats
@@ -110,6 +115,7 @@ class Measured:
             window,
             blocked_above,
             back_pressure(window),
+            lasting_back_pressure(series, window),
             mean,
             slope(times, queues),
             instance_capacity(window),
@@ -143,7 +149,7 @@ class Measured:
         layout = self.window.layout
         rows = np.flatnonzero(layout.instance_node == node)
         kinds = dict(job.nodes())
-        parked = np.nan_to_num(self.parked)
+        parked, lasting = np.nan_to_num(self.parked), np.nan_to_num(self.lasting)
         into, out = layout.edge_target == node, layout.edge_source == node
         held_back = float(parked[into].max(initial=0.0))
         weights = _weights(status, name, len(rows))
@@ -156,7 +162,10 @@ class Measured:
             name,
             instances,
             held_back,
-            bool(held_back > self.blocked_above and (parked[out] <= self.blocked_above).all()),
+            bool(
+                min(held_back, lasting[into].max(initial=0.0)) > self.blocked_above
+                and (parked[out] <= self.blocked_above).all()
+            ),
             None if None in rates else sum(rate for rate in rates if rate is not None),
             _number(float(self.queue_slope[rows].sum())),
             any(kinds[edge.source] is NodeKind.SOURCE for edge in parents),
@@ -182,6 +191,43 @@ class Measured:
             None if np.isnan(machine) else layout.machines[int(machine)],
             weight,
         )
+
+
+def lasting_back_pressure(series: Series, window: Window) -> Floats:
+    """The share of time for which the senders of each edge were held back, without the readings in
+    which its job worked off a backlog, and without the worst of the others: a stall of the engine
+    is one of them. Symptoms take several readings into account (section 4.1).
+    """
+    layout = window.layout
+    parked, spans = [], []
+    job_of_edge = layout.node_job[layout.edge_source]
+    for part in series.parts(window, 0.0):
+        edges, senders = part.edges.parked_s, part.edges.senders
+        caught_up = _catching_up(part)
+        if part.layout is not layout:
+            rows = [part.layout.edge_row.get(key, -1) for key in layout.edge_row]
+            edges, senders = _aligned(edges, rows), _aligned(senders, rows)
+            jobs = [part.layout.job_row.get(name, -1) for name in layout.jobs]
+            caught_up = _aligned(caught_up, jobs)
+        left_out = np.nan_to_num(caught_up[job_of_edge]) > 0
+        parked.append(np.where(left_out, 0.0, np.nan_to_num(edges)))
+        spans.append(np.where(left_out, 0.0, np.nan_to_num(senders) * part.span_s))
+    times, of = np.array(parked), np.array(spans)
+    if len(times) > 1:
+        worst, each = times.argmax(axis=0), np.arange(times.shape[1])
+        times[worst, each] = of[worst, each] = 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = times.sum(axis=0) / of.sum(axis=0)
+    return np.where(of.sum(axis=0) > 0, share, 0.0)
+
+
+def _catching_up(window: Window) -> Floats:
+    """Per job, 1 if its sources read more than arrived, else 0."""
+    layout = window.layout
+    job = layout.node_job[layout.source_nodes]
+    arrived = np.bincount(job, np.nan_to_num(window.sources.arrived), len(layout.jobs))
+    taken = np.bincount(job, np.nan_to_num(window.sources.taken), len(layout.jobs))
+    return (taken > CATCHING_UP * arrived).astype(float)
 
 
 def _weights(status: JobStatus, operator: str, count: int) -> tuple[float, ...]:

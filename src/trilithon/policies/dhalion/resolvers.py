@@ -142,8 +142,9 @@ class ScaleDownResolver:
 
 
 class RelieveInstanceResolver:
-    """A slow instance gets less: first a lower weight, in proportion to how fast it is; if that did
-    not help, its place on another machine, with equal weights; on engines that can, it restarts.
+    """A slow instance gets less: first a lower weight, in proportion to how fast it is. If that did
+    not help, it restarts, on engines that can; else it gets a place on another machine, with equal
+    weights.
     """
 
     name = RELIEVE
@@ -161,8 +162,8 @@ class RelieveInstanceResolver:
         }
         for action, step in (
             (f"{RELIEVE}.weights", self._weights),
-            (f"{RELIEVE}.placement", self._placement),
             (f"{RELIEVE}.restart", self._restart),
+            (f"{RELIEVE}.placement", self._placement),
         ):
             if action in failed:
                 continue

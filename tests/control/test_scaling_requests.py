@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import NotFound, Refused
 from trilithon.model.action import Action, Outcome, Reallocate, RemoveMachines, Status
+from trilithon.model.capability import Ability, How
 from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
 from trilithon.policies.requests import ScalingKind
@@ -130,6 +132,20 @@ def test_what_can_never_be_done_is_refused_at_once(world: World) -> None:
         world.commands.scale(ScalingKind.OUT, 0)
     with pytest.raises(NotFound, match="There is no job 'x/y'"):
         world.commands.scale(ScalingKind.OUT, 1, "x/y")
+    assert world.ended == []
+
+
+def test_an_engine_that_cannot_change_machines_refuses_with_the_next_step(world: World) -> None:
+    how = {**world.engine.character.how}
+    how[Ability.ADD_MACHINES] = how[Ability.REMOVE_MACHINES] = How.NOT_AT_ALL
+    world.engine.character = replace(world.engine.character, how=how)
+    world.rounds(1)
+    with pytest.raises(Refused, match="start them, then repeat the command"):
+        world.commands.scale(ScalingKind.OUT, 1)
+    with pytest.raises(Refused, match="cannot remove machines"):
+        world.commands.scale(ScalingKind.IN, 1)
+    notes = world.commands.preview(ScalingKind.IN, 1)["notes"]
+    assert any("cannot remove machines" in note for note in notes)
     assert world.ended == []
 
 

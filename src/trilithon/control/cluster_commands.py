@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from trilithon.control.loop import Controller
 from trilithon.errors import NotFound, Refused
+from trilithon.model.capability import Ability, How
 from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.policy import Policy
 from trilithon.policies.requests import ScalingKind, ScalingRequest
@@ -52,6 +53,13 @@ class ClusterCommands:
                 "Add stela to `policy` in the rules, in front of others, and restart the daemon.",
             )
         request = self._request(kind, machines, job)
+        can_remove = controller.cluster.capabilities.of(Ability.REMOVE_MACHINES)
+        if kind is ScalingKind.IN and can_remove is How.NOT_AT_ALL:
+            raise Refused(
+                "CANNOT_REMOVE_MACHINES",
+                "This engine cannot remove machines. Nothing was changed.",
+                "`--dry-run` says which machines are needed least.",
+            )
         with controller.lock:
             scene = controller.scene
             reason = None if scene is None else hindrance(scene, request, policy.parameters)

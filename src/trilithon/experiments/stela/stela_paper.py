@@ -9,6 +9,7 @@ from trilithon.experiments.stela import catalogue as names
 from trilithon.experiments.stela.catalogue import EXPERIMENTS, SCALE_IN
 from trilithon.experiments.stela.measures import AFTER_S, BEFORE_S, FINDINGS, MEASURES
 from trilithon.experiments.stela.random_dags import run_cases, section
+from trilithon.experiments.stela.reasons import REASONS
 from trilithon.experiments.stela.stela_plots import DagShares, ThroughputOverTime
 from trilithon.experiments.strategies import Strategy, differing, under
 from trilithon.policies.stela import stela_parameters as parameters
@@ -134,6 +135,7 @@ PAPER: Final = Paper(
     strategies=STRATEGIES,
     measures=MEASURES,
     findings=FINDINGS,
+    reasons=REASONS,
     plots=(
         *(
             ThroughputOverTime(

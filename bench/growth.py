@@ -1,4 +1,4 @@
-"""Whether memory, reports or threads grow with the boundaries and executor losses of an application.
+"""Whether memory, reports or threads grow with an application's boundaries and executor losses.
 
     python -m bench.growth [--boundaries 500] [--losses 50] [--executors 4] [--jobs 2] [--pmax 4]
 

@@ -60,8 +60,15 @@ def _numbers(paper: Paper, chosen: ChosenNumbers) -> list[tuple[str, object]]:
     return sorted(
         (path, number)
         for path, number in numbers(chosen, paper.name).items()
-        if not path.startswith(other_engines)
+        if not path.startswith(other_engines) and _of_its_jobs(paper, path)
     )
+
+
+def _of_its_jobs(paper: Paper, path: str) -> bool:
+    """Whether a number is not about a job that the paper does not have."""
+    section, _, rest = path.partition(".")
+    names = {str(topology) for topology in paper.topologies}
+    return section not in {"profiles", "rates"} or rest.partition(".")[0] in names
 
 
 @cache
@@ -93,7 +100,8 @@ def _checked(experiments: Sequence[Experiment]) -> Sequence[Experiment]:
 
 def _bits(run: Run) -> bytes:
     lines = b"".join(run.lines[name].tobytes() for name in _LINES)
-    return lines + repr((run.actions, run.final_instances)).encode()
+    actions = [(a.time_s, a.job, a.reason, a.changed, a.outage_s) for a in run.actions]
+    return lines + repr((actions, run.final_instances)).encode()
 
 
 @cache

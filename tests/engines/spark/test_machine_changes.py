@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from trilithon.engines.spark.machine_changes import (
-    StepKind,
+    MachineStepKind,
     remove_executors,
     scale_in_steps,
     scale_out_steps,
@@ -76,12 +76,12 @@ def test_a_job_without_spare_tasks_is_restarted_once_with_more() -> None:
         {"t/a": {"work": 2}, "t/b": {"work": 1}}, {"t/a": {"work": 4}, "t/b": {}}, ["e4"]
     )
     assert [(step.kind, step.job) for step in steps] == [
-        (StepKind.END_BATCH, "t/a"),
-        (StepKind.AWAIT_TASKS, "t/a"),
-        (StepKind.PUSH_TABLE, "t/a"),
-        (StepKind.RESTART, "t/b"),
-        (StepKind.AWAIT_TASKS, "t/b"),
-        (StepKind.PUSH_TABLE, "t/b"),
+        (MachineStepKind.END_BATCH, "t/a"),
+        (MachineStepKind.AWAIT_TASKS, "t/a"),
+        (MachineStepKind.PUSH_TABLE, "t/a"),
+        (MachineStepKind.RESTART, "t/b"),
+        (MachineStepKind.AWAIT_TASKS, "t/b"),
+        (MachineStepKind.PUSH_TABLE, "t/b"),
     ]
     assert str(steps[1]) == "await tasks e4 (t/a)"
-    assert scale_in_steps([], ["e1"])[-1].kind is StepKind.REMOVE
+    assert scale_in_steps([], ["e1"])[-1].kind is MachineStepKind.REMOVE

@@ -24,7 +24,7 @@ from trilithon.errors import DoesNotFit, EngineFailed
 _POLL_S: Final = 0.1
 
 
-class StepKind(StrEnum):
+class MachineStepKind(StrEnum):
     CHECK_SLOTS = "check_slots"
     EXCLUDE = "exclude"
     RESTART = "restart"
@@ -39,7 +39,7 @@ class StepKind(StrEnum):
 class MachineStep:
     """One step: of a job, of executors, or of both."""
 
-    kind: StepKind
+    kind: MachineStepKind
     job: str | None = None
     executors: tuple[str, ...] = ()
 
@@ -86,20 +86,22 @@ def scale_out_steps(
     for job in sorted(wanted):
         short = any(count > spare.get(job, {}).get(name, 0) for name, count in wanted[job].items())
         # Either begins a new batch, with tasks on all executors that there are by then.
-        steps.append(MachineStep(StepKind.RESTART if short else StepKind.END_BATCH, job))
-        steps.append(MachineStep(StepKind.AWAIT_TASKS, job, new))
-        steps.append(MachineStep(StepKind.PUSH_TABLE, job, new))
+        steps.append(
+            MachineStep(MachineStepKind.RESTART if short else MachineStepKind.END_BATCH, job)
+        )
+        steps.append(MachineStep(MachineStepKind.AWAIT_TASKS, job, new))
+        steps.append(MachineStep(MachineStepKind.PUSH_TABLE, job, new))
     return tuple(steps)
 
 
 def scale_in_steps(jobs: Sequence[str], executors: Sequence[str]) -> tuple[MachineStep, ...]:
     leaving = tuple(executors)
     return (
-        MachineStep(StepKind.CHECK_SLOTS, executors=leaving),
-        MachineStep(StepKind.EXCLUDE, executors=leaving),
-        *(MachineStep(StepKind.END_BATCH, job) for job in sorted(jobs)),
-        MachineStep(StepKind.AWAIT_EMPTY, executors=leaving),
-        MachineStep(StepKind.REMOVE, executors=leaving),
+        MachineStep(MachineStepKind.CHECK_SLOTS, executors=leaving),
+        MachineStep(MachineStepKind.EXCLUDE, executors=leaving),
+        *(MachineStep(MachineStepKind.END_BATCH, job) for job in sorted(jobs)),
+        MachineStep(MachineStepKind.AWAIT_EMPTY, executors=leaving),
+        MachineStep(MachineStepKind.REMOVE, executors=leaving),
     )
 
 
@@ -118,7 +120,7 @@ def remove_executors(
         try:
             _do(control, step, clock() + timeout_s, clock, sleep)
         except BaseException:
-            if step.kind not in {StepKind.CHECK_SLOTS, StepKind.REMOVE}:
+            if step.kind not in {MachineStepKind.CHECK_SLOTS, MachineStepKind.REMOVE}:
                 control.include(executors)
             raise
 
@@ -130,7 +132,7 @@ def _do(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
-    if step.kind is StepKind.CHECK_SLOTS:
+    if step.kind is MachineStepKind.CHECK_SLOTS:
         left, needed = control.slots(without=step.executors), control.tasks()
         if needed > left:
             raise DoesNotFit(
@@ -138,11 +140,11 @@ def _do(
                 f"{needed}.",
                 "End a job, lower `parallelism.max` of one, or remove fewer machines.",
             )
-    elif step.kind is StepKind.EXCLUDE:
+    elif step.kind is MachineStepKind.EXCLUDE:
         control.exclude(step.executors)
-    elif step.kind is StepKind.END_BATCH and step.job is not None:
+    elif step.kind is MachineStepKind.END_BATCH and step.job is not None:
         control.end_batch(step.job)
-    elif step.kind is StepKind.REMOVE:
+    elif step.kind is MachineStepKind.REMOVE:
         control.remove(step.executors)
     else:
         while (running := control.running(step.executors)) > 0:

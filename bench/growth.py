@@ -1,4 +1,4 @@
-"""Whether memory, reports or threads grow with an application's boundaries and executor losses.
+"""Whether memory, reports or threads of an application grow with boundaries and executor losses.
 
     python -m bench.growth [--boundaries 500] [--losses 50] [--executors 4] [--jobs 2] [--pmax 4]
 
@@ -43,6 +43,7 @@ from trilithon.model.job import Job
 RATE_PER_S: Final = 50.0
 ALLOWED: Final = 1.1
 TIMEOUT_S: Final = 120.0
+WARM: Final = 3
 # Small figures move by some bytes or threads without growing.
 SLACK: Final = {"heap_mb": 8.0, "report_bytes": 500.0, "driver_threads": 8.0, "host_threads": 3.0}
 
@@ -152,6 +153,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         jobs, outlets = start(engine, kafka, options, ending)
         samples, lost = [], 0
         application = str(spark.sparkContext.applicationId)
+        # The first batches start pools of threads, and executors count their first records.
+        watched.until(lambda: all_flow(outlets), "records flow")
+        for _ in range(WARM):
+            end_batches(watched, jobs)
+            watched.until(lambda: all_flow(outlets), "records flow")
         for boundary in range(options.boundaries):
             end_batches(watched, jobs)
             samples.append(watched.sample())

@@ -134,7 +134,7 @@ def test_runs_on_spark_have_a_part_of_the_page(
         SparkRunResult("henge", 0.9, 0.7, 12, shares, hours),
         SparkRunResult("none", 0.5, 0.25, 0, shares),
     ]
-    monkeypatch.setattr(spark_diurnal, "run_comparison", lambda *_: runs)
+    monkeypatch.setattr(spark_diurnal, "run_comparison", lambda *_: [runs])
     path = tmp_path / "page.md"
     before = [SparkRunResult("henge", 0.1, 0.1, 1, shares)]
     write_results(results_file(path), replace(sample_results(), spark=before), PAPER)
@@ -142,11 +142,11 @@ def test_runs_on_spark_have_a_part_of_the_page(
     assert done.exit_code == 0, done.output
     assert "worst tenth" in done.stdout
     text = path.read_text(encoding="utf-8")
-    assert "| Henge | 90.0 % | 70.0 % | 12 | 1 |" in text
-    assert "| none | 50.0 % | 25.0 % | 0 | 0 |" in text
+    assert "| Henge | 90.0 % | one run | 70.0 % | 12 | 1 |" in text
+    assert "| none | 50.0 % | one run | 25.0 % | 0 | 0 |" in text
     details = (tmp_path / "page-details.md").read_text(encoding="utf-8")
     assert "| Henge | 50.0 % | 60.0 % | 70.0 % | 80.0 % | 90.0 % |" in details
-    assert "| Henge | 10.0 % | 10.0 % | 1 |" not in text
+    assert "| Henge | 10.0 % | one run | 10.0 % | 1 |" not in text
     assert "## priorities" in text
     assert read_results(results_file(path), PAPER).spark == runs
 

@@ -10,8 +10,10 @@ import pytest
 from rich.console import Console
 
 from trilithon.errors import InvalidLoad
-from trilithon.experiments import sim_vs_spark, spark_diurnal, tenants
+from trilithon.experiments import diurnal_loads, sim_vs_spark, spark_diurnal, tenants
 from trilithon.experiments.henge.henge_paper import PAPER
+from trilithon.experiments.paper import SparkComparison
+from trilithon.experiments.spark_results import SparkRunResult, by_policy
 from trilithon.experiments.tenants import TenantLoad, UtilitySample
 from trilithon.model.mode import Mode
 from trilithon.workloads import trace
@@ -86,13 +88,67 @@ def test_load_generators_end_with_whoever_asked_for_them() -> None:
     assert [process.poll() is None for process in started] == [False]
 
 
-def test_two_days_of_a_trace_come_to_each_tenant_in_twenty_minutes() -> None:
+def test_a_day_of_a_trace_comes_to_each_tenant_in_ten_minutes() -> None:
     loads = spark_diurnal.trace_loads(spark_diurnal.LENGTH_S)
-    assert spark_diurnal.LENGTH_S == 1200
+    assert spark_diurnal.LENGTH_S == 600
     assert [load.tenant for load in loads] == list(tenants.TENANTS)
-    assert {load.options["period"] for load in loads} == {"25s"}  # an hour of 48
+    assert {load.options["period"] for load in loads} == {"25s"}  # an hour of 24
+    # An hour is longer than the windows of the policies.
+    comparison = PAPER.spark
+    assert comparison is not None
+    assert all(p["window_s"] < 25 for p in comparison.parameters.values())
     assert {load.options["trace"] for load in loads} == set(trace.names())
     assert all(a.options["trace"] != b.options["trace"] for a, b in pairwise(loads))
+
+
+def test_at_the_peak_the_jobs_need_more_slots_than_there_are_by_the_rule() -> None:
+    rates = diurnal_loads.mean_rates()
+    slots = diurnal_loads.scarce_slots()
+    assert slots >= tenants.slots()
+    assert diurnal_loads.peak_need(rates) / slots == pytest.approx(1.2, abs=0.04)
+    for i, tenant in enumerate(tenants.TENANTS):
+        values = trace.load(diurnal_loads.trace_of(i))
+        peak = rates[tenant.file] * max(values) * len(values) / sum(values)
+        slowest = max(diurnal_loads.busy_s(tenant.job).values())
+        assert tenant.computes or peak * slowest == pytest.approx(4.0, rel=0.01)
+    linear = next(tenant.job for tenant in tenants.TENANTS if tenant.file == "linear")
+    assert [diurnal_loads.service_ms(operator) for operator in linear.operators] == [
+        2.0,
+        2.0,
+        2.0,
+        0.0,
+    ]
+    assert diurnal_loads.needed(linear, 1000.0) == 3 * 2 + 1
+    assert diurnal_loads.needed(linear, 1.0) == 4
+    assert 4 < diurnal_loads.words_per_record() < 12
+
+
+def test_policies_run_in_turn_and_an_interrupted_comparison_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[str] = []
+
+    def run_policy(policy: str, *_: object) -> SparkRunResult:
+        ran.append(policy)
+        return SparkRunResult(policy, 0.5 + 0.1 * len(ran), 0.1, 2, {"a/a": 1.0}, [0.5])
+
+    monkeypatch.setattr(spark_diurnal, "run_policy", run_policy)
+    comparison = SparkComparison(("henge", "none"), {"henge": {}})
+    parts = spark_diurnal.run_comparison(comparison, lambda _: None, "x", runs=2)
+    kept = [next(parts), next(parts), next(parts)][-1]
+    assert ran == ["henge", "none", "henge"]
+    (results,) = spark_diurnal.run_comparison(comparison, lambda _: None, "x", kept, runs=2)
+    assert ran == ["henge", "none", "henge", "none"]
+    assert [(run.policy, run.turn, run.made_by) for run in results] == [
+        ("henge", 0, "x"),
+        ("none", 0, "x"),
+        ("henge", 1, "x"),
+        ("none", 1, "x"),
+    ]
+    henge, none = by_policy(results)
+    assert (henge.runs, henge.satisfaction, none.satisfaction) == (2, 0.7, pytest.approx(0.8))
+    assert (henge.least, henge.most) == (pytest.approx(0.6), pytest.approx(0.8))
+    assert henge.spread == pytest.approx(0.2)
 
 
 def test_satisfaction_is_reported_as_a_mean_a_worst_tenth_and_by_job() -> None:
@@ -107,7 +163,7 @@ def test_satisfaction_is_reported_as_a_mean_a_worst_tenth_and_by_job() -> None:
         )
         for i in range(10)
     ]
-    result = spark_diurnal.spark_run_result("henge", samples, 3, 240.0)
+    result = spark_diurnal.spark_run_result("henge", samples, 3, 120.0)
     assert result.satisfaction == pytest.approx(0.225)
     assert result.worst_tenth == pytest.approx(0.225)
     assert result.by_job == {"a/a": pytest.approx(0.9), "b/b": 0.0}

@@ -119,6 +119,9 @@ def experiment(
         if name == ALL and not again
         else store.PaperResults()
     )
+    if name == SPARK and not again:
+        made_by = fingerprint(paper, chosen)
+        kept = store.PaperResults(spark=[run for run in before.spark if run.made_by == made_by])
     with progress() as tell:
         for part in _run(paper, name, workers, chosen, tell, kept):
             new = new.updated(part, paper)
@@ -189,11 +192,12 @@ def _run(
             before = kept.extra.get(extra, {}).get("data")
             for data in part.run(workers, tell, chosen, before):
                 yield PaperResults(extra={extra: {"made_by": made_by, "data": data}})
-    # Its runs are compared with each other, so they are replaced together.
+    # Its runs are compared with each other: only those of the same code are kept.
     if name == SPARK and paper.spark is not None:
         from trilithon.experiments import spark_diurnal  # noqa: PLC0415
 
-        yield PaperResults(spark=spark_diurnal.run_comparison(paper.spark, tell))
+        for spark in spark_diurnal.run_comparison(paper.spark, tell, made_by, kept.spark):
+            yield PaperResults(spark=spark)
 
 
 def _write_pages(into: Path, results: "PaperResults", paper: "Paper") -> None:

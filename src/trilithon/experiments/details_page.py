@@ -13,7 +13,7 @@ from trilithon.experiments.paper import Paper
 from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.sensitivity import FACTORS, MovedRun
-from trilithon.experiments.spark_results import SparkRunResult
+from trilithon.experiments.spark_results import SparkRunResult, by_policy
 from trilithon.experiments.strategies import SAME
 from trilithon.experiments.verdicts import judged_figures
 
@@ -223,10 +223,14 @@ def _spans(moved: Sequence[MovedRun], paper: Paper) -> Iterator[tuple[str, ...]]
 
 
 def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) -> str:
+    from trilithon.experiments.diurnal_loads import (  # noqa: PLC0415
+        BUSY_AT_PEAK,
+        NEED_AT_PEAK,
+        scarce_slots,
+    )
     from trilithon.experiments.spark_diurnal import (  # noqa: PLC0415 - imports Spark
         HOURS,
         LENGTH_S,
-        SPARE_SLOTS,
         WARM_S,
     )
     from trilithon.experiments.tenants import TENANTS, slots  # noqa: PLC0415
@@ -234,17 +238,21 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) 
     jobs = [(tenant.job.id, tenant.priority) for tenant in TENANTS]
     heads = ("", *(f"{job} ({priority:g})" for job, priority in jobs))
     rows = [
-        (paper.label(run.policy), *(percent(run.by_job[job]) for job, _ in jobs)) for run in runs
+        (paper.label(run.policy), *(percent(run.by_job[job]) for job, _ in jobs))
+        for run in by_policy(runs)
     ]
     return "\n".join(
         [
             "## On Spark\n",
             (
-                f"Two days of two traces in {LENGTH_S / 60:.0f} minutes, an hour in "
+                f"A day of two traces in {LENGTH_S / 60:.0f} minutes, an hour in "
                 f"{LENGTH_S / HOURS:.0f} s, on Spark's real-time mode with a Kafka broker and two "
                 "cores: the five jobs of `make demo`, neighbours with different traces, on "
-                f"{slots() + SPARE_SLOTS} slots, of which they begin with {slots()}. One run per "
-                f"policy; in the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, "
+                f"{scarce_slots()} slots, of which they begin with {slots()}. The "
+                "loads and the slots were chosen before the runs by one rule: in the busiest hour "
+                f"of its trace the slowest operator of each job that waits needs {BUSY_AT_PEAK:g} "
+                f"instances, and all jobs together need {NEED_AT_PEAK:g} times the slots. "
+                f"In the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, "
                 "windows and waits are those of the demo, a few times shorter than the paper's. "
                 "The table has the satisfaction of each job, with its priority.\n"
             ),

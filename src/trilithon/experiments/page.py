@@ -25,7 +25,7 @@ from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
 from trilithon.experiments.seeds import SEEDS
 from trilithon.experiments.sensitivity import MovedRun
-from trilithon.experiments.spark_results import SparkRunResult
+from trilithon.experiments.spark_results import SparkRunResult, by_policy
 from trilithon.experiments.strategies import (
     BEST_STATIC,
     HEADROOM,
@@ -328,20 +328,23 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
         (
             paper.label(run.policy),
             percent(run.satisfaction),
+            f"{percent(run.least)} to {percent(run.most)}" if run.runs > 1 else "one run",
             percent(run.worst_tenth),
-            str(run.actions),
+            f"{run.actions:.0f}",
             str(sum(share < LOW for share in run.by_hour)),
         )
-        for run in runs
+        for run in by_policy(runs)
     ]
-    heads = ("", "satisfaction", "worst tenth", "actions", f"hours below {100 * LOW:.0f} %")
+    low = f"hours below {100 * LOW:.0f} %"
+    heads = ("", "satisfaction", "of the runs", "worst tenth", "actions", low)
     return "\n".join(
         [
             "## On Spark\n",
             (
-                "Two days of two traces on Spark's real-time mode, with the jobs of `make demo` "
+                "Two traces on Spark's real-time mode, with the jobs of `make demo` "
                 f"([how, and each job](./{name}-details.md#on-spark); `{_command(paper)} "
-                "spark-diurnal`, an hour on an otherwise idle machine, not part of `all`).\n"
+                "spark-diurnal`, two hours on an otherwise idle machine, not part of `all`). Means "
+                "over the runs of each policy, which were made in turn.\n"
             ),
             table(heads, rows),
             f"{spark_sentences(runs, paper)}\n",
@@ -351,19 +354,32 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
 
 def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
     """What the runs show, from their numbers alone."""
-    shares = [run.satisfaction for run in runs]
+    policies = by_policy(runs)
+    shares = [run.satisfaction for run in policies]
     told = listed(
         [
-            f"{percent(run.satisfaction)} under {paper.label(run.policy)} ({run.actions} actions)"
-            for run in runs
+            f"{percent(run.satisfaction)} under {paper.label(run.policy)} "
+            f"({run.actions:.0f} actions)"
+            for run in policies
         ]
     )
     apart = 100 * (max(shares) - min(shares))
-    sentences = [
-        f"Satisfaction is {told}: at most {apart:.1f} points apart.",
-        "Each policy was run once, so how far two runs under the same policy differ is not known.",
-    ]
-    known = [run for run in runs if run.by_hour]
+    sentences = [f"Satisfaction is {told}: at most {apart:.1f} points apart."]
+    spread = 100 * max(run.spread for run in policies)
+    if min(run.runs for run in policies) == 1:
+        sentences.append(
+            "A policy was run once, so how far two runs under the same policy differ is not known."
+        )
+    elif apart > spread:
+        sentences.append(
+            f"Runs under the same policy differ by {spread:.1f} points at most, which is less."
+        )
+    else:
+        sentences.append(
+            f"Runs under the same policy differ by up to {spread:.1f} points: the policies cannot "
+            "be told apart."
+        )
+    known = [run for run in policies if run.by_hour]
     hours = range(min((len(run.by_hour) for run in known), default=0))
     low = [hour for hour in hours if all(run.by_hour[hour] < LOW for run in known)]
     if low:

@@ -33,6 +33,7 @@ from trilithon.experiments.results import PaperResults
 from trilithon.experiments.run_series import QUANTILES, RunSeries
 from trilithon.experiments.runs import Floats
 from trilithon.experiments.sensitivity import MovedRun
+from trilithon.experiments.spark_results import by_policy
 from trilithon.experiments.strategies import UNCONTROLLED
 
 if TYPE_CHECKING:
@@ -413,7 +414,7 @@ class SparkHours(Plot):
     def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
         axes = canvas.subplots()
         others = iter(POLICY_STYLES[1:])
-        for run in results.spark:
+        for run in by_policy(results.spark):
             own = run.policy == paper.policy.policy
             style = style_of(paper.policy.name, paper) if own else next(others)
             hours = np.arange(len(run.by_hour)) + 0.5

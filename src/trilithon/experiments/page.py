@@ -404,7 +404,7 @@ def _method(paper: Paper, name: str) -> str:
             "## How it was run\n",
             (
                 "Everything but the part on Spark is simulated: the papers' jobs on the engine "
-                "`storm`, as flows, in steps of a second ([the simulated "
+                f"{paper.engines}, as flows, in steps of a second ([the simulated "
                 "cluster](../concepts/simulated.md)). Numbers that the texts leave open stand in "
                 "`src/trilithon/scenarios/chosen.yaml` ([how they were "
                 "chosen](../adr/0011-the-papers-experiments.md)). Satisfaction is the share of "

@@ -160,6 +160,12 @@ class Paper:
         }
         return used | set(self.mixed_topologies)
 
+    @property
+    def engines(self) -> str:
+        """The simulated engines that its experiments run on, for the page."""
+        used = {variant.engine for e in self.experiments for variant in e.variants}
+        return " and ".join(f"`{engine}`" for engine in sorted(used))
+
     def label(self, strategy: str) -> str:
         """What tables and legends call a strategy."""
         return self.title if strategy == self.policy.name else strategy

@@ -18,7 +18,7 @@ from trilithon.model.change import (
 )
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLO_MISSED, SLOW, UNDER
-from trilithon.policies.dhalion.health import Case, Diagnosis, LogEntry, Resolution
+from trilithon.policies.dhalion.health import Diagnosis, JobCase, LogEntry, Resolution
 from trilithon.policies.dhalion.resolvers import (
     MoveKeysResolver,
     RelieveInstanceResolver,
@@ -100,7 +100,7 @@ def entry(action: str, helped: bool) -> LogEntry:
     return LogEntry(action, 0.0, SLOW, "count", "1:x", {}, helped)
 
 
-def relieved(case: Case) -> Resolution:
+def relieved(case: JobCase) -> Resolution:
     resolution = RelieveInstanceResolver().resolve(case, diagnosis(SLOW, 2))
     assert resolution is not None
     return resolution

@@ -12,8 +12,8 @@ from trilithon.model.layout import Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.health import Case
-from trilithon.policies.dhalion.job_view import InstanceView, JobView, OperatorView
+from trilithon.policies.dhalion.health import JobCase
+from trilithon.policies.dhalion.job_view import InstanceView, MeasuredJob, OperatorView
 from trilithon.policies.scene import Cluster, JobStatus, Scene, Span
 
 
@@ -59,7 +59,7 @@ def case_of(
     emission: float | None = 1000.0,
     how: Any = REAL_TIME,
     **more: Any,
-) -> Case:
+) -> JobCase:
     """A job whose operator `count` has this view, on three machines."""
     count = view.parallelism
     job = graph("words", [operator("count", count)], "in=count", "count>out")
@@ -73,5 +73,5 @@ def case_of(
         {job.id: status},
         Cluster(Capabilities(how)),
     )
-    shown = JobView(job, status, 300.0, (view,), emission, emission, 0.0)
-    return Case(shown, scene, parameters or DhalionParameters(), taken)
+    shown = MeasuredJob(job, status, 300.0, (view,), emission, emission, 0.0)
+    return JobCase(shown, scene, parameters or DhalionParameters(), taken)

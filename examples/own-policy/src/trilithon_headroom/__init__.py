@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from trilithon.policies.dhalion.health import (
-    Case,
     Detector,
     Diagnoser,
     Diagnosis,
+    JobCase,
     LogEntry,
     Resolution,
     Resolver,
@@ -24,7 +24,7 @@ class BusyDetector:
 
     name = SYMPTOM
 
-    def detect(self, case: Case) -> Sequence[Symptom]:
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
         return [
             Symptom(
                 SYMPTOM,
@@ -42,7 +42,7 @@ class HeadroomDiagnoser:
 
     name = DIAGNOSIS
 
-    def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         busy = [symptom for symptom in symptoms if symptom.kind == SYMPTOM]
         if not busy or case.view.origins:
             return ()
@@ -58,7 +58,7 @@ class AddHeadroomResolver:
 
     name = ACTION
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         return ScaleUpResolver().resolve(case, diagnosis)
 
 
@@ -69,13 +69,13 @@ class HeadroomPolicy(ProvisioningPolicy):
     diagnosers: tuple[Diagnoser, ...] = (HeadroomDiagnoser(), *ProvisioningPolicy.diagnosers)
     resolvers: tuple[Resolver, ...] = (*ProvisioningPolicy.resolvers, AddHeadroomResolver())
 
-    def candidates(self, case: Case, diagnosis: Diagnosis) -> Sequence[str]:
+    def candidates(self, case: JobCase, diagnosis: Diagnosis) -> Sequence[str]:
         """Which resolvers may cure a diagnosis, the best first."""
         if diagnosis.kind == DIAGNOSIS:
             return (ACTION,)
         return super().candidates(case, diagnosis)
 
-    def helped(self, case: Case, entry: LogEntry) -> bool | None:
+    def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
         """Whether an action has helped; one that did not is not repeated."""
         if entry.kind == DIAGNOSIS:
             operator = next(o for o in case.view.operators if o.name == entry.operator)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from trilithon.policies.dhalion.dhalion_parameters import ON
-from trilithon.policies.dhalion.health import Case, Symptom
+from trilithon.policies.dhalion.health import JobCase, Symptom
 from trilithon.policies.dhalion.job_view import InstanceView, OperatorView
 
 PENDING: Final = "pending"
@@ -60,7 +60,7 @@ class BackPressureDetector:
 
     name = BACK_PRESSURE
 
-    def detect(self, case: Case) -> Sequence[Symptom]:
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
         return tuple(
             Symptom(
                 BACK_PRESSURE,
@@ -80,7 +80,7 @@ class PendingDetector:
 
     name = PENDING
 
-    def detect(self, case: Case) -> Sequence[Symptom]:
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
         symptoms = []
         for operator in case.view.operators:
             queues = [instance.queue for instance in operator.instances]
@@ -106,7 +106,7 @@ class RateSkewDetector:
 
     name = RATE_SKEW
 
-    def detect(self, case: Case) -> Sequence[Symptom]:
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
         symptoms = []
         for operator in case.view.operators:
             chosen = suspending(operator, case.parameters.suspends)
@@ -132,7 +132,7 @@ class EmissionDetector:
 
     name = EMISSION
 
-    def detect(self, case: Case) -> Sequence[Symptom]:
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
         rate = case.view.emission_per_s
         if rate is None:
             return ()
@@ -148,7 +148,7 @@ class GrowthDetector:
 
     name = GROWTH
 
-    def detect(self, case: Case) -> Sequence[Symptom]:
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
         view, least = case.view, case.parameters.growing
         if case.parameters.growth != ON:
             return ()

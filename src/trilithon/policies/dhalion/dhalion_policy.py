@@ -21,9 +21,9 @@ from trilithon.policies.dhalion.action_log import ActionLog
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.extensions import health_policy
 from trilithon.policies.dhalion.health import (
-    Case,
     Diagnosis,
     HealthPolicy,
+    JobCase,
     LogEntry,
     Resolution,
     Symptom,
@@ -79,7 +79,7 @@ class DhalionPolicy:
             if view is None:
                 continue
             log = ActionLog.of(record)
-            case = Case(view, scene, self.parameters, log.entries)
+            case = JobCase(view, scene, self.parameters, log.entries)
             examination = _Examination(policy, case, log, int(state.get("seed", 0)))
             examination.run()
             decisions += examination.decisions
@@ -149,7 +149,7 @@ def _failed(feedback: Feedback) -> bool:
 class _Examination:
     """One look at one job."""
 
-    def __init__(self, policy: HealthPolicy, case: Case, log: ActionLog, seed: int) -> None:
+    def __init__(self, policy: HealthPolicy, case: JobCase, log: ActionLog, seed: int) -> None:
         self.policy, self.case, self.log, self.seed = policy, case, log, seed
         self.decisions: list[Decision] = []
         self.claims: list[Claim] = []

@@ -27,7 +27,7 @@ from trilithon.policies.dhalion.detectors import (
     ratio_to_rest,
 )
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.health import Case, Diagnosis, Symptom
+from trilithon.policies.dhalion.health import Diagnosis, JobCase, Symptom
 from trilithon.policies.dhalion.job_view import CATCHING_UP, OperatorView
 
 UNDER: Final = "under_provisioned"
@@ -71,7 +71,7 @@ class TableOneDiagnoser:
     def __init__(self, kind: str, sentence: str) -> None:
         self.name, self._sentence = kind, sentence
 
-    def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         pressure = next((symptom for symptom in symptoms if symptom.kind == BACK_PRESSURE), None)
         if pressure is None or pressure.operator is None:
             return ()
@@ -92,7 +92,7 @@ class TableOneDiagnoser:
         return (Diagnosis(self.name, pressure.operator, sentence, used, numbers, chosen),)
 
 
-def _catches_up(case: Case) -> bool:
+def _catches_up(case: JobCase) -> bool:
     """Whether a backlog is being worked off: then everybody is busy, and there are enough."""
     emitted, arriving = case.view.emission_per_s, case.view.arriving_per_s
     return emitted is not None and arriving is not None and emitted > CATCHING_UP * arriving
@@ -116,7 +116,7 @@ class GrowthDiagnoser:
 
     name = "growth"
 
-    def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         if any(symptom.kind == BACK_PRESSURE for symptom in symptoms):
             return ()
         for symptom in symptoms:
@@ -131,7 +131,7 @@ class GrowthDiagnoser:
         return ()
 
 
-def _of_queues(case: Case, symptom: Symptom, operator: OperatorView) -> Diagnosis | None:
+def _of_queues(case: JobCase, symptom: Symptom, operator: OperatorView) -> Diagnosis | None:
     """Table 1 with the longest queues in the place of B: nobody was held back yet."""
     queues = [instance.queue or 0.0 for instance in operator.instances]
     longest = tuple(i for i, queue in enumerate(queues) if queue >= max(queues) / 2)
@@ -152,7 +152,7 @@ def _of_queues(case: Case, symptom: Symptom, operator: OperatorView) -> Diagnosi
     return Diagnosis(kind, operator.name, sentence, (symptom,), numbers, longest)
 
 
-def _of_lag(case: Case, symptom: Symptom) -> Diagnosis:
+def _of_lag(case: JobCase, symptom: Symptom) -> Diagnosis:
     """A lag grows before an operator that takes from the log itself and is always at work, or the
     readers are the limit.
     """
@@ -188,7 +188,7 @@ class OverProvisionedDiagnoser:
 
     name = OVER
 
-    def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         if any(symptom.kind in {BACK_PRESSURE, GROWTH} for symptom in symptoms):
             return ()
         diagnoses = []
@@ -225,7 +225,7 @@ class EmissionDiagnoser:
 
     name = SLO_MISSED
 
-    def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         wanted = max(
             (t.value for t in case.view.job.intent.thresholds if t.metric is Metric.EMISSION),
             default=None,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from trilithon.model.change import Proposal
 from trilithon.policies.decision import Expectation
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.job_view import JobView
+from trilithon.policies.dhalion.job_view import MeasuredJob
 from trilithon.policies.scene import Scene
 
 Numbers = Mapping[str, float | None]
@@ -64,12 +64,12 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class JobCase:
     """A job under examination: what detectors, diagnosers and resolvers may look at.
     `taken` are the actions of the log, the oldest first, for resolvers that go step by step.
     """
 
-    view: JobView
+    view: MeasuredJob
     scene: Scene
     parameters: DhalionParameters
     taken: tuple["LogEntry", ...] = ()
@@ -99,7 +99,7 @@ class Detector(Protocol):
 
     name: str
 
-    def detect(self, case: Case) -> Sequence[Symptom]: ...
+    def detect(self, case: JobCase) -> Sequence[Symptom]: ...
 
 
 class Diagnoser(Protocol):
@@ -107,7 +107,7 @@ class Diagnoser(Protocol):
 
     name: str
 
-    def diagnose(self, case: Case, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]: ...
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]: ...
 
 
 class Resolver(Protocol):
@@ -115,7 +115,7 @@ class Resolver(Protocol):
 
     name: str
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None: ...
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None: ...
 
 
 class HealthPolicy(Protocol):
@@ -127,16 +127,16 @@ class HealthPolicy(Protocol):
     diagnosers: tuple[Diagnoser, ...]
     resolvers: tuple[Resolver, ...]
 
-    def candidates(self, case: Case, diagnosis: Diagnosis) -> Sequence[str]:
+    def candidates(self, case: JobCase, diagnosis: Diagnosis) -> Sequence[str]:
         """The names of resolvers for a diagnosis, the best first. If the first is blacklisted, one
         of the others is drawn.
         """
 
-    def helped(self, case: Case, entry: LogEntry) -> bool | None:
+    def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
         """Whether an action has helped, by the figures of now; None if that cannot be said yet."""
 
 
-def figures(case: Case, operator: str | None) -> dict[str, float | None]:
+def figures(case: JobCase, operator: str | None) -> dict[str, float | None]:
     """The figures of a case that an action is judged by later."""
     view = case.view
     worst = max((each.held_back for each in view.operators if each.holds_back), default=0.0)

@@ -24,10 +24,10 @@ from trilithon.policies.dhalion.diagnosers import (
     OverProvisionedDiagnoser,
 )
 from trilithon.policies.dhalion.health import (
-    Case,
     Detector,
     Diagnoser,
     Diagnosis,
+    JobCase,
     LogEntry,
     Resolver,
     figures,
@@ -78,13 +78,13 @@ class ProvisioningPolicy:
         TellResolver(),
     )
 
-    def candidates(self, case: Case, diagnosis: Diagnosis) -> Sequence[str]:  # noqa: ARG002 - all alike
+    def candidates(self, case: JobCase, diagnosis: Diagnosis) -> Sequence[str]:  # noqa: ARG002 - all alike
         if diagnosis.kind in _FIRST:
             first = _FIRST[diagnosis.kind]
             return (first, *(name for name in _AGAINST_BACK_PRESSURE if name != first))
         return (SCALE_DOWN,) if diagnosis.kind == OVER else (TELL,)
 
-    def helped(self, case: Case, entry: LogEntry) -> bool | None:
+    def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
         """A scale-down helped if it caused no back-pressure. Anything else helped if there is less
         back-pressure at its operator than before, or the sources emit more.
         """
@@ -120,12 +120,12 @@ class ThroughputSloPolicy(ProvisioningPolicy):
     )
     resolvers: tuple[Resolver, ...] = (*ProvisioningPolicy.resolvers, SourceScaleUpResolver())
 
-    def candidates(self, case: Case, diagnosis: Diagnosis) -> Sequence[str]:
+    def candidates(self, case: JobCase, diagnosis: Diagnosis) -> Sequence[str]:
         if diagnosis.kind == SLO_MISSED:
             return (SOURCE_SCALE_UP,)
         return super().candidates(case, diagnosis)
 
-    def helped(self, case: Case, entry: LogEntry) -> bool | None:
+    def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
         """More instances at the sources helped if these emit more, or bring others to their limit:
         back-pressure is the next problem, not a failure.
         """

@@ -67,7 +67,7 @@ class OperatorView:
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class MeasuredJob:
     """A job as measured over the symptom window."""
 
     job: Job
@@ -123,7 +123,7 @@ class Measured:
             slope(times, lags),
         )
 
-    def view(self, scene: Scene, name: str) -> JobView | None:
+    def view(self, scene: Scene, name: str) -> MeasuredJob | None:
         """The view of a job; None if the window or its file does not have it."""
         window, status = self.window, scene.statuses.get(name)
         layout, job = window.layout, window.jobs.get(name)
@@ -131,7 +131,7 @@ class Measured:
             return None
         row = layout.job_row[name]
         sources = np.flatnonzero(layout.node_job[layout.source_nodes] == row)
-        return JobView(
+        return MeasuredJob(
             job,
             status,
             window.span_s,

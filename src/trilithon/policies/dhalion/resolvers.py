@@ -23,7 +23,7 @@ from trilithon.model.groups import KEY_GROUPS, assign_key_groups
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Expectation
 from trilithon.policies.dhalion.dhalion_parameters import ON
-from trilithon.policies.dhalion.health import Case, Diagnosis, Resolution
+from trilithon.policies.dhalion.health import Diagnosis, JobCase, Resolution
 from trilithon.policies.dhalion.job_view import InstanceView, OperatorView
 
 SCALE_UP: Final = "scale_up"
@@ -36,18 +36,24 @@ TELL: Final = "tell"
 _LEAST_WEIGHT: Final = 0.05
 
 
-def can(case: Case, ability: Ability) -> bool:
+def can(case: JobCase, ability: Ability) -> bool:
     return case.scene.cluster.capabilities.of(ability) is not How.NOT_AT_ALL
 
 
 def alert(
-    case: Case, code: str, sentence: str, advice: str, operator: str | None, *, claims: bool = False
+    case: JobCase,
+    code: str,
+    sentence: str,
+    advice: str,
+    operator: str | None,
+    *,
+    claims: bool = False,
 ) -> Resolution:
     proposal = Alert(case.name, Severity.WARNING, code, sentence, advice, operator)
     return Resolution(TELL, (proposal,), f"{sentence} {advice}", claims=claims)
 
 
-def _expects_emission(case: Case, factor: float) -> Expectation | None:
+def _expects_emission(case: JobCase, factor: float) -> Expectation | None:
     """After the wait and a window, the sources emit so many times as much as now."""
     rate = case.view.emission_per_s
     if rate is None or rate <= 0:
@@ -58,7 +64,7 @@ def _expects_emission(case: Case, factor: float) -> Expectation | None:
 
 
 def _rescale(
-    case: Case, action: str, operator: OperatorView, wanted: int, expects: Expectation | None
+    case: JobCase, action: str, operator: OperatorView, wanted: int, expects: Expectation | None
 ) -> Resolution:
     sentence = f"{operator.name} {operator.parallelism} → {wanted} instances."
     changes: list[Change] = [ParallelismChange(case.name, {operator.name: wanted})]
@@ -75,7 +81,7 @@ class ScaleUpResolver:
 
     name = SCALE_UP
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.operator is None or case.parameters.scale != ON:
             return None
         operator = case.view.operator(diagnosis.operator)
@@ -87,7 +93,7 @@ class ScaleUpResolver:
         return _grown(case, SCALE_UP, operator, wanted)
 
 
-def _grown(case: Case, action: str, operator: OperatorView, wanted: int) -> Resolution:
+def _grown(case: JobCase, action: str, operator: OperatorView, wanted: int) -> Resolution:
     span = case.view.status.spans.get(operator.name)
     fixed = operator.name in case.view.status.fixed or span is None
     if fixed or operator.broadcast or not can(case, Ability.PARALLELISM):
@@ -124,7 +130,7 @@ class ScaleDownResolver:
 
     name = SCALE_DOWN
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.operator is None or case.parameters.scale != ON:
             return None
         operator, parameters = case.view.operator(diagnosis.operator), case.parameters
@@ -149,7 +155,7 @@ class RelieveInstanceResolver:
 
     name = RELIEVE
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.operator is None or not diagnosis.instances:
             return None
         operator = case.view.operator(diagnosis.operator)
@@ -182,7 +188,7 @@ class RelieveInstanceResolver:
         )
 
     def _weights(
-        self, case: Case, operator: OperatorView, slow: tuple[int, ...]
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
     ) -> tuple[tuple[Change, ...], str]:
         service = [instance.service_s for instance in operator.instances]
         if not can(case, Ability.WEIGHTS) or None in service or len(slow) >= len(service):
@@ -205,7 +211,7 @@ class RelieveInstanceResolver:
         return (WeightsChange(case.name, {operator.name: weights}),), f"Weights: {lowered}."
 
     def _placement(
-        self, case: Case, operator: OperatorView, slow: tuple[int, ...]
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
     ) -> tuple[tuple[Change, ...], str]:
         if not can(case, Ability.PLACEMENT):
             return (), ""
@@ -229,7 +235,7 @@ class RelieveInstanceResolver:
         return tuple(changes), f"On another machine: {moved}."
 
     def _restart(
-        self, case: Case, operator: OperatorView, slow: tuple[int, ...]
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
     ) -> tuple[tuple[Change, ...], str]:
         if not can(case, Ability.RESTART_INSTANCE):
             return (), ""
@@ -249,7 +255,7 @@ class MoveKeysResolver:
 
     name = MOVE_KEYS
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.operator is None or not diagnosis.instances:
             return None
         operator = case.view.operator(diagnosis.operator)
@@ -293,7 +299,7 @@ class MoveKeysResolver:
         expects = _expects_emission(case, 1.0)
         return Resolution(action, (change,), sentence, expects, claims=True)
 
-    def _groups(self, case: Case, operator: OperatorView) -> tuple[int, ...]:
+    def _groups(self, case: JobCase, operator: OperatorView) -> tuple[int, ...]:
         allocation = case.view.status.allocation
         given = allocation.groups.get(operator.name)
         if given is not None and len(given) == KEY_GROUPS:
@@ -301,7 +307,7 @@ class MoveKeysResolver:
         weights = allocation.weights.get(operator.name, (1.0,) * operator.parallelism)
         return assign_key_groups(weights)
 
-    def _tell(self, case: Case, operator: OperatorView, sentence: str) -> Resolution:
+    def _tell(self, case: JobCase, operator: OperatorView, sentence: str) -> Resolution:
         advice = "Divide the hot key (a salt), or aggregate before this operator."
         return alert(case, "DATA_SKEW", sentence, advice, operator.name, claims=True)
 
@@ -316,7 +322,7 @@ class SourceScaleUpResolver:
 
     name = SOURCE_SCALE_UP
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.operator is None or case.parameters.scale != ON:
             return None
         operator = case.view.operator(diagnosis.operator)
@@ -338,7 +344,7 @@ class TellResolver:
         ),
     }
 
-    def resolve(self, case: Case, diagnosis: Diagnosis) -> Resolution | None:
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.kind not in self._MESSAGES:
             return None
         code, advice = self._MESSAGES[diagnosis.kind]

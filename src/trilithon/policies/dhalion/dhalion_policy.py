@@ -37,7 +37,6 @@ from trilithon.policies.scene import JobStatus, Scene
 SYMPTOM: Final = "SYMPTOM"
 DIAGNOSIS: Final = "DIAGNOSIS"
 EVALUATED: Final = "EVALUATED"
-BLACKLISTED: Final = "BLACKLISTED"
 _JOBS: Final = "jobs"
 # Rounds for which the feedback on an action is needed: until it is seen for the first time.
 _FEEDBACK_ROUNDS: Final = 3

@@ -6,7 +6,7 @@ Each part is a small class with a name and one method. Users write their own and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from trilithon.model.change import Proposal
 from trilithon.policies.decision import Expectation
@@ -148,14 +148,3 @@ def figures(case: JobCase, operator: str | None) -> dict[str, float | None]:
         "lag_growth": view.lag_growth_per_s,
         "instances": float(view.status.allocation.instances),
     }
-
-
-def numbers_text(numbers: Numbers) -> str:
-    return ", ".join(
-        f"{name.replace('_', ' ')} {value:.3g}"
-        for name, value in numbers.items()
-        if value is not None
-    )
-
-
-Plain = dict[str, Any]

@@ -132,7 +132,7 @@ def snapshots(jobs: int, random: np.random.Generator) -> tuple[Snapshot, Snapsho
 
 
 def parts(window: Window) -> dict[str, Callable[[], object]]:
-    """The measures one by one, for the second table."""
+    """The measures one by one, for the second table. What is kept per window gets a new one."""
     layout = window.layout
     asked, done = rates.input_rate(window), rates.processing_rate(window)
     congested = capacity.congested_by_rates(asked, done)
@@ -142,7 +142,7 @@ def parts(window: Window) -> dict[str, Callable[[], object]]:
     queues = np.tile(window.queue, (SAMPLES, 1))
     return {
         "rates, back-pressure": lambda: (rates.input_rate(window), rates.processing_rate(window)),
-        "juice": lambda: juice.juice(window),
+        "juice": lambda: juice.juice(replace(window)),
         "capacity, congestion": lambda: capacity.congested_by_capacity(capacity.capacity(window)),
         "ETP": lambda: etp.etp(layout, done, congested),
         "projected ETP": lambda: etp.projected_etp(layout, now, extra),
@@ -150,7 +150,7 @@ def parts(window: Window) -> dict[str, Callable[[], object]]:
         "inverse of waiting": lambda: queueing.WaitingModel.fit(load).parallelism_for(0.01),
         "skew": lambda: skew.imbalance(layout, window.queue),
         "slope of queues": lambda: trend.slope(np.arange(SAMPLES, dtype=float), queues),
-        "utility, satisfaction": lambda: slo.assess_intents(window),
+        "utility, satisfaction": lambda: slo.assess_intents(replace(window)),
         "constraints": lambda: ConstraintTable.of(window).assess(
             load.service_s, queueing.channel_latency(window)
         ),
@@ -170,7 +170,7 @@ def everything(first: Snapshot, second: Snapshot) -> None:
     """What a round does: the window, then all measures, then the slope of every queue."""
     window = Series.of([first, second]).window()
     assert window is not None
-    assess(window)
+    assess(replace(window))
     trend.slope(np.arange(SAMPLES, dtype=float), np.tile(window.queue, (SAMPLES, 1)))
 
 

@@ -39,8 +39,13 @@ WRITTEN = [
 ]
 
 
-def test_there_are_three_examples_each_with_a_page() -> None:
-    assert [folder.name for folder in FOLDERS] == ["in-python", "one-job", "two-tenants"]
+def test_every_example_has_a_page() -> None:
+    assert [folder.name for folder in FOLDERS] == [
+        "in-python",
+        "one-job",
+        "own-policy",
+        "two-tenants",
+    ]
     index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     for folder in FOLDERS:
         assert f"({folder.name}/README.md)" in index

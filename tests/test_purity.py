@@ -10,7 +10,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "trilithon"
 FILES = sorted(
     path for layer in ("model", "measures", "policies") for path in (SOURCE / layer).rglob("*.py")
 )
-POLICIES = {"ds2", "henge", "latency", "threshold"}
+POLICIES = {"dhalion", "ds2", "henge", "latency", "threshold"}
 DOORS = {"random", "open", "print", "exec", "eval", "__import__", "breakpoint"}
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "Rows",
     "constraint",
     "definitions",
+    "emission",
     "job",
     "juice",
     "latency",
@@ -346,6 +347,11 @@ def juice(*, at_least: float, utility: str | Mapping[str, Any] = "knee") -> dict
 def throughput(*, at_least: float, utility: str | Mapping[str, Any] = "knee") -> dict[str, Any]:
     """A lower bound on the records per second that all sinks write together."""
     return {"metric": "throughput", "at_least": at_least, "utility": _plain(utility)}
+
+
+def emission(*, at_least: float, utility: str | Mapping[str, Any] = "knee") -> dict[str, Any]:
+    """A lower bound on the records per second that all sources emit together."""
+    return {"metric": "emission", "at_least": at_least, "utility": _plain(utility)}
 
 
 def constraint(*sequence: str, at_most: str, over: str = "10 seconds") -> dict[str, Any]:

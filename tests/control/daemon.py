@@ -22,6 +22,7 @@ from trilithon.model.mode import Mode
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.registry import policy
+from trilithon.policies.requests import ScalingKind, ScalingRequest
 from trilithon.policies.scene import Scene
 
 LIMITS = Limits(
@@ -110,6 +111,11 @@ class Run:
             self.commands.apply(job(name))
             self.say(f"apply {name}")
             self.tick(1 + seed % 2)
+        # Nobody here carries it out: it must be there for whoever does.
+        self.journal.request(
+            ScalingRequest("scale-out-1", ScalingKind.OUT, 1, None, self.clock.at_s)
+        )
+        self.say("request scale-out-1")
         self.tick(6)
         self.commands.apply(job(order[0], where="v >= 1"))
         self.say(f"version {order[0]}")

@@ -35,6 +35,18 @@ def test_the_journal_is_written_ahead_and_synced_in_full(tmp_path: Path) -> None
     database.close()
 
 
+def test_a_journal_without_a_path_is_as_complete_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    journal = Journal(None)
+    assert journal.database.all("PRAGMA user_version")[0][0] == max(migrations())
+    journal.adopt(JOB, 1, initial(JOB), Mode.AUTO, 0.0)
+    assert load(journal).jobs[JOB.id].job == JOB
+    journal.close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_migrations_are_numbered_from_one_without_a_gap() -> None:
     assert sorted(migrations()) == list(range(1, len(migrations()) + 1))
 

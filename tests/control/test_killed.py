@@ -27,6 +27,7 @@ TIMES = {
     "cancel": 1,
     "recover": 1,
     "mode": 1,
+    "request": 1,
     "gone": 1,
     "trim": 1,
     "wish": 2,
@@ -111,6 +112,9 @@ def _nothing_accepted_is_lost(
     state: dict[str, str] = {}
     for line in lines:
         what, name = line.split()
+        if what == "request":
+            _request_is_kept(folder, name)
+            continue
         state[name] = {"apply": "run", "version": "run"}.get(what, what)
     for name, last in state.items():
         wish = jobs.get(daemon.job(name).id)
@@ -125,6 +129,14 @@ def _nothing_accepted_is_lost(
             assert wish[1] == "advise"
         if wish is not None and last == "pause":
             assert wish[0] == "pause"
+
+
+def _request_is_kept(folder: Path, name: str) -> None:
+    journal = Journal(folder / FILE)
+    try:
+        assert [request.id for request in journal.open_requests()] == [name]
+    finally:
+        journal.close()
 
 
 def _next(name: str, lines: list[str]) -> set[str]:

@@ -215,3 +215,14 @@ def test_what_the_first_format_did_not_keep_stays_missing(tmp_path: Path) -> Non
     assert (summary.instance_hours, summary.worst_tenth, summary.acted) == (None, None, None)
     assert old.experiments[0].made_by is None
     assert details_page(old, PAPER, "henge")
+
+
+def test_poisson_arrivals_stand_beside_the_chosen_ones() -> None:
+    results = sample_results()
+    assert "arrivals.default=poisson" not in page(results, PAPER, "henge")
+    poisson = NumberMove("cost", "alone on 1", "arrivals.default=poisson", 1.0)
+    shares = dict.fromkeys((strategy.name for strategy in PAPER.cheap_strategies), 0.75)
+    both = replace(results, moved=[*results.moved, MovedRun(poisson, shares)])
+    text = page(both, PAPER, "henge")
+    assert "| run | Henge, as chosen | Henge, arrivals.default=poisson |" in text
+    assert "| cost alone on 1 | 50.0 % | 75.0 % | 50.0 % | 75.0 % |" in text

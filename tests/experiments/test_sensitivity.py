@@ -29,6 +29,9 @@ def test_every_chosen_number_is_moved_in_some_run_or_named_as_unused() -> None:
     worded = {word.partition("=")[0] for word in words}
     assert (paths - words - ours) | set(unmoved) | worded == set(numbers(chosen, HENGE))
     assert words < paths
+    # Bursty and Poisson arrivals are compared in every run.
+    poisson = [(m.experiment, m.variant) for m in wanted if m.path == "arrivals.default=poisson"]
+    assert tuple(poisson) == SENSITIVITY.runs
     assert {"policy.settle_s", "policy.load_change", "policy.least_capacity"} <= ours
     assert "policy.drop" not in ours
     assert not paths & set(unmoved)

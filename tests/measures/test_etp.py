@@ -37,6 +37,18 @@ def test_figure_2_of_stela() -> None:
     }
 
 
+def test_sinks_with_weights_count_that_many_times() -> None:
+    layout, processing = shape(*FIGURE_2, rates=THROUGHPUT)
+    names = [layout.node_names[node] for node in layout.sink_nodes]
+    congested = np.isin(layout.node_names, ["1", "3", "4", "6"])
+    weights = np.array([4.0 if name == "k9" else 1.0 for name in names])
+    rows = [layout.node_names.index(name) for name in ("3", "6")]
+    share = etp(layout, processing, congested, weights)
+    assert share[rows].tolist() == pytest.approx([2000 / 5250, 1250 / 5250])
+    printed = etp_as_printed(layout, processing, congested, weights)
+    assert printed[rows].tolist() == pytest.approx([2000 / 5250, 1250 / 5250])
+
+
 def test_a_diamonds_sink_counts_once_by_definition_and_twice_as_printed() -> None:
     layout, processing = shape("s>a", "a>b", "a>c", "b>d", "c>d", "d>k", rates={"k": 100})
     calm = np.zeros(len(processing), dtype=bool)

@@ -8,8 +8,11 @@ from rich.text import Text
 
 from trilithon.cli.client import client
 from trilithon.cli.output import Format, Output, answer, plural, table
+from trilithon.cli.scaling_commands import scale_in, scale_out
 
 app = typer.Typer(help="The cluster that the daemon controls.", no_args_is_help=True)
+app.command("scale-out")(scale_out)
+app.command("scale-in")(scale_in)
 
 
 @app.command("status")

@@ -1,5 +1,6 @@
 """Runs the papers' experiments from the command line and writes their result pages."""
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,9 +13,9 @@ from trilithon.errors import FileUnwritable, NotFound
 from trilithon.experiments.papers import PAPERS, RegisteredPaper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from trilithon.experiments.paper import Paper
+    from trilithon.experiments.paper import Paper, PaperPart
     from trilithon.experiments.results import PaperResults
     from trilithon.scenarios.chosen import ChosenNumbers
 
@@ -28,7 +29,9 @@ CORES: Final = max(1, os.cpu_count() or 1)
 Name = Annotated[
     str,
     typer.Argument(
-        help="An experiment, mixes, chosen, spark-diurnal, all, or page.", show_default=False
+        help="An experiment, a part of the paper (mixes, chosen, spark-diurnal, diagnoses …), "
+        "all, or page.",
+        show_default=False,
     ),
 ]
 Into = Annotated[
@@ -92,13 +95,19 @@ def experiment(
     from trilithon.experiments.provenance import fingerprint  # noqa: PLC0415
 
     paper = entry.load()
-    known = [*paper.by_name, *_parts_of(paper), ALL, PAGE]
+    known = [*paper.by_name, *_parts_of(paper), *(part.name for part in paper.parts), ALL, PAGE]
     if name not in known:
         raise NotFound(
             f"{paper.title} has no experiment {name!r}.", f"There are: {', '.join(known)}."
         )
     if name == PAGE and into is None:
         raise typer.BadParameter("A page needs a file.", param_hint="--into")
+    parts = [part for part in paper.parts if part.name == name or (name == ALL and part.in_all)]
+    with progress() as tell:
+        data = {part.name: _run_part(part, into, tell, again=again) for part in parts}
+    if name in data:
+        answer(output, data[name], lambda console: console.print(parts[0].page(data[name])))
+        return
     before = store.PaperResults()
     if into is not None:
         before = store.read_results(store.results_file(into), paper)
@@ -126,10 +135,28 @@ def experiment(
     )
 
 
+def _run_part(
+    part: "PaperPart", into: Path | None, tell: "Callable[[str], None]", *, again: bool
+) -> "Mapping[str, Any]":
+    """Runs a part; with --into, goes on where an interrupted run of it was, and writes its page
+    beside the paper's.
+    """
+    file = None if into is None else into.with_name(f"{into.stem}-{part.name}.json")
+    results: Mapping[str, Any] = {}
+    if file is not None and file.exists() and not again:
+        results = json.loads(file.read_text(encoding="utf-8"))
+    for done in part.run(results, tell):
+        results = done
+        if file is not None:
+            file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+            file.with_suffix(".md").write_text(part.page(done), encoding="utf-8")
+    return results
+
+
 def _parts_of(paper: "Paper") -> list[str]:
     """What a paper has beside its experiments."""
     parts = {MIXES: paper.mixed_topologies, CHOSEN: paper.sensitivity, SPARK: paper.spark}
-    return [name for name, part in parts.items() if part]
+    return [*(name for name, part in parts.items() if part), *paper.extra]
 
 
 def _run(
@@ -160,6 +187,11 @@ def _run(
     if name in {CHOSEN, ALL} and paper.sensitivity is not None:
         for moved, unmoved in suite.run_moves(paper, workers, tell, chosen, kept.moved):
             yield PaperResults(moved=moved, unmoved=unmoved, moved_made_by=made_by)
+    for extra, part in paper.extra.items():
+        if name in {extra, ALL}:
+            before = kept.extra.get(extra, {}).get("data")
+            for data in part.run(workers, tell, chosen, before):
+                yield PaperResults(extra={extra: {"made_by": made_by, "data": data}})
     # Its runs are compared with each other: only those of the same code are kept.
     if name == SPARK and paper.spark is not None:
         from trilithon.experiments import spark_diurnal  # noqa: PLC0415

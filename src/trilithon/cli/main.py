@@ -65,6 +65,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "trilithon.cli.advise_command:advise_command",
         "Print every measure of a recorded snapshot or series.",
     ),
+    "policy": ("trilithon.cli.policy_commands:app", "Policies, and how to write your own."),
     "replay": (
         "trilithon.cli.replay_command:replay_command",
         "Replay a policy on a recording: the same bytes every time.",

@@ -11,7 +11,8 @@ from trilithon.cli.output import Format, Output, answer
 from trilithon.control.encoding import decision_to_json
 from trilithon.control.explain import clock
 from trilithon.control.replay import Replayed, replay
-from trilithon.policies.registry import POLICIES, policy
+from trilithon.plugins import policy
+from trilithon.policies.registry import POLICIES
 
 Parameter = Annotated[
     list[str] | None,

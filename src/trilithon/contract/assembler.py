@@ -6,7 +6,7 @@ that counted for it is silent: half a sum is worse than none. Counts of an earli
 job than the latest known are dropped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
@@ -18,6 +18,7 @@ from trilithon.model.columns import (
     Bools,
     Columns,
     Edges,
+    Floats,
     Instances,
     Ints,
     Machines,
@@ -54,6 +55,43 @@ class _Return:
     counted: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where the rows of several reports stand in a table of the snapshot, report after report: −1
+    for a row that is not expected.
+    """
+
+    by_report: tuple[Ints, ...]
+    rows: Ints
+    # Which of all rows belongs to which report.
+    parts: tuple[slice, ...]
+    # What a row of the snapshot gets from the first report that has it, then from the second, ...
+    turns: tuple[Ints, ...]
+
+    @classmethod
+    def of(cls, by_report: Sequence[Ints], rows: int) -> "_Places":
+        ends = np.cumsum([len(places) for places in by_report], dtype=np.int64).tolist()
+        # The last entry is for rows that are not expected.
+        before, turn = np.zeros(rows + 1, np.int64), []
+        for places in by_report:
+            turn.append(before[places])
+            before[places] += 1
+        every, turns = _joined(by_report), _joined(turn)
+        return cls(
+            tuple(by_report),
+            every,
+            tuple(slice(end - len(p), end) for end, p in zip(ends, by_report, strict=True)),
+            tuple(
+                np.flatnonzero((turns == number) & (every >= 0))
+                for number in range(before[:-1].max(initial=0))
+            ),
+        )
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
 @dataclass
 class Assembler:
     """Keeps the last report of each sender, and knows which jobs are expected."""
@@ -71,8 +109,9 @@ class Assembler:
     # What an instance had counted when it came back, and how often: it counts from 0 again.
     _returned: dict[InstanceKey, _Return] = field(default_factory=dict)
     _gone: set[InstanceKey] = field(default_factory=set)
-    # The layout's rows for each sender's tables: looked up once per layout.
-    _places: dict[tuple[str, str], tuple[Layout, object, Ints]] = field(default_factory=dict)
+    # The layout's rows for each sender's tables, and for those of all: looked up once per layout.
+    _rows: dict[tuple[str, str], tuple[Layout, object, Ints]] = field(default_factory=dict)
+    _places: dict[str, _Places] = field(default_factory=dict)
 
     def expect(self, job: Job, allocation: Allocation) -> None:
         """Expects a job with the instances of this allocation: they are rows from now on."""
@@ -166,31 +205,25 @@ class Assembler:
         layout = self._current_layout()
         reports = self._reports(gone=True) + self._reports(gone=False)
         silent = [r for r in self._reports(gone=False) if r.time_s < time_s - self.silent_after_s]
-        merged = {
-            name: _merge(reports, self._rows_of(reports, name, rows), silent, name, rows, table)
-            for name, table, rows in (
-                ("instance", Instances, layout.instance_row),
-                ("edge", Edges, layout.edge_row),
-                ("source", Sources, layout.source_row),
-                ("sink", Sinks, layout.sink_row),
-                ("machine", Machines, layout.machine_row),
-            )
-        }
+        tables: dict[str, Any] = {}
+        for name, table, rows in (
+            ("instance", Instances, layout.instance_row),
+            ("edge", Edges, layout.edge_row),
+            ("source", Sources, layout.source_row),
+            ("sink", Sinks, layout.sink_row),
+            ("machine", Machines, layout.machine_row),
+        ):
+            places = self._places_of(reports, name, rows)
+            block = _merge(reports, places, silent, name, len(rows), table)
+            if name == "instance":
+                self._since_return(layout, reports, places, block)
+            tables[f"{name}s"] = table.of_block(block)
         return Snapshot(
             time_s=time_s,
             layout=layout,
-            instances=Instances(**self._since_return(layout, merged["instance"])),
-            edges=Edges(**merged["edge"]),
-            sources=Sources(**merged["source"]),
-            sinks=Sinks(**merged["sink"]),
-            latencies=_latencies(
-                reports,
-                self._rows_of(reports, "sink", layout.sink_row),
-                silent,
-                len(layout.sink_row),
-            ),
-            machines=Machines(**merged["machine"]),
+            latencies=_latencies(reports, self._places["sink"], silent, len(layout.sink_row)),
             jobs=self._known,
+            **tables,
         )
 
     def _reports(self, *, gone: bool) -> list[Report]:
@@ -200,17 +233,20 @@ class Assembler:
         reports = [sender.report for sender in self._senders.values() if sender.gone is gone]
         return sorted(reports, key=lambda report: (report.time_s, report.sender))
 
-    def _rows_of(self, reports: Iterable[Report], name: str, rows: Mapping[Any, int]) -> list[Ints]:
-        """Per report the row of the layout for each of its keys; −1 where there is none."""
+    def _places_of(self, reports: Iterable[Report], name: str, rows: Mapping[Any, int]) -> _Places:
+        """Per report the row of the layout for each of its keys."""
         layout = self._current_layout()
-        places = []
+        by_report = []
         for report in reports:
             keys = getattr(report, f"{name}_keys")
-            known = self._places.get((report.sender, name))
+            known = self._rows.get((report.sender, name))
             if known is None or known[0] is not layout or known[1] != keys:
                 place = np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
-                known = self._places[report.sender, name] = (layout, keys, place)
-            places.append(known[2])
+                known = self._rows[report.sender, name] = (layout, keys, place)
+            by_report.append(known[2])
+        places = self._places.get(name)
+        if places is None or list(map(id, places.by_report)) != list(map(id, by_report)):
+            places = self._places[name] = _Places.of(by_report, len(rows))
         return places
 
     def _current_layout(self) -> Layout:
@@ -228,28 +264,31 @@ class Assembler:
             return
         self._gone.discard(key)
         reports = self._reports(gone=True) + self._reports(gone=False)
-        rows = {key: 0}
         places = [
-            np.array([rows.get(other, -1) for other in report.instance_keys], np.int64)
+            np.array([0 if other == key else -1 for other in report.instance_keys], np.int64)
             for report in reports
         ]
-        merged = _merge(reports, places, [], "instance", rows, Instances)
+        block = _merge(reports, _Places.of(places, 1), [], "instance", 1, Instances)
+        merged = dict(zip(Instances.names(), block, strict=True))
         counters = [column.name for column in Instances.describe() if column.counter]
         counted = {name: float(np.nan_to_num(merged[name][0])) for name in counters}
         before = self._returned.get(key)
         times = 1 if before is None else before.times + 1
         self._returned[key] = _Return(times, float(merged["incarnation"][0]), counted)
 
-    def _since_return(self, layout: Layout, columns: dict[str, Any]) -> dict[str, Any]:
-        machine = np.full(len(layout.instance_row), np.nan)
-        sent = self._reports(gone=False)
-        for report, places in zip(
-            sent, self._rows_of(sent, "instance", layout.instance_row), strict=True
-        ):
+    def _since_return(
+        self, layout: Layout, reports: Sequence[Report], places: _Places, block: Floats
+    ) -> None:
+        """Adds to the instances where they run, and takes away what they counted before they came
+        back.
+        """
+        columns = dict(zip(Instances.names(), block, strict=True))
+        machine = columns["machine"]
+        machine[:] = np.nan
+        for report, rows in zip(reports, places.by_report, strict=True):
             on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
-            if on is not None:
-                machine[places[(places >= 0) & _runs(report)]] = on
-        columns["machine"] = machine
+            if on is not None and not self._senders[report.sender].gone:
+                machine[rows[(rows >= 0) & _runs(report)]] = on
         for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
                 continue
@@ -259,7 +298,6 @@ class Assembler:
                 continue  # the whole job was restarted since, and counted from 0 by itself
             for name, value in back.counted.items():
                 columns[name][place] = max(0.0, columns[name][place] - value)
-        return columns
 
 
 def _runs(report: Report) -> Bools:
@@ -279,75 +317,74 @@ def _run_by(report: Report) -> dict[InstanceKey, float]:
 
 
 def _merge(
-    reports: list[Report],
-    places: list[Ints],
-    silent: list[Report],
+    reports: Sequence[Report],
+    places: _Places,
+    silent: Sequence[Report],
     name: str,
-    rows: Mapping[Any, int],
+    rows: int,
     table: type[Columns],
-) -> dict[str, Any]:
-    """Counters added up, gauges of the newest report; rows that a silent sender counted for are
-    missing.
+) -> Floats:
+    """The columns of a table: counters added up, gauges of the newest report; rows that a silent
+    sender counted for are missing.
     """
-    names = table.names()
-    # One row per column, so that a report is merged in one step.
-    merged = np.full((len(names), len(rows)), np.nan)
-    adds = np.array([[column.adds] for column in table.describe()])
-    largest = np.array([[column.largest] for column in table.describe()])
-    quiet: set[int] = set()
-    silently = {id(report) for report in silent}
-    for report, place in _current(reports, places, name, len(rows)):
-        columns: Columns = getattr(report, f"{name}s")
-        mine = place >= 0
-        target = place[mine]
-        if id(report) in silently:
-            quiet.update(target.tolist())
-        if not len(target):
-            continue
-        values = np.array([columns.column(column) for column in names])[:, mine]
-        before = merged[:, target]
+    merged = np.full((len(table.names()), rows), np.nan)
+    if not reports:
+        return merged
+    counted = np.concatenate([getattr(report, f"{name}s").block for report in reports], axis=1)
+    current = _current(reports, places, name, rows)
+    for turn in places.turns:
+        target = current[turn]
+        if target.min() < 0:
+            turn, target = turn[target >= 0], target[target >= 0]  # noqa: PLW2901
+        values, before = counted[:, turn], merged[:, target]
         # A value that only one has is taken; if both have one, the column decides.
-        both = np.where(adds, before + values, np.where(largest, np.fmax(before, values), values))
+        newest = np.where(table.largest(), np.fmax(before, values), values)
+        both = np.where(table.adding(), before + values, newest)
         here = np.where(np.isnan(before), values, both)
         merged[:, target] = np.where(np.isnan(values), before, here)
-    merged[:, sorted(quiet)] = np.nan
-    return dict(zip(names, merged, strict=True))
+    merged[:, _quiet(reports, places, silent, current)] = np.nan
+    return merged
 
 
-def _current(
-    reports: list[Report], places: list[Ints], name: str, rows: int
-) -> list[tuple[Report, Ints]]:
-    """Each report with the snapshot's row for each of its rows: −1 for a row that is not expected,
-    and for a row of an earlier incarnation than the latest that any sender knows.
+def _quiet(
+    reports: Sequence[Report], places: _Places, silent: Sequence[Report], current: Ints
+) -> Ints:
+    """The rows that a silent sender counts for."""
+    silently = {id(report) for report in silent}
+    parts = zip(reports, places.parts, strict=True)
+    rows = _joined([current[part] for report, part in parts if id(report) in silently])
+    return rows[rows >= 0]
+
+
+def _current(reports: Sequence[Report], places: _Places, name: str, rows: int) -> Ints:
+    """The snapshot's row for each row of the reports: −1 for a row that is not expected, and for a
+    row of an earlier incarnation than the latest that any sender knows.
     """
-    placed = list(zip(reports, places, strict=True))
     if name == "machine":
-        return placed
+        return places.rows
+    incarnation = np.concatenate(
+        [np.zeros(0), *(getattr(report, f"{name}s").incarnation for report in reports)]
+    )
     lives = np.full(rows + 1, -np.inf)  # the last entry is for rows that are not expected
-    for report, place in placed:
-        np.fmax.at(lives, place, getattr(report, f"{name}s").incarnation)
-    return [
-        (report, np.where(getattr(report, f"{name}s").incarnation < lives[place], -1, place))
-        for report, place in placed
-    ]
+    np.fmax.at(lives, places.rows, incarnation)
+    return np.where(incarnation < lives[places.rows], -1, places.rows)
 
 
 def _latencies(
-    reports: list[Report], places: list[Ints], silent: list[Report], rows: int
+    reports: Sequence[Report], places: _Places, silent: Sequence[Report], rows: int
 ) -> Sketches:
     known = np.zeros(rows, dtype=bool)
-    entries: list[tuple[Any, Any, Any]] = []
-    silently = {id(report) for report in silent}
-    quiet: set[int] = set()
-    for report, place in _current(reports, places, "sink", rows):
-        if id(report) in silently:
-            quiet.update(place[place >= 0].tolist())
-        sketches = report.latencies
+    entries: list[tuple[Ints, Ints, Floats]] = []
+    current = _current(reports, places, "sink", rows)
+    for report, part in zip(reports, places.parts, strict=True):
+        place, sketches = current[part], report.latencies
+        if not len(place):
+            continue
         known[place[(place >= 0) & sketches.known]] = True
-        row = place[sketches.entry_row] if len(place) else np.zeros(0, np.int64)
+        row = place[sketches.entry_row]
         mine = row >= 0
         entries.append((row[mine], sketches.buckets[mine], sketches.counts[mine]))
-    known[sorted(quiet)] = False
+    known[_quiet(reports, places, silent, current)] = False
     if not entries:
         return Sketches.missing(rows)
     row, bucket, count = (np.concatenate(column) for column in zip(*entries, strict=True))

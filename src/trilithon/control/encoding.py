@@ -14,6 +14,7 @@ from trilithon.model.mode import Mode
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Decision, Expectation
 from trilithon.policies.feedback import Clip, Feedback
+from trilithon.policies.requests import ScalingKind, ScalingRequest
 from trilithon.policies.scene import Cluster, JobStatus, Span
 
 
@@ -42,6 +43,8 @@ def decision_to_json(decision: Decision) -> dict[str, Any]:
         "causes": list(decision.causes),
         "expects": None if decision.expects is None else asdict(decision.expects),
         "issuer": decision.issuer,
+        # Left out where it is not so: rounds of earlier versions stay the same byte for byte.
+        **({"on_demand": True} if decision.on_demand else {}),
     }
 
 
@@ -56,6 +59,7 @@ def decision_from_json(data: Mapping[str, Any]) -> Decision:
         causes=tuple(data["causes"]),
         expects=None if data["expects"] is None else expectation_from_json(data["expects"]),
         issuer=data["issuer"],
+        on_demand=data.get("on_demand", False),
     )
 
 
@@ -120,6 +124,14 @@ def status_from_json(data: Mapping[str, Any]) -> JobStatus:
             "spans": {name: Span(*span) for name, span in data["spans"].items()},
         }
     )
+
+
+def request_to_json(request: ScalingRequest) -> dict[str, Any]:
+    return {**asdict(request), "kind": request.kind.value}
+
+
+def request_from_json(data: Mapping[str, Any]) -> ScalingRequest:
+    return ScalingRequest(**{**data, "kind": ScalingKind(data["kind"])})
 
 
 def cluster_to_json(cluster: Cluster) -> dict[str, Any]:

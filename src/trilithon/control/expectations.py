@@ -18,6 +18,7 @@ from trilithon.model.snapshot import present
 from trilithon.policies.decision import Expectation
 
 SATISFACTION: Final = "satisfaction"
+THROUGHPUT: Final = "throughput"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,10 @@ def _values(window: Window) -> dict[str, Floats]:
 def _value(
     window: Window, values: Mapping[str, Floats], job: str | None, metric: str
 ) -> float | None:
-    """The metric of a job, or of the whole cluster, of which only the satisfaction is known."""
+    """The metric of a job, or of the whole cluster: its satisfaction, or the throughput of all."""
     rows = window.layout.job_row
+    if job is None and metric == THROUGHPUT and metric in values:
+        return present(values[metric].sum())
     if job is None:
         row = next(iter(rows.values()), None) if metric == SATISFACTION else None
     else:

@@ -12,6 +12,7 @@ WRITES: Final = (
     "accept",
     "wish",
     "mode",
+    "request",
     "adopt",
     "round",
     "start",

@@ -99,7 +99,7 @@ class Guard:
         """Rules on each decision, in their order. `claims` has the policy that claimed a job."""
         review = _Review(scene, jobs, signs, claims or {}, *self._room(scene))
         self._wishes.begin_round()
-        rulings = tuple(self._rule(review, decision) for decision in decisions)
+        rulings = tuple(self._rule_whole(review, decision) for decision in decisions)
         self._wishes.end_round()
         return rulings
 
@@ -110,6 +110,18 @@ class Guard:
             used[status.tenant] = used.get(status.tenant, 0) + status.allocation.instances
         left = {tenant: quota - used.get(tenant, 0) for tenant, quota in self.rules.quotas.items()}
         return scene.cluster.slots_free, left
+
+    def _rule_whole(self, review: _Review, decision: Decision) -> Ruling:
+        """Rules on a decision; one that people asked for is granted whole or not at all."""
+        if not decision.on_demand:
+            return self._rule(review, decision)
+        before = replace(review, quotas=dict(review.quotas), changed_jobs=set(review.changed_jobs))
+        ruling = self._rule(review, decision)
+        if not ruling.clips:
+            return ruling
+        for name in ("slots", "quotas", "changed_jobs", "machines_changed"):
+            setattr(review, name, getattr(before, name))
+        return Ruling(decision, (), ruling.clips)
 
     def _rule(self, review: _Review, decision: Decision) -> Ruling:
         possible, clips = check_capabilities(review.scene.cluster.capabilities, decision.changes)
@@ -124,7 +136,7 @@ class Guard:
             if isinstance(change, InstanceRestart | JobRestart):
                 why = self._restart(review, decision, change)
             elif isinstance(change, MachinesAddition | MachinesRemoval):
-                why = self._machines(review, change)
+                why = self._machines(review, change, on_demand=decision.on_demand)
             else:
                 continue
             clips += why if change.job is None else _of_job(why, change.job, decision)
@@ -149,7 +161,9 @@ class Guard:
         clips: list[Clip] = []
         counts_wanted = _counts_wanted(changes)
         if counts_wanted is not None:
-            wanted, clips = self._parallelism(review, status, counts_wanted, refusal)
+            wanted, clips = self._parallelism(
+                review, status, counts_wanted, refusal, on_demand=decision.on_demand
+            )
             granted += [] if wanted is None else [wanted]
         counts = status.allocation.changed(granted).parallelism
         shape = ShapeCheck(review.jobs[job], counts, status.fixed, review.scene.machine_names)
@@ -166,7 +180,13 @@ class Guard:
         return _that_change(status, granted), clips
 
     def _parallelism(
-        self, review: _Review, status: JobStatus, asked: Mapping[str, int], refusal: str
+        self,
+        review: _Review,
+        status: JobStatus,
+        asked: Mapping[str, int],
+        refusal: str,
+        *,
+        on_demand: bool,
     ) -> tuple[ParallelismChange | None, list[Clip]]:
         now = status.allocation.parallelism
         limits = InstanceLimits(
@@ -175,6 +195,7 @@ class Guard:
             status,
             review.signs.get(status.job, LoadSigns()),
             review.scene.now_s,
+            in_steps=not on_demand,
         )
         clips = [
             Clip("UNKNOWN_OPERATOR", name, count, 0)
@@ -218,10 +239,15 @@ class Guard:
 
     # Machines.
 
-    def _machines(self, review: _Review, change: MachinesChange) -> list[Clip]:
-        """Machines belong to no job: the mode, cool-down and bounds of the cluster apply."""
+    def _machines(
+        self, review: _Review, change: MachinesChange, *, on_demand: bool = False
+    ) -> list[Clip]:
+        """Machines belong to no job: the mode, cool-down and bounds of the cluster apply. What
+        people ask for needs no cool-down.
+        """
         facet = facet_name(change)
-        if why := self._cluster_hold(review):
+        why = self._cluster_hold(review)
+        if why and not (on_demand and why == "COOL_DOWN"):
             return [Clip(why, facet=facet)]
         names, limits = set(review.scene.machine_names), self.rules.limits
         if isinstance(change, MachinesAddition):

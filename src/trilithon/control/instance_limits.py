@@ -61,6 +61,8 @@ class InstanceLimits:
     status: JobStatus
     signs: LoadSigns
     now_s: float
+    # Whether a step may be at most so large.
+    in_steps: bool = True
 
     def grant(self, operator: str, wish: int) -> tuple[int, list[str]]:
         """How many instances of an operator are granted, and the codes of limits that applied."""
@@ -79,6 +81,8 @@ class InstanceLimits:
             return current, codes
         if count > current:
             most = max(current + 1, math.floor(current * self.limits.up_factor))
+            if not self.in_steps:
+                most = count
             if count > most:
                 codes.append("STEP")
             return min(count, most), codes

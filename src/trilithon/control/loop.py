@@ -6,7 +6,7 @@ of them.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -27,6 +27,7 @@ from trilithon.control.guard import Guard, Ruling
 from trilithon.control.journal import ActionResult, Journal, PlannedAction
 from trilithon.control.journal.rows import DesiredState, SpecStatus
 from trilithon.control.planner import Planner, without_refused_facet
+from trilithon.control.policy_calls import PolicyCalls
 from trilithon.control.reconcile import HEALTHY, LONGEST_WAIT_S, Reconciler
 from trilithon.control.repeats import Repeats, subjects
 from trilithon.control.rules import Rules
@@ -34,6 +35,7 @@ from trilithon.control.state import ControllerState, JobRecord, load
 from trilithon.errors import HostUnreachable, TrilithonError
 from trilithon.measures.assess import Assessment, assess
 from trilithon.model.action import Outcome, Reallocate, Status
+from trilithon.model.allocation import facets_between
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import ParallelismChange
 from trilithon.model.report import Report
@@ -126,6 +128,7 @@ class Controller:
         self.scene: Scene | None = None
         self._assessed: tuple[float, Assessment | None] = (0.0, None)
         self._repeats = Repeats()
+        self._calls = PolicyCalls(self.policy, limits.decide_s)
         self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
@@ -153,7 +156,8 @@ class Controller:
         verdict = self._decide(scene)
         rulings = self._review(scene, verdict)
         planned = self._record(scene, verdict, rulings, now_s)
-        results = self._act(planned, now_s)
+        whole = {ruling.decision.id for ruling in rulings if ruling.decision.on_demand}
+        results = self._act(planned, now_s, whole)
         self._learn(now_s)
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
@@ -254,7 +258,9 @@ class Controller:
             )
         series = Series(self.freshness.observer.series.snapshots, self.policy.lookback_s)
         feedback = self.feedback.for_round(state.round)
-        return Scene(state.round, series, statuses, self.cluster, feedback)
+        with self.lock:
+            requests = tuple(state.requests)
+        return Scene(state.round, series, statuses, self.cluster, feedback, requests=requests)
 
     def _status(
         self, name: str, record: JobRecord, capabilities: Capabilities, now_s: float
@@ -282,15 +288,16 @@ class Controller:
 
     def _decide(self, scene: Scene) -> Verdict:
         state = self.state.policy_state
-        try:
-            verdict = self.policy.decide(scene, state)
-        except Exception as error:  # noqa: BLE001 - a failing policy must not stop the loop
+        verdict = self._calls.decide(scene, state)
+        if (error := self._calls.error) is not None:
             failure = f"The policy {self.policy.name} failed: {type(error).__name__}: {error}"
             if failure != self._failure:
                 self.journal.event("policy_failed", None, failure, scene.now_s)
-                _log.exception("policy_failed", policy=self.policy.name, round=scene.round)
+                _log.error(
+                    "policy_failed", policy=self.policy.name, round=scene.round, exc_info=error
+                )
             self._failure = failure
-            return Verdict((), state)
+            return verdict
         self._failure = ""
         if self.recorder is not None:
             try:
@@ -339,10 +346,19 @@ class Controller:
                 planned += planner.plan(ruling)
             self._repeats.end_round(subjects(rulings), set(self.state.jobs))
             state, (before, at_s) = text(verdict.state), self._written
-            if fresh or repeated or state != before or not 0 <= now_s - at_s < WRITTEN_EVERY_S:
+            closed = verdict.closed
+            news = fresh or repeated or closed or state != before
+            if news or not 0 <= now_s - at_s < WRITTEN_EVERY_S:
                 try:
                     self.journal.round(
-                        number, self.policy.name, verdict.state, fresh, planned, now_s, repeated
+                        number,
+                        self.policy.name,
+                        verdict.state,
+                        fresh,
+                        planned,
+                        now_s,
+                        repeated,
+                        closed,
                     )
                 except BaseException:
                     # Nothing of this round counts: the journal has none of its decisions.
@@ -350,6 +366,8 @@ class Controller:
                     raise
                 self._written = (state, now_s)
             self.state.policy_state = verdict.state
+            ended = {request.id for request in closed}
+            self.state.requests = [r for r in self.state.requests if r.id not in ended]
             for ruling in rulings:
                 self.feedback.decided(ruling, number, now_s)
             for ruling in fresh:
@@ -362,22 +380,29 @@ class Controller:
         if isinstance(planned.action, Reallocate):
             self.state.jobs[planned.action.job].wanted = planned.action.allocation
 
-    def _act(self, planned: Sequence[PlannedAction], now_s: float) -> tuple[ActionResult, ...]:
+    def _act(
+        self, planned: Sequence[PlannedAction], now_s: float, whole: Collection[str] = ()
+    ) -> tuple[ActionResult, ...]:
         """Does the planned actions. Outcomes of wanted state are written once for all: after a
         crash the next round compares it with the engine. One-shot actions are marked before and
-        after, one by one.
+        after, one by one. Of a decision in `whole` all actions are done or none: after a refusal
+        the others are not begun, and what was done is undone.
         """
         results: list[ActionResult] = []
+        stopped: set[str] = set()
         for action in planned:
-            if isinstance(action.action, Reallocate):
-                results += self._reallocate(action, action.action, now_s)
+            if action.decision in stopped:
+                results.append(self._not_begun(action))
                 continue
-            self.journal.start(action.id, now_s)
-            began_s = self.clock.now_s()
-            outcome = call_engine("one_shot", partial(self.engine.apply, action.action))
-            result = ActionResult(action, outcome, None, self.clock.now_s(), began_s)
-            self.journal.end([result])
-            results.append(result)
+            if isinstance(action.action, Reallocate):
+                in_full = action.decision in whole
+                results += self._reallocate(action, action.action, now_s, in_full=in_full)
+            else:
+                results.append(self._one_shot(action, now_s))
+            if action.decision in whole and _is_refusal(results[-1].outcome):
+                stopped.add(action.decision)
+                done = [r for r in results if r.planned.decision == action.decision]
+                results += self._undo(done, now_s)
         # An action of unknown outcome stays open: the next round compares and repeats it if needed.
         known = [r for r in results if isinstance(r.planned.action, Reallocate) and r.status]
         if known:
@@ -386,16 +411,65 @@ class Controller:
             self._take_over(result)
         return tuple(results)
 
+    def _one_shot(self, planned: PlannedAction, now_s: float) -> ActionResult:
+        self.journal.start(planned.id, now_s)
+        began_s = self.clock.now_s()
+        outcome = call_engine("one_shot", partial(self.engine.apply, planned.action))
+        result = ActionResult(planned, outcome, None, self.clock.now_s(), began_s)
+        self.journal.end([result])
+        return result
+
+    def _not_begun(self, planned: PlannedAction) -> ActionResult:
+        """An action of a decision of which another action was refused."""
+        outcome = Outcome(
+            Status.REFUSED, "ABORTED", "Another part of the decision was refused; nothing was done."
+        )
+        wanted = isinstance(planned.action, Reallocate)
+        status = SpecStatus.REFUSED if wanted else None
+        result = ActionResult(planned, outcome, status, self.clock.now_s())
+        if not wanted:
+            self.journal.end([result])
+        return result
+
+    def _undo(self, done: Sequence[ActionResult], now_s: float) -> list[ActionResult]:
+        """Brings jobs back to the allocations of before, under new generations. If the engine does
+        not answer, the next round does it: that is what is wanted from now on.
+        """
+        undone: list[ActionResult] = []
+        for result in done:
+            action = result.planned.action
+            if not isinstance(action, Reallocate) or _is_refusal(result.outcome):
+                continue
+            with self.lock:
+                record = self.state.jobs.get(action.job)
+                if record is None or record.accepted is None:
+                    continue
+                before = replace(record.accepted, generation=record.next_generation())
+                back = replace(
+                    result.planned,
+                    id=f"{result.planned.id}-",
+                    action=Reallocate(before),
+                    facets=facets_between(action.allocation, before),
+                )
+                self.journal.add_action(back, now_s)
+                self._want(back)
+            outcome = call_engine("reallocate", partial(self.engine.apply, Reallocate(before)))
+            undone.append(ActionResult(back, outcome, _status_after(outcome), self.clock.now_s()))
+        return undone
+
     def _reallocate(
-        self, planned: PlannedAction, action: Reallocate, now_s: float
+        self, planned: PlannedAction, action: Reallocate, now_s: float, *, in_full: bool = False
     ) -> list[ActionResult]:
-        """Asks for wanted state. As long as the engine refuses a facet of it, asks for the rest."""
+        """Asks for wanted state. As long as the engine refuses a facet of it, asks for the rest,
+        unless it is wanted in full.
+        """
         outcome = call_engine("reallocate", partial(self.engine.apply, action))
         result = ActionResult(planned, outcome, _status_after(outcome), self.clock.now_s())
         with self.lock:
             record = self.state.jobs.get(action.job)
             before = None if record is None else record.accepted
-            if record is None or before is None or record.wanted is not action.allocation:
+            superseded = record is None or record.wanted is not action.allocation
+            if record is None or before is None or superseded or in_full:
                 return [result]
             rest = without_refused_facet(planned, outcome, before, record.last_generation + 1)
             if rest is None or not isinstance(rest.action, Reallocate):
@@ -495,6 +569,10 @@ def _counts(record: JobRecord) -> bool:
     if record.failed:
         return False
     return record.running or (record.desired is DesiredState.RUN and not record.tries)
+
+
+def _is_refusal(outcome: Outcome) -> bool:
+    return outcome.status in {Status.REFUSED, Status.FAILED}
 
 
 def _status_after(outcome: Outcome) -> SpecStatus | None:

@@ -47,9 +47,11 @@ class Planner:
 
     def plan(self, ruling: Ruling) -> list[PlannedAction]:
         """The actions for a ruling, in the order in which they are done. Jobs that their owner
-        changed since the round began are left out: the decision is superseded.
+        changed since the round began are left out: the decision is superseded. One that people
+        asked for is done whole or not at all.
         """
         decision = ruling.decision.id
+        whole = ruling.decision.on_demand
         by_job: dict[str, list[AllocationChange]] = {}
         one_shots: list[OneShotChange] = []
         for change in ruling.granted:
@@ -62,6 +64,8 @@ class Planner:
             id_ = f"{decision}#{len(planned)}"
             if (action := self._allocation(id_, decision, job, changes)) is not None:
                 planned.append(action)
+            elif whole:
+                return []
         for shot in one_shots:
             if shot.job is None or self._open(shot.job):
                 id_ = f"{decision}#{len(planned)}"

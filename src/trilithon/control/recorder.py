@@ -10,6 +10,7 @@ from trilithon.control.encoding import (
     cluster_to_json,
     decision_to_json,
     feedback_to_json,
+    request_to_json,
     status_to_json,
     text,
 )
@@ -35,6 +36,7 @@ def round_to_json(scene: Scene, policy: Policy, state: State, verdict: Verdict) 
         "statuses": [status_to_json(status) for status in scene.statuses.values()],
         "feedback": [feedback_to_json(feedback) for feedback in scene.feedback.values()],
         "cluster": cluster_to_json(scene.cluster),
+        **({"requests": list(map(request_to_json, scene.requests))} if scene.requests else {}),
         "decisions": [decision_to_json(decision) for decision in verdict.decisions],
         "next_round_s": verdict.next_round_s,
     }

@@ -10,6 +10,7 @@ from trilithon.control.encoding import (
     cluster_from_json,
     decision_to_json,
     feedback_from_json,
+    request_from_json,
     status_from_json,
     text,
 )
@@ -132,6 +133,7 @@ def _recorded_scene(
         {status.job: status for status in statuses},
         cluster_from_json(known["cluster"]),
         {item.decision: item for item in feedback},
+        requests=tuple(map(request_from_json, known.get("requests", ()))),
     )
     return scene, same
 

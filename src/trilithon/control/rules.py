@@ -18,6 +18,9 @@ class Limits(Parameters):
     """The limits of the guard and the loop."""
 
     round_s: float = parameter(10.0, "s", "from one round to the next", least=0.1)
+    decide_s: float = parameter(
+        30.0, "s", "that a policy may take to decide; one that takes longer is skipped", least=0.01
+    )
     cool_down_s: float = parameter(30.0, "s", "after a change, before the next one of that job")
     up_factor: float = parameter(2.0, "ratio", "an operator's most growth at once", least=1)
     down_factor: float = parameter(0.5, "ratio", "an operator's most shrinking at once", most=1)

@@ -12,6 +12,7 @@ from trilithon.model.capability import Ability
 from trilithon.model.job import Job
 from trilithon.model.mode import Mode
 from trilithon.policies.policy import State
+from trilithon.policies.requests import ScalingRequest
 from trilithon.policies.scene import Span
 from trilithon.recording.snapshots import job_from_json
 
@@ -124,6 +125,8 @@ class ControllerState:
     # How far the controller may go with machines, and when they were last changed.
     mode: Mode = Mode.AUTO
     machines_changed_s: float | None = None
+    # What people ask of the cluster and no policy has ended, the oldest first.
+    requests: list[ScalingRequest] = field(default_factory=list)
 
 
 def load(journal: Journal) -> ControllerState:
@@ -132,6 +135,7 @@ def load(journal: Journal) -> ControllerState:
     if (last := journal.last_round()) is not None:
         state.round, state.policy, state.policy_state = last.number, last.policy, last.state
     state.machines_changed_s = journal.machines_changed_s()
+    state.requests = list(journal.open_requests())
     costs = journal.costs()
     for row in journal.present_jobs():
         record = _record_of(journal, row.id)

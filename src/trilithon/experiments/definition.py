@@ -10,6 +10,7 @@ from math import inf
 from typing import Final, Literal
 
 from trilithon.model.intent import Intent, Metric, Threshold
+from trilithon.policies.requests import ScalingKind
 
 
 class Topology(StrEnum):
@@ -22,6 +23,8 @@ class Topology(StrEnum):
     NETWORK = "network"
     PROCESSING = "processing"
     WORDCOUNT = "wordcount"
+    # Word count with spouts that make its sentences.
+    SENTENCES = "sentences"
     PRIMETESTER = "primetester"
     TWITTERSENTIMENT = "twittersentiment"
     # Retains records for a while to join later ones with them.
@@ -68,6 +71,10 @@ class JobSet:
     tasks: int | None = None
     # The operator that keeps state, if one does.
     state: str | None = None
+    # The part of the records that one key has, at an operator.
+    hot_key: tuple[str, float] | None = None
+    # Operators whose number of instances nobody may change.
+    fixed: tuple[str, ...] = ()
 
     @property
     def intents(self) -> tuple[Intent, ...]:
@@ -81,19 +88,34 @@ class JobSet:
         return sum(intent.max_utility for intent in self.intents)
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedScaling:
+    """Machines that people add, or take away, at a time."""
+
+    at_s: float
+    kind: ScalingKind
+    machines: int
+
+
 class FaultKind(StrEnum):
     METRICS_LOST = "lost"  # the controller receives no metrics
     CPU_LOAD = "cpu_load"  # other processes compute on the machines
+    SLOW_INSTANCE = "slow_instance"  # one instance takes longer for each record
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A fault on all machines; `threads` is the size of a CPU load, by default the chosen one."""
+    """A fault on all machines; `threads` is the size of a CPU load, by default the chosen one. A
+    slow instance is the first of `operator` of a job, `slower` times as slow as its peers.
+    """
 
     kind: FaultKind
     from_s: float
     to_s: float
     threads: float | None = None
+    job: str = ""
+    operator: str = ""
+    slower: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +216,14 @@ class Variant:
     faults: tuple[PlannedFault, ...] = ()
     # How irregularly records come, by default as chosen for all experiments.
     arrivals: Literal["poisson", "bursty", "even"] | None = None
+    engine: Literal["storm", "heron", "spark-rtm"] = "storm"
     # Parameters of the paper's policy in this variant only.
     parameters: tuple[tuple[str, float], ...] = ()
+    # One of the kinds of machines in the chosen numbers.
+    machine_kind: str | None = None
+    scaling: PlannedScaling | None = None
+    # Whether each machine begins with the instances of one operator alone.
+    operators_apart: bool = False
 
     @property
     def max_utility(self) -> float:
@@ -226,6 +254,8 @@ class Experiment:
     policy_from_s: float = 900.0
     plotted: tuple[str, ...] = ()
     policy_only: bool = False
+    # The strategies that it compares, of those of the paper; all if empty.
+    strategies: tuple[str, ...] = ()
 
     def variant(self, name: str) -> Variant:
         return next(variant for variant in self.variants if variant.name == name)

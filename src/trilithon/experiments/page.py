@@ -24,6 +24,7 @@ from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
 from trilithon.experiments.seeds import SEEDS
+from trilithon.experiments.sensitivity import MovedRun
 from trilithon.experiments.spark_results import SparkRunResult, by_policy
 from trilithon.experiments.strategies import (
     BEST_STATIC,
@@ -91,7 +92,9 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         paper.introduction,
         f"{verdict_counts([one for _, one in judged])}\n",
         *earlier_versions(results),
-        _strategies(results, paper, name),
+        _strategies(results, paper, name)
+        if paper.overview is None
+        else paper.overview(results, paper),
         _figures(judged, name, with_sentences=sentences),
     ]
     shown = {plot.section for plot in plots}
@@ -106,6 +109,9 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
         parts.append(_spark(results.spark, paper, name))
+    for extra, part in paper.extra.items():
+        if extra in results.extra:
+            parts += [part.section(results.extra[extra]["data"]), *images(plots, extra)]
     parts.append(_method(paper, name))
     return "\n".join(parts)
 
@@ -281,9 +287,40 @@ def _moves(results: PaperResults, paper: Paper, plots: Sequence[Plot], name: str
                 f"{moves_summary(results.moved, paper)} [All "
                 f"moves](./{name}-details.md#chosen-numbers-halved-and-raised-by-half).\n"
             ),
+            *_beside(results.moved, paper),
             *images(plots, "chosen"),
         ]
     )
+
+
+def _beside(moved: Sequence[MovedRun], paper: Paper) -> list[str]:
+    """The results with the other word of a chosen one beside those with that word."""
+    plan = paper.sensitivity
+    if plan is None or not plan.beside:
+        return []
+    (word,) = plan.words[plan.beside]
+    path = f"{plan.beside}={word}"
+    runs = {(run.move.experiment, run.move.variant, run.move.path): run for run in moved}
+    names = (paper.policy.name, UNCONTROLLED.name)
+    rows = [
+        (
+            f"{experiment} {variant}",
+            *(
+                percent(run.satisfaction[name])
+                for name in names
+                for run in (runs[experiment, variant, None], other)
+            ),
+        )
+        for (experiment, variant, moved_path), other in runs.items()
+        if moved_path == path
+    ]
+    heads = [
+        head
+        for name in names
+        for head in (f"{paper.label(name)}, as chosen", f"{paper.label(name)}, {path}")
+    ]
+    text = "Irregular arrivals as chosen (decision 13), and exponential gaps beside them:\n"
+    return [text, table(("run", *heads), rows)] if rows else []
 
 
 def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
@@ -367,7 +404,7 @@ def _method(paper: Paper, name: str) -> str:
             "## How it was run\n",
             (
                 "Everything but the part on Spark is simulated: the papers' jobs on the engine "
-                "`storm`, as flows, in steps of a second ([the simulated "
+                f"{paper.engines}, as flows, in steps of a second ([the simulated "
                 "cluster](../concepts/simulated.md)). Numbers that the texts leave open stand in "
                 "`src/trilithon/scenarios/chosen.yaml` ([how they were "
                 "chosen](../adr/0011-the-papers-experiments.md)). Satisfaction is the share of "

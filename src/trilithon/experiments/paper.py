@@ -5,7 +5,7 @@ differ, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name
 `experiments/papers.py`. Building, running, searching, ranking, results, pages and plots are common.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from trilithon.policies.parameters import ParameterInfo
 if TYPE_CHECKING:
     from trilithon.experiments.experiment_result import ExperimentResult
     from trilithon.experiments.plots import Plot
+    from trilithon.experiments.results import PaperResults
+    from trilithon.scenarios.chosen import ChosenNumbers
 
 # By variant, then by the name of the strategy.
 Runs = Mapping[str, Mapping[str, Run]]
@@ -51,7 +53,8 @@ class SensitivityPlan:
     """In which runs the chosen numbers are halved and raised by half, to see how much each matters.
 
     A number is moved in the first of `runs` that can depend on it, and in `tight`, in which the
-    machines are nearly full. Words and the policy's own parameters are moved in `policy_runs`.
+    machines are nearly full. Words are tried in all of `runs`, and the policy's own parameters are
+    moved in `policy_runs`.
     """
 
     runs: tuple[tuple[str, str], ...]
@@ -61,6 +64,8 @@ class SensitivityPlan:
     parameters: tuple[ParameterInfo, ...] = ()
     # Other words for a number's path that holds a word.
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The path of a word whose results stand beside those with the chosen one on the page.
+    beside: str = ""
     # Variants that only this plan uses, by name.
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
@@ -74,6 +79,33 @@ class SparkComparison:
 
     policies: tuple[str, ...]
     parameters: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ExtraPart:
+    """Something that a paper has beside experiments, mixes and moved numbers.
+
+    `run` yields its results as JSON data, more with each; what was kept of an interrupted run is
+    given to it. `section` is the part of the page that tells of them.
+    """
+
+    run: "Callable[[int, Callable[[str], None], ChosenNumbers, Any], Iterator[Any]]"
+    section: "Callable[[Any], str]"
+
+
+@dataclass(frozen=True)
+class PaperPart:
+    """Something that a paper has beside its experiments, with results and a page of its own.
+
+    `run` gets what an interrupted run has done already and yields its results whenever some are
+    done; they are JSON data. `page` turns them into Markdown. `in_all` is whether `all` runs it.
+    """
+
+    name: str
+    about: str
+    run: "Callable[[Mapping[str, Any], Callable[[str], None]], Iterator[Mapping[str, Any]]]"
+    page: Callable[[Mapping[str, Any]], str]
+    in_all: bool = True
 
 
 @dataclass(frozen=True)
@@ -101,6 +133,12 @@ class Paper:
     mixed_topologies: tuple[Topology, ...] = ()
     sensitivity: SensitivityPlan | None = None
     spark: SparkComparison | None = None
+    # By name, as in `trilithon experiment PAPER NAME`.
+    extra: Mapping[str, ExtraPart] = field(default_factory=dict)
+    # The part of the page that compares strategies, where satisfaction is not what the paper is
+    # about.
+    overview: "Callable[[PaperResults, Paper], str] | None" = None
+    parts: tuple[PaperPart, ...] = ()
 
     @property
     def policy(self) -> Strategy:
@@ -121,6 +159,12 @@ class Paper:
             for jobs in variant.jobs
         }
         return used | set(self.mixed_topologies)
+
+    @property
+    def engines(self) -> str:
+        """The simulated engines that its experiments run on, for the page."""
+        used = {variant.engine for e in self.experiments for variant in e.variants}
+        return " and ".join(f"`{engine}`" for engine in sorted(used))
 
     def label(self, strategy: str) -> str:
         """What tables and legends call a strategy."""

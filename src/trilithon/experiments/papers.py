@@ -26,7 +26,23 @@ def _henge() -> "Paper":
     return PAPER
 
 
+def _stela() -> "Paper":
+    from trilithon.experiments.stela.stela_paper import PAPER  # noqa: PLC0415
+
+    return PAPER
+
+
+def _dhalion() -> "Paper":
+    from trilithon.experiments.dhalion.dhalion_paper import PAPER  # noqa: PLC0415
+
+    return PAPER
+
+
 PAPERS: Final[dict[str, RegisteredPaper]] = {
     entry.name: entry
-    for entry in (RegisteredPaper("henge", "Henge (SoCC'18, and the report before it)", _henge),)
+    for entry in (
+        RegisteredPaper("henge", "Henge (SoCC'18, and the report before it)", _henge),
+        RegisteredPaper("stela", "Stela (IC2E'16)", _stela),
+        RegisteredPaper("dhalion", "Dhalion (VLDB'17)", _dhalion),
+    )
 }

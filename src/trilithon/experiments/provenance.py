@@ -1,51 +1,107 @@
-"""Identifies the code and the chosen numbers that results were made by.
+"""Identifies what results were made by: the chosen numbers, and how the code behaves with them.
 
-Results that this code would make again are kept when everything is run: so an interrupted run goes
-on where it was. Pages, plots and verdicts are made of stored numbers and do not count.
+Results that the code would make again are kept when everything is run: so an interrupted run goes
+on where it was, also with a later version that does the same. Whether it does is not told by its
+text, of which most has nothing to do with a run, but by short check runs, compared to the last bit.
+Pages, plots and verdicts are made of stored numbers and do not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import trilithon
+from trilithon.experiments.definition import Experiment
 from trilithon.experiments.paper import Paper
+from trilithon.experiments.papers import PAPERS
+from trilithon.experiments.runner import Runner
+from trilithon.experiments.runs import Run
+from trilithon.experiments.scenario_builder import ScenarioBuilder
+from trilithon.experiments.seeds import with_seed
+from trilithon.experiments.sensitivity import numbers
+from trilithon.experiments.strategies import StrategyKind
 from trilithon.scenarios.chosen import ChosenNumbers
 
 _ROOT: Final = Path(trilithon.__file__).parent
-_PACKAGES: Final = (
-    "model",
-    "measures",
-    "policies",
-    "contract",
-    "control",
-    "engines/simulated",
-    "scenarios",
-    "workloads",
-)
-# What decides a run or measures it, of the experiments' own modules.
-_MODULES: Final = (
-    "definition",
-    "demand",
-    "experiment_result",
-    "mixes",
-    "run_series",
-    "runner",
-    "runs",
-    "scenario_builder",
-    "search",
-    "seeds",
-    "sensitivity",
-)
-_PAPER_MODULES: Final = ("catalogue", "findings", "measures")
+# What draws and searches, and a paper's own modules: the check runs do not run these.
+_MODULES: Final = ("demand", "mixes", "search", "seeds")
+_PAPER_MODULES: Final = ("catalogue", "findings", "measures", "random_dags")
+# The parts of the chosen numbers that are about one engine.
+_ENGINES: Final = {"storm", "heron", "nephele"}
+# What of a run is compared.
+_LINES: Final = ("utility", "queue", "juice", "instances")
+# How many experiments are checked, with a seed that no result has, and for how long: before the
+# policy may act, and from then on.
+_CHECKED: Final = 2
+_CHECK_SEED: Final = 90
+_CHECK_WARM_UP_S: Final = 300.0
+_CHECK_S: Final = 420.0
 
 
 def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:
-    """The same for the same code, strategies and chosen numbers."""
-    parts = (_source_digest(paper.name), repr(paper.strategies), chosen.model_dump_json())
+    """The same for the same chosen numbers, strategies and behaviour."""
+    parts = (
+        _source_digest(paper.name),
+        repr(paper.strategies),
+        repr(_numbers(paper, chosen)),
+        _behaviour(paper.name, chosen.model_dump_json()),
+    )
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _numbers(paper: Paper, chosen: ChosenNumbers) -> list[tuple[str, object]]:
+    """The chosen numbers that the paper's runs can depend on."""
+    builder, (first, *_) = ScenarioBuilder(chosen, paper.name), paper.experiments
+    engine = builder.scenario(first, first.variants[0]).character.name
+    other_engines = tuple(f"{name}." for name in _ENGINES - {engine})
+    return sorted(
+        (path, number)
+        for path, number in numbers(chosen, paper.name).items()
+        if not path.startswith(other_engines) and _of_its_jobs(paper, path)
+    )
+
+
+def _of_its_jobs(paper: Paper, path: str) -> bool:
+    """Whether a number is not about a job that the paper does not have."""
+    section, _, rest = path.partition(".")
+    names = {str(topology) for topology in paper.topologies}
+    return section not in {"profiles", "rates"} or rest.partition(".")[0] in names
+
+
+@cache
+def _behaviour(name: str, chosen: str) -> str:
+    """The digest of the check runs. It takes some seconds, once per process."""
+    paper = PAPERS[name].load()
+    builder = ScenarioBuilder(ChosenNumbers.model_validate_json(chosen), name)
+    runner = Runner(builder, paper.policy)
+    digest = sha256()
+    for experiment in _checked(paper.experiments):
+        scenario = with_seed(builder.scenario(experiment, experiment.variants[0]), _CHECK_SEED)
+        warm_up_s = min(scenario.warm_up_s, _CHECK_WARM_UP_S)
+        short = replace(
+            scenario, warm_up_s=warm_up_s, length_s=min(scenario.length_s, warm_up_s + _CHECK_S)
+        )
+        for strategy in paper.plotted_strategies:
+            if strategy.kind is StrategyKind.POLICY:
+                prepared = runner.prepared(short, strategy, {})
+                digest.update(_bits(runner.simulated(prepared, strategy, warm_up_s)))
+    return digest.hexdigest()
+
+
+def _checked(experiments: Sequence[Experiment]) -> Sequence[Experiment]:
+    """The first, the last, and some between if there are to be more."""
+    steps = min(_CHECKED, len(experiments))
+    last = len(experiments) - 1
+    return [experiments[round(i * last / max(1, steps - 1))] for i in range(steps)]
+
+
+def _bits(run: Run) -> bytes:
+    lines = b"".join(run.lines[name].tobytes() for name in _LINES)
+    actions = [(a.time_s, a.job, a.reason, a.changed, a.outage_s) for a in run.actions]
+    return lines + repr((actions, run.final_instances)).encode()
 
 
 @cache
@@ -58,9 +114,7 @@ def _source_digest(paper: str) -> str:
 
 
 def _sources(paper: str) -> Iterator[Path]:
-    """The files that a run depends on. A paper of a test has no folder of its own."""
-    for package in _PACKAGES:
-        yield from sorted((_ROOT / package).rglob("*.py"))
+    """The files of the experiments. A paper of a test has no folder of its own."""
     experiments = _ROOT / "experiments"
     yield from (experiments / f"{module}.py" for module in _MODULES)
     own = (experiments / paper / f"{module}.py" for module in _PAPER_MODULES)

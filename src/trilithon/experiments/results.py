@@ -6,7 +6,7 @@ So one experiment can be run again without the others, and pages and plots be wr
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +47,8 @@ class PaperResults:
     mixes_made_by: str | None = None
     moved_made_by: str | None = None
     spark: Sequence[SparkRunResult] = ()
+    # What a paper has beside that, by name: its data, and what code and chosen numbers made it.
+    extra: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def updated(self, other: "PaperResults", paper: Paper) -> "PaperResults":
         """These results, with those of the other in the place of the same here."""
@@ -67,6 +69,7 @@ class PaperResults:
                 unmoved=other.unmoved,
                 moved_made_by=other.moved_made_by,
             )
+        merged = replace(merged, extra={**self.extra, **other.extra})
         return replace(merged, spark=other.spark) if other.spark else merged
 
     def made_by(self, fingerprint: str) -> "PaperResults":
@@ -76,7 +79,8 @@ class PaperResults:
             kept = replace(kept, ranking=self.ranking, mixes=self.mixes, mixes_made_by=fingerprint)
         if self.moved_made_by == fingerprint:
             kept = replace(kept, moved=self.moved, unmoved=self.unmoved, moved_made_by=fingerprint)
-        return kept
+        same = {n: part for n, part in self.extra.items() if part["made_by"] == fingerprint}
+        return replace(kept, extra=same)
 
     def experiment(self, name: str) -> ExperimentResult | None:
         return next((one for one in self.experiments if one.experiment.name == name), None)
@@ -131,6 +135,7 @@ def results_to_json(results: PaperResults, paper: Paper) -> dict[str, Any]:
         "unmoved": list(results.unmoved),
         "made_by": {"mixes": results.mixes_made_by, "chosen": results.moved_made_by},
         "spark": [one.to_json() for one in results.spark],
+        **({"extra": dict(results.extra)} if results.extra else {}),
     }
 
 
@@ -145,6 +150,7 @@ def results_from_json(data: Mapping[str, Any], paper: Paper) -> PaperResults:
         mixes_made_by=made_by.get("mixes"),
         moved_made_by=made_by.get("chosen"),
         spark=[SparkRunResult(**one) for one in data.get("spark", ())],
+        extra=data.get("extra", {}),
     )
 
 

@@ -28,10 +28,12 @@ class RunSeries:
     quantiles: tuple[float, ...]
     # When something was changed, and for which reason.
     actions: tuple[tuple[float, str], ...]
+    # Records per second at the sinks, where the experiment is about them.
+    throughput: tuple[float | None, ...] = ()
 
     @classmethod
-    def of(cls, run: Run, *, actions: bool = True) -> "RunSeries":
-        """The series, with the time of each action if `actions`."""
+    def of(cls, run: Run, *, actions: bool = True, throughput: bool = False) -> "RunSeries":
+        """The series, with the time of each action if `actions`, and throughput if asked for."""
         every = -(-len(run.times_s) // MOST_POINTS)
         most = np.where(run.reporting, run.maxima[:, None], 0.0).sum(axis=0)
         most = np.where(np.isnan(run.utility), np.nan, most)
@@ -47,6 +49,7 @@ class RunSeries:
             actions=tuple((action.time_s, action.reason) for action in run.changes())
             if actions
             else (),
+            throughput=_means(run.throughput, every) if throughput else (),
         )
 
     @property
@@ -63,6 +66,7 @@ class RunSeries:
             "maximum": list(self.maximum),
             "quantiles": list(self.quantiles),
             "actions": [[at_s, reason] for at_s, reason in self.actions],
+            **({"throughput": list(self.throughput)} if self.throughput else {}),
         }
 
     @classmethod
@@ -74,6 +78,7 @@ class RunSeries:
             tuple(data["maximum"]),
             tuple(data["quantiles"]),
             tuple((at_s, reason) for at_s, reason in data["actions"]),
+            tuple(data.get("throughput", ())),
         )
 
 

@@ -19,7 +19,8 @@ from trilithon.experiments.search import (
 )
 from trilithon.experiments.seeds import SEEDS, is_random, with_seed
 from trilithon.experiments.strategies import Strategy, StrategyKind
-from trilithon.policies.registry import policy
+from trilithon.plugins import policy
+from trilithon.policies.layered import SEPARATOR
 from trilithon.scenarios.run import simulate
 from trilithon.scenarios.scenario import Scenario
 
@@ -82,7 +83,8 @@ class Runner:
         if strategy.kind is StrategyKind.POLICY:
             own = self.policy is None or strategy == self.policy
             given = {**dict(strategy.parameters), **(parameters if own else {})}
-            acting = policy(strategy.policy, given)
+            layers = strategy.policy.split(SEPARATOR)
+            acting = policy(layers if len(layers) > 1 else strategy.policy, given)
             return replace(scenario, policy=acting)
         self.progress(f"{scenario.name} {strategy.name}: searching", 0.0)
         manual = manual_allocations(scenario, strategy.headroom)

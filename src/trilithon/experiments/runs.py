@@ -29,6 +29,7 @@ class RunAction:
     reason: str
     changed: bool
     outage_s: float
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, acted: DecisionResult) -> "RunAction":
@@ -38,6 +39,7 @@ class RunAction:
             acted.decision.reason,
             any(outcome.changed for outcome in acted.outcomes),
             sum(outcome.took_s or 0.0 for outcome in acted.outcomes),
+            dict(acted.decision.numbers),
         )
 
 
@@ -78,6 +80,7 @@ class Run:
                 "utility": _rows(jobs[name].utility for name in names),
                 "queue": _rows(jobs[name].queue for name in names),
                 "juice": _rows(jobs[name].values["juice"] for name in names),
+                "throughput": _rows(jobs[name].values["throughput"] for name in names),
                 "instances": np.array(
                     [np.sum(list(jobs[name].parallelism.values()), axis=0) for name in names],
                     dtype=float,
@@ -128,6 +131,12 @@ class Run:
         most = np.where(self.reporting, self.maxima[:, None], 0.0).sum(axis=0)
         shares: Floats = self.utility / np.where(most > 0, most, np.nan)
         return shares
+
+    @cached_property
+    def throughput(self) -> Floats:
+        """Records per second at the sinks of all jobs; missing where none reports."""
+        total: Floats = np.nansum(self.lines["throughput"], axis=0)
+        return np.where(self.reporting.any(axis=0), total, np.nan)
 
     def percentile(self, share: float) -> float:
         return float(np.nanpercentile(self.satisfaction[self.controlled], share))

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from trilithon.engines.simulated.character import SPARK_RTM, Character
 from trilithon.engines.simulated.engine import SimulationMode
-from trilithon.engines.simulated.faults import AnyFault, ForeignLoad, MetricsStop
+from trilithon.engines.simulated.faults import AnyFault, ForeignLoad, MetricsStop, SlowInstance
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.errors import InvalidScenario, Problem
 from trilithon.experiments.definition import (
@@ -18,14 +19,18 @@ from trilithon.experiments.definition import (
     Variant,
 )
 from trilithon.model.job import Job, Operator, Parallelism, Work
+from trilithon.model.profile import Profile
+from trilithon.policies.requests import TimedRequest
 from trilithon.scenarios.chosen import (
     ChosenNumbers,
     PaperNumbers,
     arrival_cv2,
     assumed_costs,
+    heron_character,
     storm_character,
 )
 from trilithon.scenarios.scenario import Scenario, ScheduledJob
+from trilithon.spec.fields import ProfileSpec
 from trilithon.spec.job_builder import profile_of
 from trilithon.workloads import shapes, trace
 from trilithon.workloads.paper_jobs import load_topology
@@ -54,7 +59,7 @@ class ScenarioBuilder:
             name=f"{experiment.name} {variant.name}",
             about=experiment.about,
             machines=machines,
-            character=storm_character(self.chosen),
+            character=self._character(variant),
             assumed=assumed_costs(self.chosen),
             way=SimulationMode.FLUID,
             arrival_cv2=arrival_cv2(
@@ -68,13 +73,30 @@ class ScenarioBuilder:
             seed=0,
             slots=self.slots(machines),
             policy=None,
-            jobs=tuple(job for jobs in variant.jobs for job in self.jobs(jobs)),
+            jobs=tuple(
+                self._apart(job, machines) if variant.operators_apart else job
+                for jobs in variant.jobs
+                for job in self.jobs(jobs)
+            ),
             faults=tuple(self._faults(variant, machines)),
             rescales=(),
+            requests=()
+            if variant.scaling is None
+            else (
+                TimedRequest(variant.scaling.at_s, variant.scaling.kind, variant.scaling.machines),
+            ),
         )
+
+    def _character(self, variant: Variant) -> Character:
+        if variant.engine == "spark-rtm":
+            return SPARK_RTM
+        make = heron_character if variant.engine == "heron" else storm_character
+        return make(self.chosen)
 
     def machines(self, variant: Variant) -> tuple[MachineSpec, ...]:
         usual = self.own.machine or self.chosen.common.machine
+        if variant.machine_kind is not None:
+            usual = self.chosen.common.machines[variant.machine_kind]
         count, cores = variant.machines, variant.cores or usual.cores
         if variant.resources is not None:
             # A cluster of its own is one machine per job; a share of that is so many of them.
@@ -97,6 +119,21 @@ class ScenarioBuilder:
             job = replace(base, tenant=TENANT, name=name, intent=intent)
             loads = {source.name: load_shape(jobs.load, rate) for source in job.sources}
             yield ScheduledJob(job, jobs.arrive_s, loads)
+
+    def _apart(self, scheduled: ScheduledJob, machines: Sequence[MachineSpec]) -> ScheduledJob:
+        """The job with the machines divided among its operators, as evenly as can be."""
+        operators = scheduled.job.operators
+        shares = [
+            [m.name for i, m in enumerate(machines) if i * len(operators) // len(machines) == o]
+            for o in range(len(operators))
+        ]
+        placement = {
+            operator.name: tuple(
+                share[index % len(share)] for index in range(operator.parallelism.initial)
+            )
+            for operator, share in zip(operators, shares, strict=True)
+        }
+        return replace(scheduled, placement=placement)
 
     def _given(self, value: T | None, name: str) -> T:
         """A number of the paper's part that this run needs."""
@@ -125,20 +162,33 @@ class ScenarioBuilder:
 
         def sized(operator: Operator) -> Operator:
             count = given.get(operator.name, first or operator.parallelism.initial)
+            profile = profile_of(self._profile(profiles[operator.name]))
+            if jobs.hot_key is not None and jobs.hot_key[0] == operator.name:
+                profile = replace(profile or Profile(), hot_key=jobs.hot_key[1])
             return replace(
                 operator,
                 work=_work(operator, keeps_state=operator.name == jobs.state),
-                profile=profile_of(profiles[operator.name]),
+                profile=profile,
                 parallelism=Parallelism(count, 1, max(most or operator.parallelism.max, count)),
             )
 
-        return replace(job, operators=tuple(map(sized, job.operators)))
+        bounds = replace(job.bounds, fixed=(*job.bounds.fixed, *jobs.fixed))
+        return replace(job, operators=tuple(map(sized, job.operators)), bounds=bounds)
+
+    def _profile(self, given: ProfileSpec) -> ProfileSpec:
+        if given.cpu_share is not None or self.own.cpu_share is None:
+            return given
+        return given.model_copy(update={"cpu_share": self.own.cpu_share})
 
     def _faults(self, variant: Variant, machines: tuple[MachineSpec, ...]) -> Iterator[AnyFault]:
         for fault in variant.faults:
             duration_s = fault.to_s - fault.from_s
             if fault.kind is FaultKind.METRICS_LOST:
                 yield MetricsStop(fault.from_s, duration_s)
+                continue
+            if fault.kind is FaultKind.SLOW_INSTANCE:
+                job = f"{TENANT}/{fault.job}"
+                yield SlowInstance(fault.from_s, duration_s, job, fault.operator, 0, fault.slower)
                 continue
             threads = fault.threads or self._given(self.own.foreign_threads, "foreign_threads")
             for machine in machines:

@@ -186,12 +186,13 @@ def moves(paper: Paper, chosen: ChosenNumbers) -> tuple[list[NumberMove], list[s
         wanted += [NumberMove(*run, path, factor) for run in runs for factor in factors]
         if not factors and path not in plan.words:
             unmoved.append(path)
+    wanted += [
+        NumberMove(*run, f"{path}={word}", 1.0)
+        for run in plan.runs
+        for path, words in plan.words.items()
+        for word in words
+    ]
     for run in plan.policy_runs:
-        wanted += [
-            NumberMove(*run, f"{path}={word}", 1.0)
-            for path, words in plan.words.items()
-            for word in words
-        ]
         wanted += [
             NumberMove(*run, path, factor)
             for path, parameter in policy_parameters(plan).items()

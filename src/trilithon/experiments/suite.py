@@ -71,7 +71,11 @@ def experiment_result(
         dict(finding.measure(_with_seed(runs, 0))) if finding is not None else {},
         {
             variant: {
-                name: RunSeries.of(by_seed[0], actions=name == own)
+                name: RunSeries.of(
+                    by_seed[0],
+                    actions=name == own,
+                    throughput=experiment.variant(variant).scaling is not None,
+                )
                 for name, by_seed in runs[variant].items()
             }
             for variant in experiment.plotted
@@ -106,7 +110,10 @@ def _compared(
 
 def strategies_of(paper: Paper, experiment: Experiment) -> tuple[Strategy, ...]:
     """Each policy with its own timing; with another, it is in the random mixes alone."""
-    return (paper.policy,) if experiment.policy_only else paper.plotted_strategies
+    if experiment.policy_only:
+        return (paper.policy,)
+    wanted = experiment.strategies
+    return tuple(s for s in paper.plotted_strategies if not wanted or s.name in wanted)
 
 
 def run_experiments(

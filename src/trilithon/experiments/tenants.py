@@ -106,6 +106,10 @@ class TenantLoad:
     tenant: TenantJob
     options: Mapping[str, Any]
 
+    @property
+    def topic(self) -> str:
+        return self.tenant.topic
+
 
 @contextmanager
 def load_generators(
@@ -116,7 +120,7 @@ def load_generators(
     program = [sys.executable, "-m", "trilithon", "load", "--kafka", kafka, "--for", f"{for_s:g}s"]
     try:
         for load in loads:
-            command = [*program, "--topic", load.tenant.topic]
+            command = [*program, "--topic", load.topic]
             for name, value in load.options.items():
                 command += [f"--{name}", str(value)]
             running.append(

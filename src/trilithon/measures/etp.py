@@ -5,7 +5,8 @@
 
 o itself may be congested: it is what would get the instance. Each sink counts once, however many
 paths lead to it; the algorithm that the paper prints has no set of visited sinks and counts a
-diamond's sink once per path. Both are here; the definition is the one to use.
+diamond's sink once per path. Both are here; the definition is the one to use. Sinks may have
+weights (footnote 1): the throughput of a sink then counts that many times.
 
 Projection (section II-E): one more instance for an operator that has k makes its rates (k + 1)/k of
 what they were; its children's input grows with it, and nothing else changes. In the paper a sink is
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trilithon.measures.capacity import CONGESTION_RATE, congested_by_rates
-from trilithon.measures.group import ratio, sum_by
+from trilithon.measures.group import ratio, sum_by, weighted
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.layout import Layout
 
@@ -37,12 +38,23 @@ class Rates:
     parallelism: Ints
 
 
-def etp(layout: Layout, processing: Floats, congested: Bools) -> Floats:
+def etp(
+    layout: Layout, processing: Floats, congested: Bools, sink_weight: Floats | None = None
+) -> Floats:
     """ETP of every node, 0…1, by the definition. Missing in a job with an unmeasured sink."""
+    processing = _with_weights(layout, processing, sink_weight)
     reachable = np.zeros(len(layout.node_names))
     for part in _parts(layout):
         reachable += part.throughput(part.reached(congested), processing)
     return ratio(reachable, _total(layout, processing)[layout.node_job], nothing=0.0)
+
+
+def _with_weights(layout: Layout, processing: Floats, sink_weight: Floats | None) -> Floats:
+    if sink_weight is None:
+        return processing
+    sinks, rates = layout.sink_nodes, processing.copy()
+    rates[sinks] = weighted(sink_weight, processing[sinks])
+    return rates
 
 
 def _total(layout: Layout, processing: Floats) -> Floats:
@@ -104,8 +116,11 @@ def _shut(layout: Layout, congested: Bools) -> Bools:
     return shut
 
 
-def etp_as_printed(layout: Layout, processing: Floats, congested: Bools) -> Floats:
+def etp_as_printed(
+    layout: Layout, processing: Floats, congested: Bools, sink_weight: Floats | None = None
+) -> Floats:
     """Algorithm 1 to the letter: a sink counts once per uncongested path to it."""
+    processing = _with_weights(layout, processing, sink_weight)
     nodes = len(layout.node_names)
     sinks = layout.sink_nodes
     reachable = np.zeros(nodes)

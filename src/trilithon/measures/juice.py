@@ -18,6 +18,7 @@ nothing arrived at a source its juice is 1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -34,8 +35,19 @@ class Juice:
     job: Floats
 
 
+# A window is one of the parts of several longer ones: its juice is kept for as long as it exists.
+_cache: WeakKeyDictionary[Window, tuple[Floats | None, Juice]] = WeakKeyDictionary()
+
+
 def juice(window: Window, sink_weight: Floats | None = None) -> Juice:
     """Juice in one window. It may exceed 1 while a backlog is worked off."""
+    known = _cache.get(window)
+    if known is None or known[0] is not sink_weight:
+        known = _cache[window] = (sink_weight, _juice(window, sink_weight))
+    return known[1]
+
+
+def _juice(window: Window, sink_weight: Floats | None) -> Juice:
     layout = window.layout
     nodes = len(layout.node_names)
     source, target = layout.edge_source, layout.edge_target

@@ -3,6 +3,8 @@
 processing rate   taken / window
 back-pressure     b = time that senders were held back / (senders · window), per edge
 input rate        source: arrived / window; operator: Σ over its edges of sent / (1 − b) / window
+could take        taken / (1 − own parked share) / window: an operator that only waits for its
+                  receivers is not congested, though it takes less than wants to come in
 """
 
 from typing import Final
@@ -50,6 +52,27 @@ def input_rate(window: Window, parked: Floats | None = None) -> Floats:
     wanted = window.edges.emitted / (1 - b) / window.span_s
     rate = sum_by(layout.edge_target, wanted, len(layout.node_names))
     rate[layout.source_nodes] = window.sources.arrived / window.span_s
+    return rate
+
+
+def own_parked_share(window: Window, parked: Floats | None = None) -> Floats:
+    """The share of time that each node was held back by its receivers, 0…1; a sink never is.
+
+    An instance waits for one receiver at a time, so the shares of its edges add up.
+    """
+    layout = window.layout
+    b = back_pressure(window) if parked is None else parked
+    share = np.bincount(layout.edge_source, weights=b, minlength=len(layout.node_names))
+    clipped: Floats = np.clip(share, 0.0, 1.0)
+    return clipped
+
+
+def could_take_rate(window: Window, parked: Floats | None = None) -> Floats:
+    """Records per second that each node would take if its receivers did not hold it back. A node
+    whose own parking was not measured counts as not held back.
+    """
+    share = np.minimum(np.nan_to_num(own_parked_share(window, parked)), MOST_PARKED)
+    rate: Floats = processing_rate(window) / (1 - share)
     return rate
 
 

@@ -78,6 +78,16 @@ def throughput(window: Window) -> Floats:
     return sum_by(job, window.sinks.written, len(layout.jobs)) / window.span_s
 
 
+def emission(window: Window) -> Floats:
+    """Records per second that all sources of each job emit: those that they read from their topics
+    (Dhalion, section 5.2). Back-pressure lowers it; a record that goes to two operators counts
+    once.
+    """
+    layout = window.layout
+    job = layout.node_job[layout.source_nodes]
+    return sum_by(job, window.sources.taken, len(layout.jobs)) / window.span_s
+
+
 def values(
     window: Window, quantiles: Iterable[float], weights: Floats | None = None
 ) -> dict[str, Floats]:
@@ -87,6 +97,7 @@ def values(
         "latency.mean": mean_latency_ms(window, weights),
         "juice": juice(window, weights).job,
         "throughput": throughput(window),
+        "emission": emission(window),
     }
     for q in quantiles:
         measured[latency_key(q)] = sketch.quantile(merged, q)
@@ -168,10 +179,17 @@ class IntentTable:
 _tables: WeakKeyDictionary[Layout, tuple[Mapping[str, Job], IntentTable]] = WeakKeyDictionary()
 
 
-def assess_intents(window: Window, utilities: Utilities = UTILITIES) -> IntentAssessment:
+# Several measures of a round assess the same window: kept for as long as it exists.
+_assessed: WeakKeyDictionary[Window, IntentAssessment] = WeakKeyDictionary()
+
+
+def assess_intents(window: Window) -> IntentAssessment:
     """How the jobs of a window did, by the intents in their files."""
-    table = IntentTable.of(window)
-    return table.judge(values(window, table.quantiles, table.sink_weight), utilities)
+    if (assessment := _assessed.get(window)) is None:
+        table = IntentTable.of(window)
+        measured = values(window, table.quantiles, table.sink_weight)
+        assessment = _assessed[window] = table.judge(measured)
+    return assessment
 
 
 @dataclass(frozen=True, slots=True)

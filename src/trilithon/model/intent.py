@@ -19,6 +19,7 @@ class Metric(StrEnum):
     LATENCY = "latency"  # ms, from the origin time of the latest input to the sink
     JUICE = "juice"  # processed share of the input, 0…1 (above 1 while a backlog drains)
     THROUGHPUT = "throughput"  # records per second written by all sinks
+    EMISSION = "emission"  # records per second that all sources emit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Threshold:
 
     def __str__(self) -> str:
         sign = "≤" if self.sense is Sense.AT_MOST else "≥"
-        unit = {"latency": " ms", "juice": "", "throughput": "/s"}[self.metric]
+        unit = {"latency": " ms", "juice": "", "throughput": "/s", "emission": "/s"}[self.metric]
         name = (
             f"{self.statistic or 'mean'} latency" if self.metric is Metric.LATENCY else self.metric
         )

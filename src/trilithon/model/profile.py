@@ -26,5 +26,7 @@ class Profile:
     cpu_share: float | None = None
     selectivity: float | None = None
     zipf: float | None = None
+    # The part of the records that one key has beside its part by `zipf`, 0…1.
+    hot_key: float | None = None
     state_bytes_per_key: float | None = None
     learned: bool = False

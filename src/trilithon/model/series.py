@@ -120,12 +120,9 @@ def _zero(snapshot: Snapshot, since_s: float) -> Snapshot:
     zeroed = {}
     for name in ("instances", "edges", "sources", "sinks"):
         table = getattr(snapshot, name)
-        zeroed[name] = type(table)(
-            **{
-                column.name: (0.0 if column.counter else 1.0) * table.column(column.name)
-                for column in table.describe()
-            }
-        )
+        block = table.block.copy()
+        block[table.counters()] *= 0.0
+        zeroed[name] = table.of_block(block)
     empty = Sketches.of({} if known else None for known in snapshot.latencies.known)
     return replace(snapshot, time_s=since_s, since_s=None, latencies=empty, **zeroed)
 
@@ -195,14 +192,6 @@ def _rows(old: Mapping[columns.Key, int], new: Mapping[columns.Key, int]) -> Int
 
 def _aligned_table(before: columns.C, after: columns.C, rows: Ints) -> columns.C:
     """The old rows; for new ones, counters of 0 and the gauges of `after`."""
-    taken = before.take(rows)
-    return type(before)(
-        **{
-            column.name: np.where(
-                rows < 0,
-                0.0 if column.counter else after.column(column.name),
-                taken.column(column.name),
-            )
-            for column in before.describe()
-        }
-    )
+    new = after.block.copy()
+    new[after.counters()] = 0.0
+    return before.of_block(np.where(rows < 0, new, before.take(rows).block))

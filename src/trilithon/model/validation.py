@@ -307,13 +307,15 @@ def _profile(operator: Operator, path: str) -> Iterator[Problem]:
             yield Problem(
                 "OUT_OF_RANGE", f"{path}.{name}", f"{value:g} is below 0.", "Use 0 or more."
             )
-    if profile.cpu_share is not None and not 0 <= profile.cpu_share <= 1:
-        yield Problem(
-            "OUT_OF_RANGE",
-            f"{path}.cpu_share",
-            f"{profile.cpu_share:g} does not lie between 0 and 1.",
-            "Use a number from 0 (all waiting) to 1 (all CPU).",
-        )
+    hints = {
+        "cpu_share": "Use a number from 0 (all waiting) to 1 (all CPU).",
+        "hot_key": "Use the part of the records that one key has, from 0 to 1.",
+    }
+    for name, hint in hints.items():
+        value = getattr(profile, name)
+        if value is not None and not 0 <= value <= 1:
+            message = f"{value:g} does not lie between 0 and 1."
+            yield Problem("OUT_OF_RANGE", f"{path}.{name}", message, hint)
 
 
 def _tables(job: Job) -> Iterator[Problem]:

@@ -30,7 +30,9 @@ class Decision:
 
     `reason` is a stable code, `sentence` explains it to people, `numbers` are what it follows from.
     `causes` are the ids of earlier decisions that led to this one. `issuer` is the policy, where
-    several are layered. A decision without changes only informs.
+    several are layered. A decision without changes only informs. One that people asked for
+    (`on_demand`) is granted and done whole or not at all, and limits that only slow a policy down
+    do not apply to it: steps and the cool-down of machines.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Decision:
     causes: tuple[str, ...] = ()
     expects: Expectation | None = None
     issuer: str = ""
+    on_demand: bool = False
 
 
 @dataclass(frozen=True, slots=True)

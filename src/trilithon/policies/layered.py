@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from trilithon.model.change import Alert, Severity
 from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.parameters import Parameters
-from trilithon.policies.policy import Policy, State, Verdict
+from trilithon.policies.policy import Policy, State, Verdict, decision_id
+from trilithon.policies.requests import ClosedRequest
 from trilithon.policies.scene import JobStatus, Scene
 
 CLAIMED: Final = "CLAIMED"
+POLICY_FAILED: Final = "POLICY_FAILED"
 _CLAIMS: Final = "claims"
 _LAYERS: Final = "layers"
 SEPARATOR: Final = "+"
@@ -61,14 +64,20 @@ class LayeredPolicy:
         claims = _valid_claims(claims_of(state), scene)
         decisions: tuple[Decision, ...] = ()
         next_rounds_s: list[float] = []
+        closed: list[ClosedRequest] = []
         for layer in self.layers:
             first_state = {"seed": state["seed"]} if "seed" in state else {}
             layer_scene = self._scene_of(scene, layer, decisions, claims)
-            verdict = layer.decide(layer_scene, states.get(layer.name, first_state))
+            before = states.get(layer.name, first_state)
+            try:
+                verdict = layer.decide(layer_scene, before)
+            except Exception as error:  # noqa: BLE001 - the other layers must decide
+                verdict = _failed(layer, layer_scene, before, error)
             states[layer.name] = verdict.state
             decisions += tuple(
                 replace(decision, issuer=layer.name) for decision in verdict.decisions
             )
+            closed += verdict.closed
             # A job that another layer has claimed stays claimed by it.
             for claim in verdict.claims:
                 if claims.get(claim.job, (layer.name,))[0] == layer.name:
@@ -84,6 +93,7 @@ class LayeredPolicy:
             # The layer with the shortest rounds decides; the others run more often than they need.
             min(next_rounds_s) if len(next_rounds_s) == len(self.layers) else None,
             tuple(claim for _, claim in claims.values()),
+            tuple(closed),
         )
 
     def state_of(self, layer: Policy, state: State) -> State:
@@ -125,6 +135,15 @@ class LayeredPolicy:
             earlier=decisions,
             issuer=layer.name,
         )
+
+
+def _failed(layer: Policy, scene: Scene, state: State, error: Exception) -> Verdict:
+    """A layer that raises is skipped with an alert; it keeps its state."""
+    sentence = f"The policy {layer.name} failed: {type(error).__name__}: {error}"
+    advice = "Replay a recording with it to find out why."
+    alert = Alert(None, Severity.CRITICAL, POLICY_FAILED, sentence, advice)
+    id_ = decision_id(scene, None)
+    return Verdict((Decision(id_, None, (alert,), POLICY_FAILED, sentence),), state)
 
 
 def _held(status: JobStatus) -> JobStatus:

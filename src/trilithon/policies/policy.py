@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.parameters import Parameters
+from trilithon.policies.requests import ClosedRequest
 from trilithon.policies.scene import Scene
 
 # JSON data. A policy's first state is {"seed": n}; one that draws random numbers keeps them there.
@@ -15,13 +16,14 @@ State = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of one round: decisions, the next state, the time until the next round if not the
-    usual one, and the jobs that the policy claims from now on.
+    usual one, the jobs that the policy claims from now on, and requests of people that have ended.
     """
 
     decisions: tuple[Decision, ...]
     state: State
     next_round_s: float | None = None
     claims: tuple[Claim, ...] = ()
+    closed: tuple[ClosedRequest, ...] = ()
 
 
 class Policy(Protocol):

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trilithon.errors import InvalidPolicy, NotFound
+from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
+from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy
 from trilithon.policies.ds2 import Ds2Parameters, Ds2Policy
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.henge_policy import HengePolicy
@@ -15,6 +17,8 @@ from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.parameters import Parameters
 from trilithon.policies.policy import Policy, State
 from trilithon.policies.scene import Scene
+from trilithon.policies.stela.stela_parameters import StelaParameters
+from trilithon.policies.stela.stela_policy import StelaPolicy
 from trilithon.policies.threshold import ThresholdParameters, ThresholdPolicy
 
 # A report on the cluster as JSON data; None while too little is measured. State and parameters are
@@ -43,6 +47,16 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         LatencyParameters,
         LatencyPolicy,
         "the fewest instances with which a queueing model says that constraints on paths are kept",
+    ),
+    "dhalion": PolicyEntry(
+        DhalionParameters,
+        DhalionPolicy,
+        "diagnoses each job and heals it: too few or too many instances, slow ones, skewed keys",
+    ),
+    "stela": PolicyEntry(
+        StelaParameters,
+        StelaPolicy,
+        "machines that people add or take away, used where throughput gains the most (on demand)",
     ),
     "threshold": PolicyEntry(
         ThresholdParameters,

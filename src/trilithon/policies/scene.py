@@ -14,6 +14,7 @@ from trilithon.model.series import Series
 from trilithon.model.snapshot import present
 from trilithon.policies.decision import Decision
 from trilithon.policies.feedback import Feedback
+from trilithon.policies.requests import ScalingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Scene:
     policy asked for, and not empty. `feedback` is what became of the policy's own decisions of
     earlier rounds, by decision id, for as many rounds as it asked for. Where policies are layered,
     `earlier` are the decisions of earlier layers in this round, and `issuer` is the name of the
-    layer that decides now.
+    layer that decides now. `requests` are what people ask for and no policy has ended yet.
     """
 
     round: int
@@ -113,6 +114,7 @@ class Scene:
     feedback: Mapping[str, Feedback] = field(default_factory=dict)
     earlier: tuple[Decision, ...] = ()
     issuer: str = ""
+    requests: tuple[ScalingRequest, ...] = ()
 
     @property
     def now_s(self) -> float:

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from trilithon.engines.simulated.arrivals import EVEN_CV2, POISSON_CV2, lognormal_cv2
-from trilithon.engines.simulated.character import Character, QueuedRecords, storm
+from trilithon.engines.simulated.character import Character, QueuedRecords, heron, storm
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.model.profile import Distribution
 from trilithon.scenarios.forms import Above0, ArrivalsName, Least0, ScenarioModel, validated
@@ -41,6 +41,18 @@ class StormNumbers(ScenarioModel):
     waiting: Literal["kept", "dealt", "lost"] = Field(
         "lost", description="What becomes of records in queues when a job is reconfigured."
     )
+
+
+class HeronNumbers(ScenarioModel):
+    """What Dhalion's paper does not say of its engine."""
+
+    queue: Count = Field(description="Records in the queue of an instance that stop the sources.")
+    low_mark: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="The part of a full queue at which the sources go on."
+    )
+    transit: Duration = Field(description="How long a record travels over an edge.")
+    outage: Duration = Field(description="How long nothing flows when a job is reconfigured.")
+    restart: Duration = Field(description="How long nothing flows when an instance restarts.")
 
 
 class ThreadNumbers(ScenarioModel):
@@ -89,6 +101,7 @@ class CommonNumbers(ScenarioModel):
     machine: MachineNumbers
     machines: dict[Name, MachineNumbers] = Field({}, description="Kinds of machines, by name.")
     storm: StormNumbers
+    heron: HeronNumbers
     threads: ThreadNumbers
     arrivals: ArrivalNumbers
     assumed: AssumedNumbers
@@ -120,6 +133,9 @@ class PaperNumbers(ScenarioModel):
     )
     slots_per_core: Above0 | None = Field(
         None, description="Instances that may run for each core of a cluster; else any number."
+    )
+    cpu_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="The CPU share of operators whose profile gives none."
     )
     own_cores: Above0 | None = Field(
         None, description="Cores of the machine that a job has in a cluster of its own."
@@ -168,6 +184,17 @@ def storm_character(chosen: ChosenNumbers) -> Character:
         waiting=QueuedRecords(numbers.waiting),
         thread_cores=chosen.common.threads.cores,
         switch_s=parse_seconds(chosen.common.threads.switch),
+    )
+
+
+def heron_character(chosen: ChosenNumbers) -> Character:
+    numbers = chosen.common.heron
+    return heron(
+        queue=numbers.queue,
+        low_mark=numbers.low_mark,
+        transit_s=parse_seconds(numbers.transit),
+        outage_s=parse_seconds(numbers.outage),
+        restart_s=parse_seconds(numbers.restart),
     )
 
 

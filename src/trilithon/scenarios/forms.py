@@ -93,6 +93,15 @@ class RescaleForm(ScenarioModel):
     parallelism: dict[Name, Annotated[int, Field(ge=1)]]
 
 
+class RequestForm(ScenarioModel):
+    """Machines that people add or take away; the policy `stela` carries it out."""
+
+    at: Duration
+    kind: Literal["scale_out", "scale_in"]
+    machines: Annotated[int, Field(ge=1, le=1000)]
+    job: Name | None = Field(None, description="Use new machines for this job alone.")
+
+
 class PolicyForm(ScenarioModel):
     name: Name
     parameters: dict[str, Any] = {}
@@ -107,7 +116,7 @@ class ScenarioForm(ScenarioModel):
     paper: Name | None = Field(
         None, description="The paper whose chosen numbers are used before the common ones."
     )
-    engine: Literal["storm", "spark-rtm"] = "storm"
+    engine: Literal["storm", "heron", "spark-rtm"] = "storm"
     calibration: str | None = Field(
         None, description="A file that `trilithon calibrate` wrote: profiles, and spark-rtm."
     )
@@ -129,6 +138,7 @@ class ScenarioForm(ScenarioModel):
     jobs: list[ScenarioJobForm] = Field(min_length=1)
     faults: list[FaultForm] = []
     rescales: list[RescaleForm] = []
+    requests: list[RequestForm] = []
 
 
 def validated(kind: type[F], document: Document) -> F:

@@ -1,6 +1,5 @@
 """Runs the rounds of a simulated run: observing an engine, and letting the controller act on it."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Protocol, Self
 
 from trilithon.contract.engine import Engine, Outcome
 from trilithon.contract.observer import Observer
+from trilithon.control.cluster_commands import ClusterCommands
 from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
@@ -18,6 +18,7 @@ from trilithon.model.mode import Mode
 from trilithon.model.series import Series
 from trilithon.policies.decision import Decision
 from trilithon.policies.policy import Policy
+from trilithon.policies.requests import TimedRequest
 
 KEPT_S = 600.0
 
@@ -90,13 +91,14 @@ class ControlledRounds:
         folder: Path | None,
         acts_from_s: float = 0.0,
         record: Path | None = None,
+        requests: Sequence[TimedRequest] = (),
     ) -> None:
         """Until `acts_from_s` the jobs are in mode off: the controller only observes. Rounds are
-        recorded into the folder `record`, for `replay`.
+        recorded into the folder `record`, for `replay`. The journal is written into `folder`, and
+        kept in memory if there is none. `requests` are made at their times.
         """
         with ExitStack() as ending:
-            kept = folder or Path(ending.enter_context(tempfile.TemporaryDirectory()))
-            journal = Journal(kept / FILE)
+            journal = Journal(None if folder is None else folder / FILE)
             ending.callback(journal.close)
             mode = Mode.OFF if acts_from_s > engine.now_s else Mode.AUTO
             rules = Rules(limits=limits, policy=policy.name, seed=seed, mode=mode)
@@ -106,6 +108,7 @@ class ControlledRounds:
                 engine, journal, policy, rules, _EngineClock(engine), recorder
             )
             self._ending = ending.pop_all()
+        self._requests = sorted(requests, key=lambda request: request.at_s)
         self._shown: dict[tuple[str, str | None], tuple[str, tuple[str, ...]]] = {}
 
     @property
@@ -126,6 +129,9 @@ class ControlledRounds:
             for name, record in state.jobs.items():
                 if record.mode is Mode.OFF:
                     commands.mode(name, Mode.AUTO)
+        while self._requests and self._requests[0].at_s <= self._engine.now_s:
+            request = self._requests.pop(0)
+            ClusterCommands(self._controller).scale(request.kind, request.machines, request.job)
         return list(self._acted(self._controller.round()))
 
     def _acted(self, done: Round) -> Iterator[DecisionResult]:

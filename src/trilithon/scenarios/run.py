@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,8 @@ def _submit_later(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:
 
 
 def _submit(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:
-    outcome = engine.submit(scheduled.job, initial(scheduled.job))
+    first = replace(initial(scheduled.job), placement=dict(scheduled.placement))
+    outcome = engine.submit(scheduled.job, first)
     if outcome.status is not Status.DONE:
         problem = Problem(outcome.code, "jobs", f"{scheduled.job.id}: {outcome.message}", "")
         raise InvalidScenario([problem], "the scenario")
@@ -135,6 +136,7 @@ def simulate(
                     folder,
                     scenario.warm_up_s,
                     record,
+                    scenario.requests,
                 )
             )
         while engine.now_s < scenario.length_s - 1e-9:

@@ -1,5 +1,6 @@
 """Collects the figures of a run: time series of every job and machine, and a summary per job."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from trilithon.measures import slo
 from trilithon.measures.group import sum_by_job
 from trilithon.measures.rates import input_rate
+from trilithon.model.columns import Floats
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
@@ -19,7 +21,11 @@ from trilithon.scenarios.rounds import DecisionResult
 def _plain(value: Any) -> float | None:
     """The number rounded to six digits; None if it is missing or infinite."""
     number = float(value)
-    return float(f"{number:.6g}") if np.isfinite(number) else None
+    return float(f"{number:.6g}") if math.isfinite(number) else None
+
+
+def _all_plain(values: Floats) -> list[float | None]:
+    return list(map(_plain, values.tolist()))
 
 
 @dataclass
@@ -71,39 +77,47 @@ class RunFigures:
         self.acted += acted
         rates = input_rate(window)
         nodes = self._nodes(layout)
-        queues = sum_by_job(layout, window.queue)
+        queues = _all_plain(sum_by_job(layout, window.queue))
+        utility, satisfaction = _all_plain(outcome.utility), _all_plain(outcome.satisfaction)
+        values = {key: _all_plain(measured) for key, measured in outcome.values.items()}
         for row, name in enumerate(layout.jobs):
             figures = self.jobs.get(name)
             if figures is None:
                 figures = self.jobs[name] = JobFigures(window.jobs[name])
                 for series in figures.plain:
                     series.extend([None] * before)
-            figures.utility.append(_plain(outcome.utility[row]))
-            figures.satisfaction.append(_plain(outcome.satisfaction[row]))
-            for key, values in outcome.values.items():
-                figures.values.setdefault(key, [None] * before).append(_plain(values[row]))
+            figures.utility.append(utility[row])
+            figures.satisfaction.append(satisfaction[row])
+            for key, of_jobs in values.items():
+                figures.values.setdefault(key, [None] * before).append(of_jobs[row])
             sources, source_nodes, operators = nodes[name]
             figures.input_per_s.append(_plain(rates[source_nodes].sum()))
             figures.lag.append(_plain(window.lag[sources].sum()))
-            figures.queue.append(_plain(queues[row]))
-            for operator, node in operators:
-                figures.parallelism.setdefault(operator, [0] * before).append(
-                    int(layout.parallelism[node])
-                )
-        for row, name in enumerate(layout.machines):
-            self.load.setdefault(name, [None] * before).append(_plain(window.machines.load[row]))
+            figures.queue.append(queues[row])
+            for operator, count in operators:
+                figures.parallelism.setdefault(operator, [0] * before).append(count)
+        for name, load in zip(layout.machines, _all_plain(machines.load), strict=True):
+            self.load.setdefault(name, [None] * before).append(load)
         self._pad(before + 1)
 
     def _nodes(self, layout: Layout) -> dict[str, Any]:
-        """The rows of each job's sources and operators, computed once per layout."""
+        """The rows of each job's sources, and the instances of its operators: once per layout."""
         if self._rows is None or self._rows[0] is not layout:
             rows = {}
             for name in layout.jobs:
                 nodes = layout.job_nodes(name)
                 source_nodes = [n for n in nodes if n in layout.source_nodes]
                 sources = [layout.source_row[name, layout.node_names[n]] for n in source_nodes]
-                operators = [(layout.node_names[n], n) for n in nodes if layout.parallelism[n]]
-                rows[name] = (sources, source_nodes, operators)
+                operators = [
+                    (layout.node_names[n], int(layout.parallelism[n]))
+                    for n in nodes
+                    if layout.parallelism[n]
+                ]
+                rows[name] = (
+                    np.array(sources, np.int64),
+                    np.array(source_nodes, np.int64),
+                    operators,
+                )
             self._rows = (layout, rows)
         return self._rows[1]
 

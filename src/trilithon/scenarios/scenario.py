@@ -1,8 +1,8 @@
 """Reads a scenario file into machines, jobs, loads and faults; reports problems with their line."""
 
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +20,15 @@ from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.job import Job, Operator, Parallelism
+from trilithon.plugins import policy
 from trilithon.policies.policy import Policy
-from trilithon.policies.registry import policy
+from trilithon.policies.requests import ScalingKind, TimedRequest
 from trilithon.scenarios import calibration
 from trilithon.scenarios.chosen import (
     JobLoadNumbers,
     arrival_cv2,
     assumed_costs,
+    heron_character,
     load_chosen,
     storm_character,
 )
@@ -61,6 +63,8 @@ class ScheduledJob:
     job: Job
     start_s: float
     loads: dict[str, shapes.Shape]
+    # By operator, the machine of each instance at the start; the others are left to the engine.
+    placement: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class Scenario:
     jobs: tuple[ScheduledJob, ...]
     faults: tuple[AnyFault, ...]
     rescales: tuple[tuple[float, str, dict[str, int]], ...]
+    # What people ask for on the way; `stela` carries it out.
+    requests: tuple[TimedRequest, ...] = ()
 
 
 def load_scenario(path: Path, seed: int | None = None) -> Scenario:
@@ -154,7 +160,15 @@ class _ScenarioReader:
             rescales=tuple(
                 (parse_seconds(one.at), one.job, dict(one.parallelism)) for one in form.rescales
             ),
+            requests=tuple(self._requests(names)),
         )
+
+    def _requests(self, jobs: Sequence[str]) -> Iterator[TimedRequest]:
+        for i, one in enumerate(self.form.requests):
+            if one.job is not None and one.job not in jobs:
+                path = f"requests[{i}].job"
+                raise self.refuse("NOT_FOUND", path, f"There is no job {one.job!r}.")
+            yield TimedRequest(parse_seconds(one.at), ScalingKind(one.kind), one.machines, one.job)
 
     def _policy(self) -> Policy | None:
         if self.form.policy is None:
@@ -167,6 +181,12 @@ class _ScenarioReader:
     def _character(self) -> Character:
         if self.form.engine == "storm":
             return storm_character(self.chosen)
+        if self.form.engine == "heron":
+            if self.form.way == "events":
+                raise self.refuse(
+                    "BAD_VALUE", "way", "The engine heron runs as flows only.", "Use way: fluid."
+                )
+            return heron_character(self.chosen)
         return SPARK_RTM if self.learned is None else self.learned.character
 
     def _machines(self) -> tuple[MachineSpec, ...]:

@@ -26,6 +26,7 @@ from trilithon.errors import (
     TrilithonError,
 )
 from trilithon.model.mode import Mode
+from trilithon.policies.requests import ScalingKind
 from trilithon.service import address, views
 from trilithon.service.daemon import Daemon
 from trilithon.spec.job_builder import build_job
@@ -36,6 +37,17 @@ ADDRESSES: Final = (
     ("GET", "/cluster", "slots, machines, tenants with their quotas, what the engine can do"),
     ("GET", "/cluster/explanation", "the latest `limit` decisions about the whole cluster"),
     ("GET", "/cluster/policy", "the policy, its parameters, and what it publishes about itself"),
+    ("GET", "/cluster/requests", "the latest `limit` requests for machines, and how they ended"),
+    (
+        "POST",
+        "/cluster/scale-out",
+        "`machines` more, for `job` or all jobs; with `dry_run` only what that would do",
+    ),
+    (
+        "POST",
+        "/cluster/scale-in",
+        "gives back `machines`; with `dry_run` only what that would do",
+    ),
     (
         "GET",
         "/cluster/{report}",
@@ -253,6 +265,32 @@ def _cluster(app: FastAPI, daemon: Daemon) -> None:
     @app.get("/cluster/policy")
     def policy() -> dict[str, Any]:
         return views.policy_status(daemon)
+
+    @app.get("/cluster/requests")
+    def requests(limit: Limit = 20) -> list[dict[str, Any]]:
+        return [views.request(row) for row in daemon.journal.requests(limit)]
+
+    def scale(kind: ScalingKind, machines: int, job: str | None, dry_run: bool) -> dict[str, Any]:
+        if dry_run:
+            return daemon.cluster_commands.preview(kind, machines, job)
+        request = daemon.cluster_commands.scale(kind, machines, job)
+        daemon.wake()
+        return {"request": request.id, "told": "Accepted; the policy stela carries it out."}
+
+    @app.post("/cluster/scale-out")
+    def scale_out(
+        machines: Annotated[int, Body(ge=1, le=1000)],
+        job: Annotated[str | None, Body()] = None,
+        dry_run: Annotated[bool, Body()] = False,
+    ) -> dict[str, Any]:
+        return scale(ScalingKind.OUT, machines, job, dry_run)
+
+    @app.post("/cluster/scale-in")
+    def scale_in(
+        machines: Annotated[int, Body(ge=1, le=1000)],
+        dry_run: Annotated[bool, Body()] = False,
+    ) -> dict[str, Any]:
+        return scale(ScalingKind.IN, machines, None, dry_run)
 
     @app.get("/cluster/{report}")
     def policy_report(report: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Final
 from trilithon import folders, logs
 from trilithon.contract.engine import Engine
 from trilithon.control.clock import Clock, SystemClock
+from trilithon.control.cluster_commands import ClusterCommands
 from trilithon.control.commands import JobCommands
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
@@ -20,7 +21,7 @@ from trilithon.control.recorder import RecordingFolder
 from trilithon.control.rules import Rules
 from trilithon.errors import DaemonRuns, Problem
 from trilithon.model.job import Job
-from trilithon.policies.registry import policy
+from trilithon.plugins import policy
 
 LOOK_EVERY_S: Final = 2.0
 _log = logs.logger()
@@ -36,12 +37,14 @@ class Daemon:
     # Every reason why the engine cannot run a valid job, as far as can be said without asking it.
     unsupported: Callable[[Job], Iterable[Problem]] = lambda _: ()
     commands: JobCommands = field(init=False)
+    cluster_commands: ClusterCommands = field(init=False)
     failure: str = ""
     # What the daemon waits for before the engine can be reached for the first time.
     starting: str = ""
 
     def __post_init__(self) -> None:
         self.commands = JobCommands(self.controller)
+        self.cluster_commands = ClusterCommands(self.controller)
         self._blind = ""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)

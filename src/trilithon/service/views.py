@@ -12,7 +12,7 @@ from trilithon.control.compact import CompactSeries
 from trilithon.control.conditions import next_try
 from trilithon.control.explain import clock
 from trilithon.control.journal import Journal
-from trilithon.control.journal.rows import DesiredState, EventRow
+from trilithon.control.journal.rows import DesiredState, EventRow, RequestRow
 from trilithon.control.state import JobRecord
 from trilithon.errors import NotFound
 from trilithon.policies.registry import report
@@ -181,6 +181,20 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
 
 def _machine(machine: Machine) -> dict[str, Any]:
     return {**asdict(machine), "instances": [f"{j} {o}[{i}]" for j, o, i in machine.instances]}
+
+
+def request(row: RequestRow) -> dict[str, Any]:
+    asked = row.request
+    return {
+        "request": asked.id,
+        "kind": asked.kind.value,
+        "machines": asked.machines,
+        "job": asked.job,
+        "asked_s": asked.asked_s,
+        "ended_s": row.ended_s,
+        "done": row.done,
+        "told": row.message,
+    }
 
 
 def event(row: EventRow) -> dict[str, Any]:

@@ -196,6 +196,9 @@ class ProfileSpec(SpecModel):
     zipf: Finite | None = Field(
         None, description="Zipf exponent of the key distribution; 0: all keys equally frequent."
     )
+    hot_key: Finite | None = Field(
+        None, description="The part of the records that one key has beside that by `zipf`, 0…1."
+    )
     state_bytes_per_key: Finite | None = None
 
 
@@ -256,12 +259,14 @@ class UtilitySpec(SpecModel):
 
 
 class ThresholdSpec(SpecModel):
-    """One bound: `at_most` for latency, `at_least` for juice and throughput."""
+    """One bound: `at_most` for latency, `at_least` for juice, throughput and emission."""
 
-    metric: Literal["latency", "juice", "throughput"]
+    metric: Literal["latency", "juice", "throughput", "emission"]
     statistic: str | None = Field(None, description="mean, or p50 to p99.9; latency only.")
     at_most: Duration | None = None
-    at_least: Finite | None = Field(None, description="juice: a share; throughput: records/s.")
+    at_least: Finite | None = Field(
+        None, description="juice: a share; throughput and emission: records/s."
+    )
     utility: Annotated[
         Annotated[str, Tag(PLAIN)] | Annotated[UtilitySpec, Tag(MAPPING)], ByShape
     ] = Field("knee", description="The utility function.")

@@ -41,7 +41,13 @@ def instance(operator: str, index: int, taken: int, **more: Any) -> dict[str, An
 
 def out(emitted: int, **sent_to: int) -> dict[str, Any]:
     counts = {index.removeprefix("to"): count for index, count in sent_to.items()}
-    return {"emitted": emitted, "parked_ns": 5e8, "forced": 0, "sent_to": counts}
+    return {
+        "emitted": emitted,
+        "parked_ns": 5e8,
+        "forced": 0,
+        "sent_to": counts,
+        "parked_at": {max(counts): 5e8},
+    }
 
 
 def into(count: int) -> dict[str, Any]:
@@ -118,6 +124,9 @@ def test_two_executors_make_one_picture() -> None:
     view = last.job(JOB.id)
     assert view.instance("a", 0)["sent"] == 120
     assert view.instance("a", 1)["taken"] == 76
+    assert view.instance("a", 0)["parked_s"] == 0
+    assert view.instance("a", 1)["parked_s"] == 0.5  # the reader was held back before it
+    assert view.instance("b", 0)["parked_s"] == 1.0  # by both instances of a
     assert view.edge("s", "a")["emitted"] == 200
     assert view.edge("s", "a")["taken"] == 196
     assert view.edge("s", "a")["senders"] == 1

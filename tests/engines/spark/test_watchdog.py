@@ -72,7 +72,7 @@ def test_readers_are_not_watched() -> None:
 
 
 def test_threads_of_a_stopped_query_are_left_after_a_while() -> None:
-    watch = ThreadWatch(end_s=5)
+    watch = ThreadWatch(retry_s=5)
     watch.observe({"1": {JOB.id: {"7": 2}}, "2": {JOB.id: {"7": 1, "8": 4}}})
     assert watch.left(JOB.id, 8, now_s=100) == []
     assert watch.left(JOB.id, 8, now_s=106) == [
@@ -86,8 +86,17 @@ def test_threads_of_a_stopped_query_are_left_after_a_while() -> None:
     ]
 
 
+def test_a_thread_that_tries_to_reach_a_dead_executor_has_the_time_to_give_up() -> None:
+    """An executor died, and the one that was left was replaced for a thread that only waited."""
+    watch = ThreadWatch()
+    watch.observe({"2": {JOB.id: {"7": 1}}})
+    assert watch.left(JOB.id, 8, now_s=100) == []
+    assert watch.left(JOB.id, 8, now_s=120) == []
+    assert watch.left(JOB.id, 8, now_s=126) == [LeftThreads(JOB.id, "2", 1)]
+
+
 def test_threads_that_end_are_not_left() -> None:
-    watch = ThreadWatch(end_s=5)
+    watch = ThreadWatch(retry_s=5)
     watch.observe({"1": {JOB.id: {"7": 2}}})
     assert watch.left(JOB.id, None, now_s=100) == []
     watch.observe({"1": {}})

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.policies.latency.model import (
@@ -405,6 +405,9 @@ def test_the_status_shows_constraints_predictions_and_inactivity() -> None:
     e=st.floats(0.6, 4),
     promise_ms=st.floats(60, 300),
 )
+@example(rate=210.0, service_ms=18.0, cv2=3.0, e=4.0, promise_ms=60.0)
+@example(rate=60.0, service_ms=20.0, cv2=1.0, e=0.6, promise_ms=60.0)
+@example(rate=20.0, service_ms=20.0, cv2=1.0, e=0.6, promise_ms=60.0)
 def test_under_a_steady_load_it_comes_to_rest_with_the_fewest_instances(
     rate: float, service_ms: float, cv2: float, e: float, promise_ms: float
 ) -> None:
@@ -415,12 +418,14 @@ def test_under_a_steady_load_it_comes_to_rest_with_the_fewest_instances(
     operating = Operating(rate, service_ms / 1000, cv2, cv2, e)
     stage = QueueCluster.of((job, {"a": operating}))
     assert len(scaling(stage.rounds(24))) <= 5
-    allowed_s = min(0.2 * (promise_ms - service_ms) / 1000, 1)
+    # Rounded, as in the two examples, in which records wait for exactly as long as they may.
+    allowed_s = (1 + 1e-9) * min(0.2 * (promise_ms - service_ms) / 1000, 1)
     highest = stage.parameters.highest_utilisation
-    fewest = next(
+    enough = (
         p
         for p in range(1, 101)
         if rate * service_ms / 1000 / p <= highest and operating.waiting_s(p) <= allowed_s
     )
+    fewest = next(enough, 100)  # all that there are, where no number keeps the promise
     assert stage.parallelism()["a"] == fewest
     assert scaling(stage.rounds(10)) == []

@@ -1,6 +1,7 @@
 """Opens the file of the journal: SQLite with a write-ahead log and full sync, migrated by number.
 
-A committed transaction survives a crash of the process and of the machine.
+A committed transaction survives a crash of the process and of the machine. A simulated run that
+nobody asked to keep has its journal in memory.
 """
 
 import re
@@ -27,14 +28,16 @@ def migrations() -> dict[int, str]:
 
 
 class Database:
-    """One connection, used by one thread at a time."""
+    """One connection, used by one thread at a time. Without a path, it is to memory."""
 
-    def __init__(self, path: Path, steps: Mapping[int, str] | None = None) -> None:
+    def __init__(self, path: Path | None, steps: Mapping[int, str] | None = None) -> None:
         self.path = path
         self.lock = threading.RLock()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = path or ":memory:"
+            self._connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA busy_timeout = 5000")
             self._connection.execute("PRAGMA journal_mode = WAL")

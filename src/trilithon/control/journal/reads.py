@@ -1,6 +1,7 @@
 """Reads the journal: the present for a controller that starts, and the past for people."""
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from trilithon.control.journal.rows import (
     DecisionRow,
     EventRow,
     JobRow,
+    RequestRow,
     RoundRow,
     SpecRow,
     SpecStatus,
@@ -25,6 +27,7 @@ from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability
 from trilithon.model.change import ALERT
 from trilithon.policies.feedback import Clip, Feedback
+from trilithon.policies.requests import ScalingKind, ScalingRequest
 
 
 class JournalReads:
@@ -154,6 +157,24 @@ class JournalReads:
         )
         return feedback, tuple(outcomes)
 
+    def open_requests(self) -> tuple[ScalingRequest, ...]:
+        """What people asked for and no policy has ended, the oldest first."""
+        rows = self.database.all("SELECT * FROM request WHERE ended_s IS NULL ORDER BY asked_s, id")
+        return tuple(map(_request, rows))
+
+    def requests(self, limit: int) -> tuple[RequestRow, ...]:
+        """The latest requests, the oldest first."""
+        rows = self.database.all("SELECT * FROM request ORDER BY asked_s DESC, id LIMIT ?", limit)
+        return tuple(
+            RequestRow(
+                _request(row),
+                row["ended_s"],
+                None if row["done"] is None else bool(row["done"]),
+                row["message"] or "",
+            )
+            for row in reversed(rows)
+        )
+
     # The past.
 
     def jobs(self) -> tuple[str, ...]:
@@ -253,3 +274,9 @@ class JournalReads:
         )
         for row in rows:
             yield row["time_s"], json.loads(row["names"]), row["body"]
+
+
+def _request(row: sqlite3.Row) -> ScalingRequest:
+    return ScalingRequest(
+        row["id"], ScalingKind(row["kind"]), row["machines"], row["job"], row["asked_s"]
+    )

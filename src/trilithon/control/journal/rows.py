@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from trilithon.model.action import Outcome, Status
+from trilithon.policies.requests import ScalingRequest
 
 
 class DesiredState(StrEnum):
@@ -150,3 +151,13 @@ def decision_of(row: sqlite3.Row) -> DecisionRow:
 
 def event_of(row: sqlite3.Row) -> EventRow:
     return EventRow(**dict(row))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A request of people; `done` is None until it has ended."""
+
+    request: ScalingRequest
+    ended_s: float | None
+    done: bool | None
+    message: str

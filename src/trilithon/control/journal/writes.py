@@ -23,6 +23,7 @@ from trilithon.model.change import Alert
 from trilithon.model.job import Job
 from trilithon.model.mode import Mode
 from trilithon.policies.policy import State
+from trilithon.policies.requests import ClosedRequest, ScalingRequest
 from trilithon.recording.snapshots import job_to_json
 
 FILE: Final = "journal.sqlite"
@@ -70,9 +71,9 @@ class ActionResult:
 
 
 class Journal(JournalReads):
-    """The journal of one controller, in one file."""
+    """The journal of one controller, in one file; without a path, in memory until it is closed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         super().__init__(Database(path))
 
     def close(self) -> None:
@@ -142,6 +143,22 @@ class Journal(JournalReads):
         with self.database.transaction("mode") as db:
             db.write("UPDATE job SET mode = ? WHERE id = ?", mode.value, job)
             self._event(now_s, "mode", job, f"Its owner set the mode to {mode.value}.")
+
+    def request(self, request: ScalingRequest) -> None:
+        """People ask for something of the cluster; a policy carries it out in the next rounds."""
+        with self.database.transaction("request") as db:
+            kind = request.kind
+            db.insert(
+                "request",
+                id=request.id,
+                kind=kind.value,
+                machines=request.machines,
+                job=request.job,
+                asked_s=request.asked_s,
+            )
+            for_job = f" for {request.job}" if request.job else ""
+            message = f"{kind.words} by {request.machines} requested{for_job}: {request.id}"
+            self._event(request.asked_s, "requested", request.job, message)
 
     def gone(self, job: str, now_s: float) -> None:
         """A job was deleted."""
@@ -255,11 +272,13 @@ class Journal(JournalReads):
         planned: Sequence[PlannedAction],
         now_s: float,
         repeated: Sequence[str] = (),
+        closed: Sequence[ClosedRequest] = (),
     ) -> None:
         """Writes what a round decided, what was granted, and the planned actions, before any is
         done.
 
-        `repeated` are the ids of earlier decisions that were made again with the same answer.
+        `repeated` are the ids of earlier decisions that were made again with the same answer,
+        `closed` the requests of people that have ended.
         """
         with self.database.transaction("round") as db:
             db.insert(
@@ -272,6 +291,15 @@ class Journal(JournalReads):
                 db.write(again, now_s, id_)
             for action in planned:
                 self._insert_action(action, now_s)
+            for request in closed:
+                db.write(
+                    "UPDATE request SET ended_s = ?, done = ?, message = ? WHERE id = ?",
+                    now_s,
+                    int(request.done),
+                    request.message,
+                    request.id,
+                )
+                self._event(now_s, "request_ended", None, f"{request.id}: {request.message}")
 
     def add_action(self, planned: PlannedAction, now_s: float) -> None:
         """One more action for a decision: the rest of an action of which the engine refused a

@@ -1,8 +1,8 @@
 """Defines characters: which engine is simulated, by how it sends, parks, reconfigures and recovers.
 
 `spark-rtm` behaves like the Spark engine; its numbers are measurements, and `trilithon calibrate`
-makes others from a recording. `storm` behaves like the engine of the papers; what they leave open
-is chosen elsewhere and given here.
+makes others from a recording. `storm` behaves like the engine of Henge and Stela, `heron` like that
+of Dhalion; what the papers leave open is chosen elsewhere and given here.
 """
 
 from collections.abc import Mapping
@@ -69,6 +69,12 @@ class Character:
     switch_s: float = 0.0
     # Whether tasks that are not in use are threads, too.
     holds_tasks: bool = False
+    # Whether an instance whose queue is full (`credits`) stops all sources of its job, until the
+    # queue is down to this part; by default it holds back those that send to it.
+    stops_sources: bool = False
+    low_mark: float = 1.0
+    # Whether sources make records themselves: then none waits in a log while they are stopped.
+    generates: bool = False
     # Whether machines report their memory, which Spark's probes do not.
     reports_memory: bool = False
     how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
@@ -135,4 +141,32 @@ def storm(
         thread_cores=thread_cores,
         switch_s=switch_s,
         how=_WITH_OUTAGE,
+    )
+
+
+def heron(
+    *, queue: int, low_mark: float, transit_s: float, outage_s: float, restart_s: float
+) -> Character:
+    """The engine of Dhalion (sections 3.2 and 6.2): long queues, of which a full one stops all
+    spouts; spouts that make their sentences; nothing flows during a change. Flows only: its queues
+    hold more records than single ones can be followed.
+    """
+    return Character(
+        name="heron",
+        credits=queue,
+        credit_s=0.0,
+        transit_s=transit_s,
+        fetch_s=0.0,
+        reader_s=0.0,
+        pulls=True,
+        act_s=0.0,
+        outage_s=outage_s,
+        restart_s=restart_s,
+        waiting=QueuedRecords.DEALT,
+        state_moves=True,
+        stops_sources=True,
+        low_mark=low_mark,
+        generates=True,
+        reports_memory=True,
+        how={**_WITH_OUTAGE, Ability.WEIGHTS: How.NOT_AT_ALL},
     )

@@ -43,7 +43,7 @@ from trilithon.engines.simulated.job_rows import add_job, route
 from trilithon.engines.simulated.machines import MachineRegistry, MachineSpec
 from trilithon.engines.simulated.memory_use import memory_used
 from trilithon.engines.simulated.operator_cost import Assumed
-from trilithon.engines.simulated.reporting import ReportedJob, Reporter
+from trilithon.engines.simulated.reporting import ReportedJob, Reporter, ReportingMachine
 from trilithon.engines.simulated.simulated_job import SimulatedJob, SourceLoad, StoppedJob
 from trilithon.engines.simulated.threads import count_threads
 from trilithon.engines.simulated.world_tables import PAUSED, RUNNING, Floats, World
@@ -209,17 +209,21 @@ class SimulatedEngine:
         )
         self._lost.clear()
         used = memory_used(self.world, self.running.values(), self.run.records_held(), self.assumed)
+        reporting = []
         for row in self.machines.usable():
             if self.machines.reporting[row]:
                 machine, sender = self.machines.all[row], self.machines.sender(row)
-                memory = (machine.memory_bytes, float(used[row]))
-                number = self._next_sequence(sender)
-                reports.append(
-                    self._reporter.machine(
-                        self.world, row, machine.name, sender, number, self.now_s, memory
+                reporting.append(
+                    ReportingMachine(
+                        row,
+                        machine.name,
+                        sender,
+                        self._next_sequence(sender),
+                        machine.memory_bytes,
+                        float(used[row]),
                     )
                 )
-        return reports
+        return reports + self._reporter.machines(self.world, reporting, self.now_s)
 
     def capabilities(self) -> Capabilities:
         jobs = [running.job for running in self.running.values()]

@@ -129,7 +129,9 @@ def _give_back_credit(world: World, number: int) -> None:
     sender = world.actors[waiting]
     sender.granted = 1
     edge = world.edges[world.nodes[sender.node].out_first + sender.out_edge]
-    edge.parked_s += world.single[0].now_s - sender.parked_since_s
+    parked_s = world.single[0].now_s - sender.parked_since_s
+    edge.parked_s += parked_s
+    actor.parked_s += parked_s
     sender.state = SENDING
     make_ready(world, waiting)
 

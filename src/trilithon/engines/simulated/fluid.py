@@ -9,6 +9,8 @@ took.
 import numpy as np
 
 from trilithon.engines.simulated.compiled import compiled, part
+from trilithon.engines.simulated.holding_back import count_parked, hold_back, stop_sources, taken_in
+from trilithon.engines.simulated.service import ANY_NUMBER, LEAST, mean_service_s, most_records
 from trilithon.engines.simulated.sharing import usable_cores
 from trilithon.engines.simulated.waiting import (
     departure_cv2,
@@ -26,9 +28,7 @@ from trilithon.engines.simulated.world_tables import (
     PAUSED,
     RUNNING,
     SHUFFLE,
-    SINK,
     SOURCE,
-    UNLIMITED,
     Floats,
     Rows,
     World,
@@ -37,27 +37,6 @@ from trilithon.model.sketches import LOG_GAMMA
 
 # Waiting beyond that of a utilisation of 0.95 is a backlog that all share, not chance.
 BY_CHANCE = 20.0
-# Records that an actor can handle whose work takes no time; an infinite
-# number would make others missing.
-ANY_NUMBER = 1e18
-# Less than this part of a record is none: its inverse would have no end.
-LEAST = 1e-9
-
-
-@part
-def _service_s(world: World, actor: Rows) -> float:
-    machine = world.machines[actor.machine]
-    if machine.speed <= 0.0:
-        return np.inf
-    computing = actor.cpu * machine.stretch / machine.speed
-    return float(actor.service_s * actor.slow * (computing + 1.0 - actor.cpu))
-
-
-@part
-def _most(world: World, actor: Rows, span_s: float) -> float:
-    """Records that an actor can work on in a span."""
-    service_s = _service_s(world, actor)
-    return min(ANY_NUMBER, span_s / service_s) if service_s > 0.0 else ANY_NUMBER
 
 
 @part
@@ -109,40 +88,15 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
         total = 0.0
         if node.pulled == 1:
             for a in range(node.first, node.first + node.active):
-                total += _most(world, world.actors[a], span_s)
+                total += most_records(world, world.actors[a], span_s)
             total = 0.0 if paused else min(node.held + coming, total)
         else:
             _spread(world, number)
+            taken_in(world, number, paused, span_s)
             for a in range(node.first, node.first + node.tasks):
-                actor = world.actors[a]
-                records = actor.held + actor.coming
-                actor.potential = 0.0
-                if records > 0.0 and not paused:
-                    actor.potential = min(records, _most(world, actor, span_s))
-                total += actor.potential
+                total += world.actors[a].potential
         node.potential = total
         node.pushed = total * node.selectivity
-
-
-@part
-def _hold_back(world: World, number: int) -> None:
-    """`pressed`: the part of what it would send that a node can; `passed`: the part of what would
-    come that it can take.
-    """
-    node = world.nodes[number]
-    node.passed = 1.0
-    node.pressed = 1.0
-    if node.kind == SINK:
-        return
-    for e in range(node.out_first, node.out_first + node.out_count):
-        node.pressed = min(node.pressed, world.nodes[world.edges[e].target].passed)
-    if node.kind == OPERATOR and node.pulled == 0:
-        for a in range(node.first, node.first + node.active):
-            actor = world.actors[a]
-            if actor.limit == UNLIMITED or actor.coming <= 0.0:
-                continue
-            room = max(0.0, actor.limit + 1.0 - actor.held) + actor.potential * node.pressed
-            node.passed = min(node.passed, room / actor.coming)
 
 
 @part
@@ -172,9 +126,10 @@ def _read(world: World, number: int, span_s: float, arrivals: Floats, log: Float
         node.fixed_s = (before + node.age_s) / 2
         node.delay_s = node.fixed_s + waited
         node.delay_var = waited * stalled * caught * 2 / 3
-    if node.pressed < 1.0:
+    if node.pressed < 1.0 and world.jobs[node.job].stops_sources == 0:
         read_s = out * world.actors[node.first].service_s
-        _count_parked(world, number, node.senders * max(0.0, span_s * node.open - read_s))
+        parked_s = node.senders * max(0.0, span_s * node.open - read_s)
+        count_parked(world, number, parked_s, span_s)
 
 
 @part
@@ -289,21 +244,23 @@ def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
     """An operator: what its actors finish, what they keep, how long it took."""
     node = world.nodes[number]
     paused = _is_paused(world, number)
-    done, waited, variance, served, cv2 = 0.0, 0.0, 0.0, 0.0, 0.0
+    done, waited, variance, served, cv2, parked_s = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     node.busy = 0.0
     for task in range(node.tasks):
         actor = world.actors[node.first + task]
         records = actor.held + actor.coming
         rho = 0.0
         if records > LEAST:
-            service_s = _service_s(world, actor)
-            most = 0.0 if paused else _most(world, actor, span_s)
+            service_s = mean_service_s(world, actor)
+            most = 0.0 if paused else most_records(world, actor, span_s)
             arrival_cv2, ahead = _arrival_cv2(world, number, task, actor.busy)
             service_cv2 = actor.cv**2
             if node.passed < 1.0 or node.pressed < 1.0:
                 # Senders park before it, or it is parked: queues are full, not random.
                 out = min(records, actor.potential * node.pressed)
                 rho = min(1.0, out / most) if most > 0.0 else 0.0
+                if node.pressed < 1.0 and out < records and task < node.active:
+                    parked_s += max(0.0, span_s - out * service_s)
             else:
                 felt_cv2 = arrival_cv2
                 if drawn:
@@ -327,8 +284,8 @@ def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
     for k in range(node.in_first, node.in_first + node.in_count):
         edge = world.edges[world.into[k]]
         edge.channel_s += edge.flow * (waited / done if done > LEAST else 0.0)
-    if node.pressed < 1.0:
-        _count_parked(world, number, max(0.0, node.active * span_s - served))
+    if parked_s > 0.0:
+        count_parked(world, number, parked_s, span_s)
 
 
 @part
@@ -338,7 +295,7 @@ def _serve_pool(world: World, number: int, span_s: float, drawn: bool) -> None:
     servers = float(max(1, node.active))
     most, service_cv2 = 0.0, 0.0
     for a in range(node.first, node.first + node.active):
-        most += _most(world, world.actors[a], span_s)
+        most += most_records(world, world.actors[a], span_s)
         service_cv2 += world.actors[a].cv ** 2 / servers
     records = node.held + node.inflow
     possible = 0.0 if _is_paused(world, number) else most
@@ -356,6 +313,11 @@ def _serve_pool(world: World, number: int, span_s: float, drawn: bool) -> None:
         rho = utilisation(records, possible, felt_cv2, service_cv2, 0.0, servers)
         out = min(records, possible * rho)
     node.held = records - out
+    never_made = 0.0
+    if world.jobs[node.job].generates == 1:
+        # What its instances make themselves does not wait in a log: at most a step's worth is kept.
+        never_made = max(0.0, node.held - most)
+        node.held -= never_made
     node.busy = rho
     served = 0.0
     for a in range(node.first, node.first + node.tasks):
@@ -363,8 +325,8 @@ def _serve_pool(world: World, number: int, span_s: float, drawn: bool) -> None:
         active = a < node.first + node.active
         actor.busy = rho if active else 0.0
         if active and out > 0.0:
-            service_s = _service_s(world, actor)
-            actor.coming = out * _most(world, actor, span_s) / most
+            service_s = mean_service_s(world, actor)
+            actor.coming = out * most_records(world, actor, span_s) / most
             _count(actor, node, actor.coming, service_s, span_s, arrival_cv2)
             actor.sent += actor.coming
             actor.taken = actor.sent
@@ -380,6 +342,7 @@ def _serve_pool(world: World, number: int, span_s: float, drawn: bool) -> None:
         edge = world.edges[world.into[k]]
         edge.own = edge.flow / node.inflow if node.inflow > 0.0 else edge.own
         source = world.nodes[edge.source]
+        source.arrived -= never_made * edge.own
         source.read = max(source.read, source.arrived - waiting * edge.own)
         edge.emitted = source.read
         edge.taken = source.read
@@ -431,16 +394,6 @@ def _count(
         actor.gaps += actor.coming
         actor.gap_s += span_s
         actor.gap_sq_s2 += span_s * gap_s * (1.0 + arrival_cv2)
-
-
-@part
-def _count_parked(world: World, number: int, parked_s: float) -> None:
-    """A sender that is held back is parked at the edge that lets least through."""
-    node = world.nodes[number]
-    for e in range(node.out_first, node.out_first + node.out_count):
-        if world.nodes[world.edges[e].target].passed <= node.pressed:
-            world.edges[e].parked_s += parked_s
-            break
 
 
 @part
@@ -546,12 +499,13 @@ def step(
     `drawn` tells whether chance has varied them.
     """
     nodes = world.nodes
+    stop_sources(world, span_s, arrivals)
     for n in range(len(nodes)):
         if world.jobs[nodes[n].job].alive == 1:
             _would_flow(world, n, span_s, arrivals)
     for n in range(len(nodes) - 1, -1, -1):
         if world.jobs[nodes[n].job].alive == 1:
-            _hold_back(world, n)
+            hold_back(world, n)
     for n in range(len(nodes)):
         node = nodes[n]
         if world.jobs[node.job].alive == 0:

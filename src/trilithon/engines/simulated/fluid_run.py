@@ -8,7 +8,7 @@ from scipy import special
 
 from trilithon.engines.simulated import compiled, fluid
 from trilithon.engines.simulated.arrivals import POISSON_CV2
-from trilithon.engines.simulated.fluid import LEAST
+from trilithon.engines.simulated.service import LEAST
 from trilithon.engines.simulated.world_tables import BROADCAST, OPERATOR, SOURCE, Floats, World
 
 # Steps that a source's log remembers; a record that is older counts as that old.

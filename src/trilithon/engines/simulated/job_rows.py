@@ -62,7 +62,13 @@ def add_job(
     into = [i for name in job.order for i, edge in enumerate(edges) if edge.target == name]
     world = world_tables.appended(
         world,
-        jobs=world_tables.rows(world_tables.JOB, 1),
+        jobs=world_tables.rows(
+            world_tables.JOB,
+            1,
+            stops_sources=character.stops_sources,
+            generates=character.generates,
+            low_mark=character.low_mark,
+        ),
         nodes=_nodes(job, rows, edges, tasks, base, character),
         edges=_edges(job, rows, edges, character, len(world.share) + _starts(width)),
         actors=_actors(job, rows, tasks, character),
@@ -194,7 +200,8 @@ def route(
                     weights.tolist(), groups.get(operator)
                 )
                 groups[operator] = given
-                shares = key_shares(keys, rows.costs[operator].zipf, given, count)
+                cost = rows.costs[operator]
+                shares = key_shares(keys, cost.zipf, given, count, cost.hot_key)
             elif edge.grouping is Grouping.BROADCAST:
                 shares = np.ones(count)
             else:

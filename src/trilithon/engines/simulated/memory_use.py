@@ -25,15 +25,18 @@ def memory_used(
     np.add.at(used, actors["machine"], records * assumed.record_bytes)
     for job in jobs:
         for operator in job.job.operators:
+            window = operator.work.window
+            has_state = operator.work.stateful or _declares_state(operator)
+            if window is None and not has_state:
+                continue
             node = job.rows.nodes[operator.name]
             cost = job.rows.costs[operator.name]
             count = int(nodes["active"][node])
             first = int(nodes["first"][node])
             mine = slice(first, first + count)
             each = np.zeros(count)
-            if operator.work.stateful or _declares_state(operator):
+            if has_state:
                 each += cost.state_bytes_per_key * assumed.keys / max(1, count)
-            window = operator.work.window
             if window is not None:
                 gaps, spans = actors["gaps"][mine], actors["gap_s"][mine]
                 rate = np.divide(gaps, spans, out=np.zeros(count), where=spans > 0)

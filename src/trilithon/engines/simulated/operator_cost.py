@@ -57,6 +57,7 @@ class Cost:
     selectivity: float
     zipf: float
     state_bytes_per_key: float
+    hot_key: float = 0.0
 
 
 def cost_of(operator: Operator, assumed: Assumed) -> Cost:
@@ -91,6 +92,7 @@ def cost_of(operator: Operator, assumed: Assumed) -> Cost:
         cpu=_or(cpu, assumed.cpu_share),
         selectivity=_or(profile.selectivity, assumed.selectivity),
         zipf=_or(profile.zipf, assumed.zipf),
+        hot_key=_or(profile.hot_key, 0.0),
         state_bytes_per_key=_or(profile.state_bytes_per_key, assumed.state_bytes_per_key),
     )
 
@@ -104,13 +106,18 @@ def _declared_work(operator: Operator) -> list[tuple[str, float]]:
     return [(kind, float(ms)) for text in texts for kind, ms in _SPELLED.findall(text)]
 
 
-def key_shares(keys: int, zipf: float, groups: Sequence[int], instances: int) -> Floats:
+def key_shares(
+    keys: int, zipf: float, groups: Sequence[int], instances: int, hot_key: float = 0.0
+) -> Floats:
     """The part of the records that each instance gets when they are grouped by key.
 
     Key k = 1, 2 … has a part in proportion to k^−z; keys fall into groups, and `groups` says which
-    instance has which, as in the routing tables of the Spark engine.
+    instance has which, as in the routing tables of the Spark engine. A hot key has a part of the
+    records by itself; the others share the rest.
     """
     popularity = np.arange(1, keys + 1, dtype=float) ** -zipf
+    popularity *= (1.0 - hot_key) / popularity.sum()
+    popularity[0] += hot_key
     # A multiplier that scatters neighbouring keys over the groups, the same everywhere.
     group = (np.arange(keys, dtype=np.int64) * 2_654_435_761) % KEY_GROUPS
     part = np.bincount(np.asarray(groups)[group], weights=popularity, minlength=instances)

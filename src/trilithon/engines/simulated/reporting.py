@@ -6,9 +6,9 @@ the edge's first sender, what a receiver counts with that of its first receiver:
 place, and is missing when that machine does not report.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -53,10 +53,22 @@ class ReportedJob:
     life: int
 
 
+@dataclass(frozen=True)
+class ReportingMachine:
+    """A machine that reports: its row, its names, the number of its report, and its memory."""
+
+    row: int
+    name: str
+    sender: str
+    sequence: int
+    memory_bytes: float
+    memory_used_bytes: float
+
+
 def _count(table: Any, name: str, rows: Ints) -> Floats:
     """A counter of some rows, in whole records: flows count in parts of them."""
     values: Floats = table[name][rows]
-    return np.floor(values + 1e-6) if name in _WHOLE else values.copy()
+    return np.floor(values + 1e-6) if name in _WHOLE else values
 
 
 @dataclass(frozen=True)
@@ -69,12 +81,36 @@ class _TableRows:
     sender: Ints
     receiver: Ints
 
-    def at(self, machine: int) -> "tuple[tuple[Any, ...], _TableRows]":
-        """The rows that one machine reports."""
-        mine = np.flatnonzero((self.sender == machine) | (self.receiver == machine))
-        keys = tuple(self.keys[i] for i in mine)
-        return keys, _TableRows(
-            keys, self.rows[mine], self.life[mine], self.sender[mine], self.receiver[mine]
+    def at(self, machine: int) -> Ints:
+        """Which of the rows one machine reports."""
+        return np.flatnonzero((self.sender == machine) | (self.receiver == machine))
+
+
+@dataclass(frozen=True)
+class _RowsByMachine:
+    """The rows that each machine reports, machine after machine: all are counted in one step."""
+
+    rows: Ints
+    life: Floats
+    # 1 where the machine counts what was sent, or what was taken; otherwise missing.
+    sends: Floats
+    takes: Floats
+    keys: Mapping[int, tuple[Any, ...]]
+    parts: Mapping[int, slice]
+
+    @classmethod
+    def of(cls, table: _TableRows, machines: Iterable[int]) -> "_RowsByMachine":
+        mine = {machine: table.at(machine) for machine in machines}
+        every = np.concatenate([np.zeros(0, np.int64), *mine.values()])
+        sizes = [len(rows) for rows in mine.values()]
+        machine, ends = np.repeat(list(mine), sizes), np.cumsum(sizes).tolist()
+        return cls(
+            table.rows[every],
+            table.life[every],
+            np.where(table.sender[every] == machine, 1.0, np.nan),
+            np.where(table.receiver[every] == machine, 1.0, np.nan),
+            {of: tuple(table.keys[row] for row in rows) for of, rows in mine.items()},
+            {of: slice(end - size, end) for of, size, end in zip(mine, sizes, ends, strict=True)},
         )
 
 
@@ -95,157 +131,154 @@ class Reporter:
                 if source.name == name
             ]
         )
-        used = {*self.tables["instance"].receiver.tolist()}
-        machines = used | set(range(len(world.machines)))
+        machines = range(len(world.machines))
         self.by_machine = {
-            m: {name: table.at(m)[1] for name, table in self.tables.items()} for m in machines
+            name: _RowsByMachine.of(table, machines) for name, table in self.tables.items()
         }
-
-    def machine(
-        self,
-        world: World,
-        machine: int,
-        name: str,
-        sender: str,
-        sequence: int,
-        time_s: float,
-        memory: tuple[float, float],
-    ) -> Report:
-        mine = self.by_machine[machine]
-        instance, edge, source, sink = (mine[k] for k in ("instance", "edge", "source", "sink"))
-        nan = np.nan
-        runs = np.where(instance.receiver == machine, 1.0, nan)
-        sent = np.where(instance.sender == machine, 1.0, nan)
-        counted = {key: _count(world.actors, key, instance.rows) * runs for key in _ACTOR}
-        row = world.machines[machine]
-        known = {"memory_bytes": [memory[0]], "memory_used_bytes": [memory[1]]}
-        return Report(
-            sender=sender,
-            sequence=sequence,
-            time_s=time_s,
-            instance_keys=instance.keys,
-            instances=Instances.trusted(
-                len(instance.keys),
-                incarnation=instance.life,
-                sent=_count(world.actors, "sent", instance.rows) * sent,
-                failed=0.0 * runs,
-                **counted,
-            ),
-            edge_keys=edge.keys,
-            edges=self._edges(world, machine, edge),
-            source_keys=source.keys,
-            sources=_read(world, source),
-            sink_keys=sink.keys,
-            sinks=_written(world, sink),
-            latencies=_sketches(world, sink.rows),
-            machine_keys=(name,),
-            machines=Machines.of(
-                1,
-                cores=[row["cores"]],
-                load=[row["load"]],
-                cores_busy=[min(row["load"], row["cores"])],
-                **(known if self.reports_memory else {}),
-            ),
+        # Every row with a 0 to add to.
+        instance, edge, sink = (self.tables[k] for k in ("instance", "edge", "sink"))
+        self.no_instances = Instances.trusted(
+            len(instance.keys),
+            incarnation=instance.life,
+            sent=0.0,
+            parked_s=0.0,
+            failed=0.0,
+            **dict.fromkeys(_ACTOR, 0.0),
         )
-
-    def _edges(self, world: World, machine: int, edge: _TableRows) -> Edges:
-        nan = np.nan
-        sends = np.where(edge.sender == machine, 1.0, nan)
-        takes = np.where(edge.receiver == machine, 1.0, nan)
-        rows, edges, nodes = edge.rows, world.edges, world.nodes
-        source = edges["source"][rows]
-        reader = nodes["kind"][source] == SOURCE
-        senders = np.where(reader, nodes["senders"][source], nodes["active"][source])
-        taken = _count(edges, "taken", rows)
-        # Nothing waits between an operator and a sink: there is no channel to measure.
-        channel = np.where(nodes["kind"][edges["target"][rows]] == SINK, nan, takes)
-        return Edges.trusted(
-            len(rows),
+        self.no_edges = Edges.trusted(
+            len(edge.keys),
             incarnation=edge.life,
-            senders=senders * sends,
-            emitted=_count(edges, "emitted", rows) * sends,
-            parked_s=edges["parked_s"][rows] * sends,
-            taken=taken * takes,
-            transfers=taken * channel,
-            channel_s=edges["channel_s"][rows] * channel,
-            batching_s=edges["batching_s"][rows] * channel,
-            # Nothing measures the transport of a pulled edge.
-            idle_transport_s=np.where(taken > 0, edges["transit_s"][rows], nan) * channel,
+            emitted=0.0,
+            taken=0.0,
+            parked_s=0.0,
+            transfers=0.0,
+            channel_s=0.0,
+            batching_s=0.0,
+        )
+        self.no_sinks = Sinks.trusted(
+            len(sink.keys), incarnation=sink.life, written=0.0, latencies=0.0, latency_s=0.0
+        )
+        self.no_latencies = Sketches.of({} for _ in sink.keys)
+
+    def machines(
+        self, world: World, reporting: Sequence[ReportingMachine], time_s: float
+    ) -> list[Report]:
+        """The reports of these machines."""
+        instance, edge, source, sink = (
+            self.by_machine[k] for k in ("instance", "edge", "source", "sink")
+        )
+        instances, edges = _instances(world, instance), _edges(world, edge)
+        sources, sinks = _read(world, source), _written(world, sink)
+        machines = self._load(world, reporting)
+        return [
+            Report(
+                sender=machine.sender,
+                sequence=machine.sequence,
+                time_s=time_s,
+                instance_keys=instance.keys[machine.row],
+                instances=instances.part(instance.parts[machine.row]),
+                edge_keys=edge.keys[machine.row],
+                edges=edges.part(edge.parts[machine.row]),
+                source_keys=source.keys[machine.row],
+                sources=sources.part(source.parts[machine.row]),
+                sink_keys=sink.keys[machine.row],
+                sinks=sinks.part(sink.parts[machine.row]),
+                latencies=_sketches(world, sink.rows[sink.parts[machine.row]]),
+                machine_keys=(machine.name,),
+                machines=machines.part(slice(i, i + 1)),
+            )
+            for i, machine in enumerate(reporting)
+        ]
+
+    def _load(self, world: World, reporting: Sequence[ReportingMachine]) -> Machines:
+        rows = world.machines[[machine.row for machine in reporting]]
+        memory = {
+            "memory_bytes": [machine.memory_bytes for machine in reporting],
+            "memory_used_bytes": [machine.memory_used_bytes for machine in reporting],
+        }
+        return Machines.trusted(
+            len(reporting),
+            cores=rows["cores"],
+            load=rows["load"],
+            cores_busy=np.minimum(rows["load"], rows["cores"]),
+            **(memory if self.reports_memory else {}),
         )
 
     def host(self, world: World, sequence: int, time_s: float, lost: tuple[str, ...]) -> Report:
         """Every row with a 0 to add to, where the logs of the sources end, and who is gone."""
-        instance, edge, source, sink = (
-            self.tables[k] for k in ("instance", "edge", "source", "sink")
-        )
-        none, zero = np.zeros(len(instance.keys)), np.zeros(len(edge.keys))
-        nothing = np.zeros(len(sink.keys))
+        source = self.tables["source"]
         return Report(
             sender="host",
             sequence=sequence,
             time_s=time_s,
-            instance_keys=instance.keys,
-            instances=Instances.trusted(
-                len(none),
-                incarnation=instance.life,
-                sent=none,
-                failed=none,
-                **dict.fromkeys(_ACTOR, none),
-            ),
-            edge_keys=edge.keys,
-            edges=Edges.trusted(
-                len(zero),
-                incarnation=edge.life,
-                emitted=zero,
-                taken=zero,
-                parked_s=zero,
-                transfers=zero,
-                channel_s=zero,
-                batching_s=zero,
-            ),
+            instance_keys=self.tables["instance"].keys,
+            instances=self.no_instances,
+            edge_keys=self.tables["edge"].keys,
+            edges=self.no_edges,
             source_keys=source.keys,
             sources=Sources.trusted(
                 len(source.keys),
                 incarnation=source.life,
-                taken=np.zeros(len(source.keys)),
-                failed=np.zeros(len(source.keys)),
+                taken=0.0,
+                failed=0.0,
                 arrived=_count(world.nodes, "arrived", source.rows),
                 partitions=self.partitions,
             ),
-            sink_keys=sink.keys,
-            sinks=Sinks.trusted(
-                len(nothing),
-                incarnation=sink.life,
-                written=nothing,
-                latencies=nothing,
-                latency_s=nothing,
-            ),
-            latencies=Sketches.of({} for _ in sink.keys),
+            sink_keys=self.tables["sink"].keys,
+            sinks=self.no_sinks,
+            latencies=self.no_latencies,
             lost=lost,
         )
 
 
-# Most machines report no source and no sink.
-_NO_SOURCES, _NO_SINKS = Sources.missing(0), Sinks.missing(0)
-
-
-def _read(world: World, source: _TableRows) -> Sources:
-    if not source.keys:
-        return _NO_SOURCES
-    return Sources.trusted(
-        len(source.keys),
-        incarnation=source.life,
-        taken=_count(world.nodes, "read", source.rows),
-        failed=np.zeros(len(source.keys)),
+def _instances(world: World, instance: _RowsByMachine) -> Instances:
+    return Instances.trusted(
+        len(instance.rows),
+        incarnation=instance.life,
+        sent=_count(world.actors, "sent", instance.rows) * instance.sends,
+        parked_s=world.actors["parked_s"][instance.rows] * instance.sends,
+        failed=0.0 * instance.takes,
+        **{key: _count(world.actors, key, instance.rows) * instance.takes for key in _ACTOR},
     )
 
 
-def _written(world: World, sink: _TableRows) -> Sinks:
-    if not sink.keys:
-        return _NO_SINKS
+def _edges(world: World, edge: _RowsByMachine) -> Edges:
+    sends, takes = edge.sends, edge.takes
+    rows, edges, nodes = edge.rows, world.edges, world.nodes
+    source = edges["source"][rows]
+    reader = nodes["kind"][source] == SOURCE
+    senders = np.where(reader, nodes["senders"][source], nodes["active"][source])
+    taken = _count(edges, "taken", rows)
+    # Nothing waits between an operator and a sink: there is no channel to measure.
+    channel = np.where(nodes["kind"][edges["target"][rows]] == SINK, np.nan, takes)
+    return Edges.trusted(
+        len(rows),
+        incarnation=edge.life,
+        senders=senders * sends,
+        emitted=_count(edges, "emitted", rows) * sends,
+        parked_s=edges["parked_s"][rows] * sends,
+        taken=taken * takes,
+        transfers=taken * channel,
+        channel_s=edges["channel_s"][rows] * channel,
+        batching_s=edges["batching_s"][rows] * channel,
+        # Nothing measures the transport of a pulled edge.
+        idle_transport_s=np.where(taken > 0, edges["transit_s"][rows], np.nan) * channel,
+    )
+
+
+def _read(world: World, source: _RowsByMachine) -> Sources:
+    return Sources.trusted(
+        len(source.rows),
+        incarnation=source.life,
+        taken=_count(world.nodes, "read", source.rows),
+        failed=0.0,
+    )
+
+
+def _written(world: World, sink: _RowsByMachine) -> Sinks:
     written = _count(world.nodes, "written", sink.rows)
     return Sinks.trusted(
-        len(sink.keys),
+        len(sink.rows),
         incarnation=sink.life,
         written=written,
         latencies=written,
@@ -298,7 +331,13 @@ def _tables(world: World, jobs: Mapping[str, ReportedJob]) -> dict[str, _TableRo
     }
 
 
+# Most machines report no sink.
+_NO_SKETCHES: Final = Sketches.missing(0)
+
+
 def _sketches(world: World, sinks: Ints) -> Sketches:
+    if not len(sinks):
+        return _NO_SKETCHES
     counts = world.histogram[sinks]
     row, bucket = np.nonzero(counts)
     offsets = np.searchsorted(row, np.arange(len(sinks) + 1)).astype(np.int64)

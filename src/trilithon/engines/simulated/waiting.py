@@ -80,6 +80,21 @@ def utilisation(
 
 
 @part
+def share_of_time_full(rho: float, room: float) -> float:
+    """How often a station with room for so many records is full: that of M/M/1/K. It makes no
+    difference for large rooms: then only a station that cannot keep up is ever full.
+    """
+    if rho <= 0.0:
+        return 0.0
+    if abs(1.0 - rho) * room < 1e-6:
+        return 1.0 / (room + 1.0)
+    if rho > 1.0:
+        return float((1.0 - 1.0 / rho) / (1.0 - rho ** -(room + 1.0)))
+    power = rho**room
+    return float((1.0 - rho) * power / (1.0 - power * rho))
+
+
+@part
 def within_step(
     rho: float, arrival_cv2: float, service_cv2: float, service_s: float, span_s: float
 ) -> float:

@@ -40,14 +40,14 @@ def _fields(whole: str, real: str) -> np.dtype[np.void]:
     )
 
 
-JOB: Final = _fields("mode alive", "busy")
+JOB: Final = _fields("mode alive stops_sources stopped generates", "busy low_mark")
 # Counted: arrived and read (sources), written and latency_s (sinks). From `potential` on: flows.
 NODE: Final = _fields(
     "job kind first tasks active pulled out_first out_count out_sinks in_first in_count"
     " arrival_version steps head log",
     "selectivity senders arrived read written latency_s arrival_rate arrival_cv2 next_arrival_s"
     " open stalled_s"
-    " potential pushed passed pressed inflow backlog age_s held rate spent_s busy "
+    " potential pushed own passed pressed inflow backlog age_s held rate spent_s busy "
     "delay_s delay_var fixed_s cv2",
 )
 # Counted: emitted, taken, parked_s, channel_s, batching_s.
@@ -55,16 +55,16 @@ EDGE: Final = _fields(
     "source target grouping even share",
     "transit_s batch_s emitted taken parked_s channel_s batching_s flow own lost",
 )
-# Counted: sent to gap_sq_s2. The state is that of single records, from `held` on that of flows.
+# Counted: sent to parked_s. The state is that of single records, from `held` on that of flows.
 ACTOR: Final = _fields(
     "node machine shape limit"
     " state version listed out_left out_edge out_to granted parked_next waiters_first waiters_last"
     " in_flight queue_first queue_last queue_length lane_first computing_next computing_before",
     "service_s cv cpu slow"
     " sent taken emitted busy_s busy_sq_s2 write_waits write_wait_s cpu_s gaps gap_s gap_sq_s2"
-    " unwritten unwritten_s"
+    " parked_s unwritten unwritten_s"
     " work_left_s since_s took_s wait_s lasts_s origin_s parked_since_s last_sent_s"
-    " held coming potential busy level rate spent_s taken_before",
+    " held coming potential full busy level rate spent_s taken_before",
 )
 MACHINE: Final = _fields(
     "runnable computing_first",
@@ -91,6 +91,7 @@ COUNTED: Final = {
         "gaps",
         "gap_s",
         "gap_sq_s2",
+        "parked_s",
     ),
 }
 _NOBODY_AT_FIRST: Final = frozenset(

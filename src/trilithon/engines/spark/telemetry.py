@@ -174,6 +174,8 @@ class _Translator:
         self.edges.put(key, clock_error_s=self.clock_error_s)
         for index, count in edge["sent_to"].items():
             self.instances.add((job, target, int(index)), sent=float(count))
+        for index, parked_ns in edge["parked_at"].items():
+            self.instances.add((job, target, int(index)), parked_s=parked_ns / 1e9)
 
     def _sinks(self, job: Job, operator: str, delivered: Mapping[str, Any]) -> None:
         """Adds the rows of an operator's sinks, each of which gets every record."""
@@ -214,7 +216,7 @@ class RunningJob:
 _COUNTED: Final = {
     Instances: (
         "sent taken emitted failed busy_s busy_sq_s2 write_waits write_wait_s"
-        " cpu_s gaps gap_s gap_sq_s2"
+        " cpu_s gaps gap_s gap_sq_s2 parked_s"
     ).split(),
     Edges: "emitted taken parked_s transfers channel_s batching_s".split(),
     Sinks: "written latencies latency_s ahead".split(),

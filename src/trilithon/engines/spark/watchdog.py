@@ -21,8 +21,11 @@ from trilithon.model.job import Job
 SHORTEST_BOUND_S: Final = 20.0
 # How much longer than the longest record so far a record may take.
 FACTOR: Final = 20.0
-# How long threads may go on after their query was stopped.
+# How long threads may go on after their query was stopped by the engine.
 THREADS_END_S: Final = 5.0
+# The same after the query died or was restarted. A thread that reads from an executor that died
+# tries to connect three times, five seconds apart (`spark.shuffle.io.retryWait`), and then ends.
+THREADS_RETRY_S: Final = 25.0
 # How long the replacement of an executor may take to be noticed.
 _REPLACED_S: Final = 15.0
 _POLL_S: Final = 0.05
@@ -130,6 +133,7 @@ class ThreadWatch:
     """Finds threads of queries that were stopped."""
 
     end_s: float = THREADS_END_S
+    retry_s: float = THREADS_RETRY_S
     # Per executor and job: the threads of each incarnation.
     _threads: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     _since_s: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -155,7 +159,7 @@ class ThreadWatch:
             old = sum(ended)
             if not old:
                 self._since_s.pop((job, executor), None)
-            elif now_s - self._since_s.setdefault((job, executor), now_s) > self.end_s:
+            elif now_s - self._since_s.setdefault((job, executor), now_s) > self.retry_s:
                 left.append(LeftThreads(job, executor, old))
         return left
 

@@ -91,6 +91,7 @@ SENSITIVITY: Final = SensitivityPlan(
         if parameter.meaning.startswith("chosen:")
     ),
     words={"storm.waiting": ("kept", "dealt"), "arrivals.default": ("poisson",)},
+    beside="arrivals.default",
     variants={_TENTH.name: _TENTH},
 )
 

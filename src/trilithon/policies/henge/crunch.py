@@ -244,6 +244,12 @@ def _required_share(window: Window, name: str, demand: _Demand) -> float:
         for threshold in thresholds
         if threshold.metric is Metric.THROUGHPUT
     ]
+    arriving = _arriving_per_s(window, name)
+    shares += [
+        threshold.value / arriving if arriving > 0 else 1.0
+        for threshold in thresholds
+        if threshold.metric is Metric.EMISSION
+    ]
     return min(1.0, max(shares, default=0.0))
 
 
@@ -252,6 +258,13 @@ def _unthrottled_output(window: Window, name: str, demand: _Demand) -> float:
     rows = np.array(window.layout.job_nodes(name))
     sinks = rows[window.layout.node_kind[rows] == NODE_KINDS.index(NodeKind.SINK)]
     return float(demand.rate_per_s[sinks].sum())
+
+
+def _arriving_per_s(window: Window, name: str) -> float:
+    """The records per second that arrive at all sources of a job."""
+    layout = window.layout
+    of_job = layout.node_job[layout.source_nodes] == layout.job_row[name]
+    return float(window.sources.arrived[of_job].sum() / window.span_s)
 
 
 def _slot_need(
@@ -282,6 +295,10 @@ def _slot_need(
     output = _unthrottled_output(window, status.job, demand)
     enough_input = all(
         t.met(output) for t in job.intent.thresholds if t.metric is Metric.THROUGHPUT
+    ) and all(
+        t.met(_arriving_per_s(window, status.job))
+        for t in job.intent.thresholds
+        if t.metric is Metric.EMISSION
     )
     limits = [t for t in job.intent.thresholds if t.metric is Metric.LATENCY]
     graph = _JobGraph.of(layout, rows, nodes, demand)

@@ -11,7 +11,8 @@ not name the job yet. So a thousand jobs, a few of them changed, cost a few numb
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from types import NoneType
+from typing import Any, Final
 
 Counts = dict[str, int]
 
@@ -223,7 +224,13 @@ class Memory:
             self.baseline.pop(job, None)
 
 
+# Most of a memory: nothing to convert, and nothing that could be changed.
+_PLAIN: Final = frozenset({float, int, bool, str, NoneType})
+
+
 def _to_plain(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if hasattr(value, "__dataclass_fields__"):
         return {
             name: _to_plain(getattr(value, name)) for name in sorted(value.__dataclass_fields__)
@@ -236,6 +243,8 @@ def _to_plain(value: Any) -> Any:
 
 
 def _copy(value: Any) -> Any:
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Mapping):
         return {key: _copy(item) for key, item in value.items()}
     return [_copy(item) for item in value] if isinstance(value, list | tuple) else value

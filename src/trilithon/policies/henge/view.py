@@ -140,7 +140,7 @@ def observe(
     values = slo.values(window, table.quantiles, table.sink_weight)
     if any(like.metric is Metric.JUICE for like, _, _ in table.groups):
         parts = series.parts(window, parameters.part_s)
-        weights = [slo.sink_weights(part.layout, part.jobs) for part in parts]
+        weights = [slo.IntentTable.of(part).sink_weight for part in parts]
         values["juice"] = juice_over(parts, weights)
     congestion = operator_congestion(window, parameters)
     columns = _JobColumns.of(window, table.judge(values), congestion, parameters)

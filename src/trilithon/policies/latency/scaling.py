@@ -114,7 +114,8 @@ def _plan_sequence(
         technique = Technique.OUT_OF_REACH
         return SequencePlan(sequence, technique, present, limit_s, (), curves, least_e)
     most = [o.most for o in sequence.operators]
-    balance = rebalance(curves, limit_s, minima_of(sequence, minima, parameters), most)
+    # A wait of just the limit keeps it, however the last digit was rounded.
+    balance = rebalance(curves, limit_s * (1 + 1e-9), minima_of(sequence, minima, parameters), most)
     wanted = dict(zip(present, balance.parallelism, strict=True))
     technique = Technique.REBALANCE if balance.feasible else Technique.INFEASIBLE
     return SequencePlan(sequence, technique, wanted, limit_s, (), curves, least_e)

@@ -2,10 +2,12 @@
 // and end of tasks.
 package io.trilithon.probe;
 
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskFailedReason;
 import org.apache.spark.api.plugin.ExecutorPlugin;
@@ -18,6 +20,8 @@ final class ExecutorSide implements ExecutorPlugin {
   private static final int FIRST_TRIES = 20;
   /** The exit code of an executor that the driver replaces; not one that Spark gives a meaning. */
   private static final int REPLACED = 75;
+  /** How the names of Spark's threads that run tasks begin. */
+  private static final String TASK_THREAD = "Executor task launch worker";
 
   private PluginContext context;
   private ScheduledExecutorService timer;
@@ -108,6 +112,12 @@ final class ExecutorSide implements ExecutorPlugin {
   /** A thread that cannot be ended holds this JVM: the cluster manager starts another one. */
   private static void halt(String reason) {
     LOG.error("this executor ends, to be replaced: {}", reason);
+    Thread.getAllStackTraces().forEach((thread, frames) -> {
+      if (thread.getName().startsWith(TASK_THREAD)) {
+        LOG.error("{}\n  {}", thread.getName(),
+            Arrays.stream(frames).map(String::valueOf).collect(Collectors.joining("\n  ")));
+      }
+    });
     Runtime.getRuntime().halt(REPLACED);
   }
 

@@ -24,11 +24,11 @@ final class Gate {
   }
 
   /**
-   * Counts the time that the calling thread is parked, slice by slice, and records that pass
-   * without credit.
+   * Counts the time that the calling thread is parked before a task, slice by slice, and records
+   * that pass without credit.
    */
   interface Meter {
-    void parked(long ns);
+    void parked(int task, long ns);
 
     void forced();
   }
@@ -50,7 +50,7 @@ final class Gate {
     while (true) {
       LockSupport.parkNanos(slice);
       long now = System.nanoTime();
-      meter.parked(now - last);
+      meter.parked(target, now - last);
       last = now;
       slice = Math.min(LAST_SLICE_NS, slice * 2);
       if (task != null && task.isInterrupted()) {

@@ -81,9 +81,10 @@ final class Instance {
     working = false;
   }
 
-  void parked(Outbound edge, long ns) {
+  void parked(Outbound edge, int task, long ns) {
     lock.beginWrite();
     edge.parkedNs += ns;
+    edge.parkedAtNs[task] += ns;
     parkedInRecordNs += ns;
     parkedUntilNs = System.nanoTime();
     lock.endWrite();

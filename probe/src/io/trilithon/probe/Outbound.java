@@ -1,4 +1,5 @@
-// Counters of one sending instance on one outgoing edge: emitted, parked, sent to each receiver.
+// Counters of one sending instance on one outgoing edge: emitted, parked and sent, in all and for each
+// receiver.
 package io.trilithon.probe;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
@@ -9,21 +10,27 @@ final class Outbound {
   long parkedNs;
   long forced;
   final long[] sentTo = new long[RoutingTable.MAX_TASKS];
+  final long[] parkedAtNs = new long[RoutingTable.MAX_TASKS];
 
   Outbound(String to) {
     this.to = to;
   }
 
   ObjectNode toJson() {
-    ObjectNode counts = Json.object();
-    for (int i = 0; i < sentTo.length; i++) {
-      if (sentTo[i] != 0) {
-        counts.put(Integer.toString(i), sentTo[i]);
-      }
-    }
     ObjectNode json = Json.object().put("emitted", emitted).put("parked_ns", parkedNs)
         .put("forced", forced);
-    json.set("sent_to", counts);
+    json.set("sent_to", byTask(sentTo));
+    json.set("parked_at", byTask(parkedAtNs));
+    return json;
+  }
+
+  private static ObjectNode byTask(long[] counts) {
+    ObjectNode json = Json.object();
+    for (int i = 0; i < counts.length; i++) {
+      if (counts[i] != 0) {
+        json.put(Integer.toString(i), counts[i]);
+      }
+    }
     return json;
   }
 }

@@ -119,8 +119,8 @@ final class RouteProbe implements Gate.Meter {
   }
 
   @Override
-  public void parked(long ns) {
-    sender.parked(edge, ns);
+  public void parked(int task, long ns) {
+    sender.parked(edge, task, ns);
   }
 
   @Override

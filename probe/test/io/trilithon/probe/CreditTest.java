@@ -15,7 +15,7 @@ class CreditTest {
     final AtomicInteger forced = new AtomicInteger();
 
     @Override
-    public void parked(long ns) {
+    public void parked(int task, long ns) {
       parkedNs.addAndGet(ns);
     }
 

@@ -49,13 +49,15 @@ class InstanceTest {
   void timeParkedIsNotService() {
     take(10);
     instance.mark(12 * MS);
-    instance.parked(out, 50 * MS);
+    instance.parked(out, 3, 50 * MS);
     instance.mark(63 * MS);
-    instance.parked(out, 100 * MS);
+    instance.parked(out, 4, 100 * MS);
     instance.letGo(null, 0);
     JsonNode json = instance.toJson();
     Check.close(3000, json.path("service").path("sum_us").asDouble(), 0);
-    Check.equal(150 * MS, json.path("out").path("b").path("parked_ns").asLong());
+    JsonNode edge = json.path("out").path("b");
+    Check.equal(150 * MS, edge.path("parked_ns").asLong());
+    Check.equal("{\"3\":50000000,\"4\":100000000}", edge.path("parked_at").toString());
   }
 
   void channelLatencyIsFromTheStamp() {
@@ -91,7 +93,7 @@ class InstanceTest {
     instance.mark(12 * MS);
     take(20);
     instance.mark(23 * MS);
-    instance.parked(out, 50 * MS);
+    instance.parked(out, 3, 50 * MS);
     instance.sent(out, 0);
     instance.sent(out, 0); // nobody waits for the second
     take(40);
@@ -120,7 +122,7 @@ class InstanceTest {
   void aRecordSentWhileTheInstanceWasHeldBackWaited() {
     takeSentAt(10, 11);
     instance.mark(12 * MS);
-    instance.parked(out, 5 * MS); // until now, by the real clock: long after the times of this test
+    instance.parked(out, 3, 5 * MS); // until now, by the real clock: long after the times of this test
     takeSentAt(14, 20);
     Check.close(1000, instance.toJson().path("in").path("src").path("least_us").asDouble(), 0);
     Check.close(0, instance.toJson().path("in").path("src").path("gathered_us").asDouble(), 0);

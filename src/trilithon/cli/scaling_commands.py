@@ -1,0 +1,134 @@
+"""Owns `cluster scale-out` and `cluster scale-in`: machines on demand, or what they would do."""
+
+import time
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from trilithon.cli.client import Client, client
+from trilithon.cli.job_commands import resolve
+from trilithon.cli.output import Format, Output, answer, plural, table
+from trilithon.errors import Refused
+
+Machines = Annotated[int, typer.Option("--machines", min=1, help="How many machines.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print ranking, projected throughput and plan; change nothing."),
+]
+Wait = Annotated[
+    float, typer.Option("--wait", min=0, help="Seconds to wait for the end of the request.")
+]
+WAIT_S: Final = 0.0
+_POLL_S: Final = 0.5
+
+
+def scale_out(
+    machines: Machines,
+    job: Annotated[
+        str | None, typer.Option("--job", help="Use the machines for this job alone.")
+    ] = None,
+    dry_run: DryRun = False,
+    wait: Wait = WAIT_S,
+    output: Output = Format.TABLE,
+) -> None:
+    """Add machines and give their instances to the operators that need them most."""
+    with client() as daemon:
+        name = None if job is None else job if "/" in job else resolve(daemon, job)
+        body = {"machines": machines, "job": name, "dry_run": dry_run}
+        _scale(daemon, "/cluster/scale-out", body, wait, output)
+
+
+def scale_in(
+    machines: Machines,
+    dry_run: DryRun = False,
+    wait: Wait = WAIT_S,
+    output: Output = Format.TABLE,
+) -> None:
+    """Remove the machines that throughput needs least, after moving their instances."""
+    with client() as daemon:
+        body = {"machines": machines, "dry_run": dry_run}
+        _scale(daemon, "/cluster/scale-in", body, wait, output)
+
+
+def _scale(daemon: Client, path: str, body: dict[str, Any], wait_s: float, output: Format) -> None:
+    data = daemon.post(path, body)
+    if body["dry_run"]:
+        answer(output, data, lambda console: _draw_plan(data, console))
+        return
+    row = _ended(daemon, data["request"], wait_s)
+    if row is not None:
+        if not row["done"]:
+            raise Refused("NOT_CARRIED_OUT", f"{row['request']}: {row['told']}", "")
+        data = row
+    answer(output, data, lambda console: console.print(Text(f"{data['request']}: {data['told']}")))
+
+
+def _ended(daemon: Client, request: str, wait_s: float) -> dict[str, Any] | None:
+    deadline = time.monotonic() + wait_s
+    while wait_s:
+        for row in daemon.get("/cluster/requests", limit=100):
+            if row["request"] == request and row["done"] is not None:
+                return dict(row)
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(_POLL_S)
+    return None
+
+
+def _draw_plan(data: dict[str, Any], console: Console) -> None:
+    if data["hindrance"] is not None:
+        line = f"Not now: {data['hindrance']['code']} {data['hindrance']['sentence']}"
+        console.print(Text(line), soft_wrap=True)
+        return
+    if data["request"] == "scale_in":
+        heads: tuple[str, ...] = ("machine", "ETPSum", "instances")
+        rows: list[tuple[Any, ...]] = [
+            (r["machine"], f"{r['etp_sum']:.3f}", r["instances"]) for r in data["ranking"]
+        ]
+    else:
+        heads = ("job", "operator", "congested", "ETP", "input/s", "could take/s", "instances")
+        rows = [
+            (
+                r["job"],
+                r["operator"],
+                "yes" if r["congested"] else "no",
+                _percent(r["etp"]),
+                _rate(r["input_per_s"]),
+                _rate(r["could_take_per_s"]),
+                f"{r['instances']} of {r['most']}",
+            )
+            for r in data["ranking"]
+        ]
+    console.print(table("ranking", heads, rows))
+    steps = [
+        (i, step["subject"], _rate(step["projected_throughput"]))
+        for i, step in enumerate(data["steps"], 1)
+    ]
+    console.print(table("plan, step by step", ("", "choice", "projected throughput/s"), steps))
+    console.print(Text(_sentence(data)), soft_wrap=True)
+    for note in data["notes"]:
+        console.print(Text(note), soft_wrap=True)
+    if data["carried_out_by"] is None:
+        console.print("No policy of this daemon carries it out: add stela to `policy`.")
+    console.print("Nothing was changed.")
+
+
+def _sentence(data: dict[str, Any]) -> str:
+    now, then = data["throughput_per_s"], data["projected_throughput_per_s"]
+    change = f" ({100 * (then / now - 1):+.1f} %)" if now and then is not None else ""
+    machines = (
+        f"remove {', '.join(data['machines_to_remove'])}"
+        if data["machines_to_remove"]
+        else f"add {plural(data['machines_to_add'], 'machine')}"
+    )
+    return f"Plan: {machines}. Throughput {_rate(now)}/s, projected {_rate(then)}/s{change}."
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"

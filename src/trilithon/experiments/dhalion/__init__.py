@@ -1,0 +1,1 @@
+"""Runs the experiments of Dhalion (VLDB'17)."""

@@ -1,0 +1,154 @@
+"""Runs scaling on a live cluster in turns, and judges it: throughput, gap, lost and doubled ids.
+
+A cluster under waiting work gets a machine, scales out to it by one of the strategies, and gives it
+back. Every record carries an id; what arrives at the sinks tells the rest. The cluster is a
+`LiveCluster`: what starts and stops machines, sends and reads is not part of this.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final, Protocol
+
+# Goals: the longest time without an arrival, and in how many of three jobs Stela must be ahead.
+MOST_GAP_S: Final = 1.5
+AHEAD_IN: Final = 2
+TURNS: Final = 3
+# Throughputs closer than this are the same.
+SAME: Final = 0.02
+STELA, FAIR, DEFAULT = "stela", "round_robin", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A record at a sink: when it was written, and its id."""
+
+    at_s: float
+    id: int
+
+
+class LiveCluster(Protocol):
+    """One job on a cluster that can get and lose a machine. Times are those of the sinks."""
+
+    def now_s(self) -> float: ...
+
+    def wait(self, seconds: float) -> None: ...
+
+    def start_machine(self) -> None:
+        """Starts a machine and waits until it has joined."""
+
+    def scale_out(self) -> None:
+        """`cluster scale-out --machines 1`, until it has ended."""
+
+    def scale_in(self) -> None:
+        """`cluster scale-in --machines 1`, until it has ended."""
+
+    def stop_sending(self) -> Sequence[int]:
+        """The ids of all records that were sent."""
+
+    def arrivals(self) -> Sequence[Arrival]:
+        """All records at the sinks, after everything that was sent is through."""
+
+
+@dataclass(frozen=True)
+class LiveTurn:
+    """One turn: throughput before, after and at the end; the longest gaps; lost and doubled."""
+
+    job: str
+    strategy: str
+    before_per_s: float
+    after_per_s: float
+    end_per_s: float
+    gap_out_s: float
+    gap_in_s: float
+    lost: int
+    doubles: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def longest_gap_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> float:
+    """The longest time between two arrivals, or to the ends of this time."""
+    times = sorted(one.at_s for one in arrivals if start_s <= one.at_s <= end_s)
+    marks = [start_s, *times, end_s]
+    return max(later - earlier for earlier, later in pairwise(marks))
+
+
+def per_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> float:
+    return sum(start_s <= one.at_s < end_s for one in arrivals) / (end_s - start_s)
+
+
+def run_turn(
+    cluster: LiveCluster, job: str, strategy: str, settle_s: float, measured_s: float
+) -> LiveTurn:
+    """Scales a cluster out and in again; between the actions it settles and is measured."""
+
+    def measured() -> tuple[float, float]:
+        cluster.wait(settle_s)
+        start_s = cluster.now_s()
+        cluster.wait(measured_s)
+        return start_s, cluster.now_s()
+
+    before = measured()
+    cluster.start_machine()
+    out_s = cluster.now_s()
+    cluster.scale_out()
+    after = measured()
+    in_s = cluster.now_s()
+    cluster.scale_in()
+    end = measured()
+    sent = cluster.stop_sending()
+    arrived = cluster.arrivals()
+    ids = [one.id for one in arrived]
+    return LiveTurn(
+        job,
+        strategy,
+        per_s(arrived, *before),
+        per_s(arrived, *after),
+        per_s(arrived, *end),
+        longest_gap_s(arrived, out_s, after[0]),
+        longest_gap_s(arrived, in_s, end[0]),
+        len(set(sent) - set(ids)),
+        len(ids) - len(set(ids)),
+    )
+
+
+def run_turns(
+    start: Callable[[str, str], AbstractContextManager[LiveCluster]],
+    jobs: Sequence[str],
+    settle_s: float,
+    measured_s: float,
+    turns: int = TURNS,
+    strategies: Sequence[str] = (STELA, FAIR, DEFAULT),
+) -> Iterator[LiveTurn]:
+    """Every job under every strategy, in turns, so that a slow minute of the machine hits all."""
+    for _ in range(turns):
+        for job in jobs:
+            for strategy in strategies:
+                with start(job, strategy) as cluster:
+                    yield run_turn(cluster, job, strategy, settle_s, measured_s)
+
+
+def goals(turns: Sequence[LiveTurn]) -> Mapping[str, bool]:
+    """Which goals are met, by the medians over the turns."""
+    jobs = sorted({turn.job for turn in turns})
+
+    def after(job: str, strategy: str) -> float:
+        return median(
+            turn.after_per_s for turn in turns if (turn.job, turn.strategy) == (job, strategy)
+        )
+
+    own = [turn for turn in turns if turn.strategy == STELA]
+    ahead = [after(job, STELA) > after(job, FAIR) * (1 + SAME) for job in jobs]
+    behind = [after(job, STELA) < after(job, FAIR) * (1 - SAME) for job in jobs]
+    return {
+        f"gap at most {MOST_GAP_S} s": all(
+            max(turn.gap_out_s, turn.gap_in_s) <= MOST_GAP_S for turn in own
+        ),
+        "nothing lost": all(turn.lost == 0 for turn in turns),
+        "at least the fair rival everywhere": not any(behind),
+        f"above the fair rival in {AHEAD_IN} jobs": sum(ahead) >= AHEAD_IN,
+    }

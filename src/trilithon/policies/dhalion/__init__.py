@@ -1,0 +1,1 @@
+"""Diagnoses what ails a job and heals it (Dhalion, VLDB'17)."""

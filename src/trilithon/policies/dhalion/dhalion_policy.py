@@ -1,0 +1,276 @@
+"""Defines the policy `dhalion`: every job is examined from time to time, diagnosed and healed.
+
+Per job: an action that was done is evaluated after a wait (section 4.3). Then detectors find
+symptoms, diagnosers explain them, and the health policy chooses a resolver. One invasive action at
+a time; alerts beside it. Symptoms are measured after the wait only, so that what an action stirs up
+is not taken for a symptom (section 4.1).
+
+A decision names its causes: symptom ← diagnosis ← resolution ← evaluation, one decision each, of
+which only the resolution changes anything.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trilithon.model.mode import Mode
+from trilithon.model.series import Window
+from trilithon.policies.decision import Claim, Decision
+from trilithon.policies.dhalion.action_log import ActionLog
+from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
+from trilithon.policies.dhalion.extensions import health_policy
+from trilithon.policies.dhalion.health import (
+    Diagnosis,
+    HealthPolicy,
+    JobCase,
+    LogEntry,
+    Resolution,
+    Symptom,
+    figures,
+)
+from trilithon.policies.dhalion.job_view import Measured
+from trilithon.policies.feedback import Feedback
+from trilithon.policies.policy import State, Verdict, decision_id
+from trilithon.policies.scene import JobStatus, Scene
+
+SYMPTOM: Final = "SYMPTOM"
+DIAGNOSIS: Final = "DIAGNOSIS"
+EVALUATED: Final = "EVALUATED"
+BLACKLISTED: Final = "BLACKLISTED"
+_JOBS: Final = "jobs"
+# Rounds for which the feedback on an action is needed: until it is seen for the first time.
+_FEEDBACK_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True)
+class DhalionPolicy:
+    """`dhalion`: symptoms, diagnoses, cures, and what came of them."""
+
+    parameters: DhalionParameters = field(default_factory=DhalionParameters)
+    name: str = "dhalion"
+
+    @property
+    def lookback_s(self) -> float:
+        return self.parameters.window_s
+
+    @property
+    def feedback_rounds(self) -> int:
+        return _FEEDBACK_ROUNDS
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        records: dict[str, Any] = {
+            job: record for job, record in state.get(_JOBS, {}).items() if job in scene.statuses
+        }
+        policy = health_policy(self.parameters.health)
+        window = scene.series.window(self.parameters.window_s)
+        measured: Measured | None = None
+        decisions: list[Decision] = []
+        claims: list[Claim] = []
+        for name in sorted(scene.statuses):
+            record = _followed(records.get(name, {}), scene)
+            records[name] = record
+            status = scene.statuses[name]
+            if window is None or not self._due(scene, status, record, window):
+                continue
+            if measured is None:
+                measured = Measured.of(scene.series, window, self.parameters.back_pressure)
+            view = measured.view(scene, name)
+            if view is None:
+                continue
+            log = ActionLog.of(record)
+            case = JobCase(view, scene, self.parameters, log.entries)
+            examination = _Examination(policy, case, log, int(state.get("seed", 0)))
+            examination.run()
+            decisions += examination.decisions
+            claims += examination.claims
+            checked = {**examination.log.plain(), "checked_s": scene.now_s}
+            records[name] = {**checked, "diagnosis": examination.diagnosis_kind}
+        return Verdict(tuple(decisions), {**state, _JOBS: records}, claims=tuple(claims))
+
+    def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
+        """Per job: the last diagnosis, the action log, and what is blacklisted."""
+        shown = {}
+        for job, record in sorted(state.get(_JOBS, {}).items()):
+            if job not in scene.statuses:
+                continue
+            log = ActionLog.of(record)
+            shown[job] = {
+                "diagnosis": record.get("diagnosis"),
+                "actions": [
+                    {"action": e.action, "for": e.kind, "time_s": e.time_s, "helped": e.helped}
+                    for e in log.entries[-5:]
+                ],
+                "failures": {key: failed for key, (_, failed, _) in log.tries.items() if failed},
+            }
+        return shown
+
+    def _due(
+        self, scene: Scene, status: JobStatus, record: Mapping[str, Any], window: Window
+    ) -> bool:
+        """Whether a job is examined now: the period is over, nothing is in flight, and the whole
+        window lies behind the wait after its last change.
+        """
+        parameters = self.parameters
+        checked_s = record.get("checked_s")
+        if status.mode is Mode.OFF or status.in_flight or status.hold_reason:
+            return False
+        if checked_s is not None and scene.now_s - checked_s < parameters.period_s * (1 - 1e-9):
+            return False
+        if window.span_s < parameters.window_s * (1 - 1e-9):
+            return False
+        since_s = max(status.accepted_s, status.changed_s or status.accepted_s)
+        if status.changed_s is not None:
+            since_s = max(since_s, status.changed_s + parameters.wait_s)
+        return window.start_s >= since_s - 1e-6
+
+
+def _followed(record: Mapping[str, Any], scene: Scene) -> Mapping[str, Any]:
+    """The record of a job, without an action that was not carried out; it is asked for again."""
+    log = ActionLog.of(record)
+    last = log.open
+    if last is None:
+        return record
+    feedback = scene.feedback.get(last.decision)
+    if feedback is None or not _failed(feedback):
+        return record
+    dropped = {**record, **log.dropped().plain()}
+    if any(clip.code == "DELAYED" for clip in feedback.clips):
+        # The guard wants fewer instances to be requested for some time: ask again at once.
+        dropped["checked_s"] = None
+    return dropped
+
+
+def _failed(feedback: Feedback) -> bool:
+    """Whether nothing of an action was or will be done."""
+    return not feedback.applied and not feedback.pending
+
+
+class _Examination:
+    """One look at one job."""
+
+    def __init__(self, policy: HealthPolicy, case: JobCase, log: ActionLog, seed: int) -> None:
+        self.policy, self.case, self.log, self.seed = policy, case, log, seed
+        self.decisions: list[Decision] = []
+        self.claims: list[Claim] = []
+        self.diagnosis_kind: str | None = None
+        self._caused_by: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        self._evaluate()
+        symptoms = tuple(s for d in self.policy.detectors for s in d.detect(self.case))
+        diagnoses = [
+            diagnosis
+            for diagnoser in self.policy.diagnosers
+            for diagnosis in diagnoser.diagnose(self.case, symptoms)
+        ]
+        # The surest first; of equally sure ones in the order of the diagnosers.
+        diagnoses.sort(key=lambda diagnosis: -diagnosis.confidence)
+        self.diagnosis_kind = diagnoses[0].kind if diagnoses else None
+        acted = False
+        for diagnosis in diagnoses:
+            resolution = self._resolution(diagnosis)
+            if resolution is None or (resolution.invasive and acted):
+                continue
+            acted = acted or resolution.invasive
+            self._propose(diagnosis, resolution)
+
+    def _evaluate(self) -> None:
+        entry = self.log.open
+        if entry is None:
+            return
+        helped = self.policy.helped(self.case, entry)
+        if helped is None:
+            return
+        self.log = self.log.evaluated(helped, self.case.view.emission_per_s)
+        word = "helped" if helped else "did not help"
+        sentence = f"{_words(entry.action)} for {_words(entry.kind)} {word}."
+        now = figures(self.case, entry.operator)
+        numbers = {f"{name}_before": value for name, value in entry.before.items()} | now
+        decision = self._decision((), EVALUATED, sentence, numbers, (entry.decision,))
+        # What is found next follows from an action that failed.
+        self._caused_by = () if helped else (decision.id,)
+
+    def _resolution(self, diagnosis: Diagnosis) -> Resolution | None:
+        """What the chosen resolver proposes. If that is blacklisted for such a diagnosis, one of
+        the others is drawn (section 5.1).
+        """
+        resolvers = {resolver.name: resolver for resolver in self.policy.resolvers}
+        names = [n for n in self.policy.candidates(self.case, diagnosis) if n in resolvers]
+        for place, name in enumerate(self._drawn(names)):
+            resolution = resolvers[name].resolve(self.case, diagnosis)
+            if resolution is None:
+                if place == 0 and not self._was_blacklisted(diagnosis):
+                    return None
+                continue
+            emission = self.case.view.emission_per_s
+            if not resolution.invasive or not self.log.blacklisted(
+                diagnosis, resolution.action, self.case.parameters, emission
+            ):
+                return resolution
+        return None
+
+    def _was_blacklisted(self, diagnosis: Diagnosis) -> bool:
+        """Whether something was tried in vain for such a diagnosis."""
+        prefix = f"{diagnosis.kind}/{diagnosis.operator or ''}/"
+        return any(key.startswith(prefix) and t[1] for key, t in self.log.tries.items())
+
+    def _drawn(self, names: Sequence[str]) -> list[str]:
+        """The first, then the others in an order that is drawn with the seed of the state."""
+        turn = len(self.log.entries) + sum(t[0] for t in self.log.tries.values())
+
+        def draw(name: str) -> int:
+            return zlib.crc32(f"{self.seed}/{self.case.name}/{turn}/{name}".encode())
+
+        return [*names[:1], *sorted(names[1:], key=draw)]
+
+    def _propose(self, diagnosis: Diagnosis, resolution: Resolution) -> None:
+        found = [self._symptom(symptom) for symptom in diagnosis.symptoms]
+        sentence = f"{diagnosis.sentence[0].upper()}{diagnosis.sentence[1:]}."
+        sure = {} if diagnosis.confidence == 1 else {"confidence": diagnosis.confidence}
+        numbers = {**diagnosis.numbers, **sure}
+        causes = (*(decision.id for decision in found), *self._caused_by)
+        cause = self._decision(
+            (), f"{DIAGNOSIS}_{diagnosis.kind.upper()}", sentence, numbers, causes
+        )
+        decision = self._decision(
+            resolution.changes,
+            resolution.action.partition(".")[0].upper(),
+            f"{sentence} {resolution.sentence}",
+            {},
+            (cause.id,),
+        )
+        self.decisions[-1] = replace(decision, expects=resolution.expects)
+        now_s, parameters = self.case.scene.now_s, self.case.parameters
+        if resolution.claims:
+            until_s = now_s + parameters.wait_s + parameters.window_s + parameters.period_s
+            self.claims.append(Claim(self.case.name, until_s, sentence))
+        if resolution.invasive:
+            before = figures(self.case, diagnosis.operator)
+            entry = LogEntry(
+                resolution.action, now_s, diagnosis.kind, diagnosis.operator, decision.id, before
+            )
+            self.log = self.log.added(entry, parameters)
+
+    def _symptom(self, symptom: Symptom) -> Decision:
+        reason = f"{SYMPTOM}_{symptom.kind.upper()}"
+        sentence = f"{symptom.sentence[0].upper()}{symptom.sentence[1:]}."
+        return self._decision((), reason, sentence, symptom.numbers, ())
+
+    def _decision(
+        self,
+        changes: tuple[Any, ...],
+        reason: str,
+        sentence: str,
+        numbers: Mapping[str, float | None],
+        causes: tuple[str, ...],
+    ) -> Decision:
+        finite = {n: v for n, v in numbers.items() if v is None or abs(v) != float("inf")}
+        id_ = decision_id(self.case.scene, self.case.name, len(self.decisions))
+        decision = Decision(id_, self.case.name, changes, reason, sentence, finite, causes)
+        self.decisions.append(decision)
+        return decision
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace(".", " by ")

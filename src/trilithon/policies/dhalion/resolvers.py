@@ -1,0 +1,352 @@
+"""Resolves diagnoses (sections 5.1 and 5.2): what to change, or what to tell people.
+
+What the engine cannot do, or what would not help, becomes an alert with advice.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from trilithon.measures.rates import MOST_PARKED
+from trilithon.model.capability import Ability, How
+from trilithon.model.change import (
+    Alert,
+    Change,
+    InstanceRestart,
+    KeyGroupsChange,
+    ParallelismChange,
+    PlacementChange,
+    Severity,
+    WeightsChange,
+)
+from trilithon.model.groups import KEY_GROUPS, assign_key_groups
+from trilithon.model.utility import Sense
+from trilithon.policies.decision import Expectation
+from trilithon.policies.dhalion.dhalion_parameters import ON
+from trilithon.policies.dhalion.health import Diagnosis, JobCase, Resolution
+from trilithon.policies.dhalion.job_view import InstanceView, OperatorView
+
+SCALE_UP: Final = "scale_up"
+SCALE_DOWN: Final = "scale_down"
+RELIEVE: Final = "relieve_instance"
+MOVE_KEYS: Final = "move_keys"
+SOURCE_SCALE_UP: Final = "source_scale_up"
+TELL: Final = "tell"
+# A weight below this leaves an instance practically without records.
+_LEAST_WEIGHT: Final = 0.05
+
+
+def can(case: JobCase, ability: Ability) -> bool:
+    return case.scene.cluster.capabilities.of(ability) is not How.NOT_AT_ALL
+
+
+def alert(
+    case: JobCase,
+    code: str,
+    sentence: str,
+    advice: str,
+    operator: str | None,
+    *,
+    claims: bool = False,
+) -> Resolution:
+    proposal = Alert(case.name, Severity.WARNING, code, sentence, advice, operator)
+    return Resolution(TELL, (proposal,), f"{sentence} {advice}", claims=claims)
+
+
+def _expects_emission(case: JobCase, factor: float) -> Expectation | None:
+    """After the wait and a window, the sources emit so many times as much as now."""
+    rate = case.view.emission_per_s
+    if rate is None or rate <= 0:
+        return None
+    parameters = case.parameters
+    by_s = case.scene.now_s + parameters.wait_s + parameters.window_s
+    return Expectation("emission", rate * factor, by_s, Sense.AT_LEAST)
+
+
+def _rescale(
+    case: JobCase, action: str, operator: OperatorView, wanted: int, expects: Expectation | None
+) -> Resolution:
+    sentence = f"{operator.name} {operator.parallelism} → {wanted} instances."
+    changes: list[Change] = [ParallelismChange(case.name, {operator.name: wanted})]
+    weights = case.view.status.allocation.weights.get(operator.name, ())
+    if len(set(weights)) > 1:
+        # A new number of instances would forget which of them is slow.
+        kept = (*weights[:wanted], *(1.0,) * (wanted - len(weights)))
+        changes.append(WeightsChange(case.name, {operator.name: kept}))
+    return Resolution(action, tuple(changes), sentence, expects)
+
+
+class ScaleUpResolver:
+    """More instances: the share of the load that could not be handled is b / (1 − b)."""
+
+    name = SCALE_UP
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        if diagnosis.operator is None or case.parameters.scale != ON:
+            return None
+        operator = case.view.operator(diagnosis.operator)
+        lacking = diagnosis.number("lacking")
+        if lacking is None:
+            held_back = min(operator.held_back, MOST_PARKED)
+            lacking = held_back / (1 - held_back)
+        wanted = max(operator.parallelism + 1, math.ceil(operator.parallelism * (1 + lacking)))
+        return _grown(case, SCALE_UP, operator, wanted)
+
+
+def _grown(case: JobCase, action: str, operator: OperatorView, wanted: int) -> Resolution:
+    span = case.view.status.spans.get(operator.name)
+    fixed = operator.name in case.view.status.fixed or span is None
+    if fixed or operator.broadcast or not can(case, Ability.PARALLELISM):
+        why = (
+            "every instance gets every record, so more of them would not help"
+            if operator.broadcast
+            else "its parallelism cannot change"
+        )
+        return alert(
+            case,
+            "SCALE_UP_IMPOSSIBLE",
+            f"{operator.name} needs {wanted} instances, but {why}.",
+            "Start the job with more of them, or make each record cheaper.",
+            operator.name,
+        )
+    most = operator.parallelism if span is None else span.max
+    if operator.parallelism >= most:
+        return alert(
+            case,
+            "AT_MAXIMUM",
+            f"{operator.name} needs {wanted} instances and has its maximum of {most}.",
+            "Raise `max` of its parallelism.",
+            operator.name,
+        )
+    granted = min(wanted, most)
+    expects = _expects_emission(case, 1 + case.parameters.improvement)
+    return _rescale(case, action, operator, granted, expects)
+
+
+class ScaleDownResolver:
+    """Fewer instances: at most a share of them at once, and by default no fewer than keep the
+    predicted utilisation below the bound.
+    """
+
+    name = SCALE_DOWN
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        if diagnosis.operator is None or case.parameters.scale != ON:
+            return None
+        operator, parameters = case.view.operator(diagnosis.operator), case.parameters
+        span = case.view.status.spans.get(operator.name)
+        if span is None or operator.name in case.view.status.fixed:
+            return None
+        count, busy = operator.parallelism, operator.busiest
+        wanted = max(round(count * (1 - parameters.scale_down)), span.min, 1)
+        wanted = min(wanted, count - 1)
+        if parameters.over == "predicted" and busy is not None:
+            wanted = max(wanted, math.ceil(busy * count / parameters.full - 1e-9))
+        if not max(1, span.min) <= wanted < count:
+            return None
+        return _rescale(case, SCALE_DOWN, operator, wanted, _expects_emission(case, 0.95))
+
+
+class RelieveInstanceResolver:
+    """A slow instance gets less: first a lower weight, in proportion to how fast it is. If that did
+    not help, it restarts, on engines that can; else it gets a place on another machine, with equal
+    weights.
+    """
+
+    name = RELIEVE
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        if diagnosis.operator is None or not diagnosis.instances:
+            return None
+        operator = case.view.operator(diagnosis.operator)
+        failed = {
+            entry.action
+            for entry in case.taken
+            if entry.operator == operator.name
+            and entry.kind == diagnosis.kind
+            and entry.helped is False
+        }
+        for action, step in (
+            (f"{RELIEVE}.weights", self._weights),
+            (f"{RELIEVE}.restart", self._restart),
+            (f"{RELIEVE}.placement", self._placement),
+        ):
+            if action in failed:
+                continue
+            changes, what = step(case, operator, diagnosis.instances)
+            if changes:
+                expects = _expects_emission(case, 1 + case.parameters.improvement)
+                return Resolution(action, changes, what, expects, claims=True)
+        which = ", ".join(f"{operator.name}-{i}" for i in diagnosis.instances)
+        return alert(
+            case,
+            "SLOW_INSTANCE",
+            f"{which} is slower than its peers.",
+            "Look at its machine, and drain it if it is slow for other jobs, too.",
+            operator.name,
+            claims=True,
+        )
+
+    def _weights(
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
+    ) -> tuple[tuple[Change, ...], str]:
+        service = [instance.service_s for instance in operator.instances]
+        if not can(case, Ability.WEIGHTS) or None in service or len(slow) >= len(service):
+            return (), ""
+        placed = case.view.status.allocation.placement.get(operator.name, ())
+        if any(place is not None for place in placed):
+            return (), ""
+        if any(operator.instances[i].weight < 0.99 for i in slow):
+            return (), ""  # it gets less already
+        known = [value for value in service if value is not None]
+        rest = [value for i, value in enumerate(known) if i not in slow]
+        usual = sum(rest) / len(rest)
+        weights = tuple(
+            max(_LEAST_WEIGHT, round(usual / value, 3)) if i in slow and value > 0 else 1.0
+            for i, value in enumerate(known)
+        )
+        if min(weights) >= 1.0:
+            return (), ""
+        lowered = ", ".join(f"{operator.name}-{i} {weights[i]:g}" for i in slow)
+        return (WeightsChange(case.name, {operator.name: weights}),), f"Weights: {lowered}."
+
+    def _placement(
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
+    ) -> tuple[tuple[Change, ...], str]:
+        if not can(case, Ability.PLACEMENT):
+            return (), ""
+        bad = {operator.instances[i].machine for i in slow}
+        spare = sorted(
+            (machine for machine in case.scene.machines if machine.name not in bad),
+            key=lambda machine: (len(machine.instances), machine.name),
+        )
+        if not spare:
+            return (), ""
+        count = operator.parallelism
+        before = case.view.status.allocation.placement.get(operator.name, (None,) * count)
+        places: list[str | None] = list(before) if len(before) == count else [None] * count
+        for turn, i in enumerate(slow):
+            places[i] = spare[turn % len(spare)].name
+        changes: list[Change] = [PlacementChange(case.name, {operator.name: tuple(places)})]
+        if operator.name in case.view.status.allocation.weights:
+            # An engine may refuse a placement beside different weights.
+            changes.append(WeightsChange(case.name, {operator.name: (1.0,) * count}))
+        moved = ", ".join(f"{operator.name}-{i} → {places[i]}" for i in slow)
+        return tuple(changes), f"On another machine: {moved}."
+
+    def _restart(
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
+    ) -> tuple[tuple[Change, ...], str]:
+        if not can(case, Ability.RESTART_INSTANCE):
+            return (), ""
+        index = operator.instances[slow[0]].index
+        what = f"Restart {operator.name}-{index}."
+        return (InstanceRestart(case.name, operator.name, index),), what
+
+
+class MoveKeysResolver:
+    """Key groups move from the instance that gets too many records to the others.
+
+    One key may cause the skew, and nobody counts records per group. So what its group has alone is
+    estimated: h = rate − groups · (rate of the others / their groups). At most half of the
+    instance's groups move at once: if the hot one is among them, the skew appears elsewhere and the
+    next step finds it there. If h alone is more than an instance can take, no move helps.
+    """
+
+    name = MOVE_KEYS
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        if diagnosis.operator is None or not diagnosis.instances:
+            return None
+        operator = case.view.operator(diagnosis.operator)
+        which = f"{operator.name}-{operator.instances[diagnosis.instances[0]].index}"
+        if not operator.keyed or not can(case, Ability.KEY_GROUPS):
+            why = (
+                "its records are not grouped by key" if not operator.keyed else "the engine cannot"
+            )
+            return self._tell(
+                case, operator, f"{which} gets too many records, and {why} move them."
+            )
+        if operator.stateful:
+            text = f"{which} gets too many records, and {operator.name} keeps state by key."
+            return self._tell(case, operator, text)
+        groups = self._groups(case, operator)
+        hot = diagnosis.instances[0]
+        own = [group for group, instance in enumerate(groups) if instance == hot]
+        others = [i for i in range(operator.parallelism) if i not in diagnosis.instances]
+        rates = [instance.rate_per_s or 0.0 for instance in operator.instances]
+        if len(own) < 2 or not others:
+            return self._tell(case, operator, f"One key is too much for {which}.")
+        outside = sum(1 for instance in groups if instance in others)
+        per_group = sum(rates[i] for i in others) / max(1, outside)
+        hot_rate = max(0.0, rates[hot] - per_group * len(own))
+        fair = sum(rates) / operator.parallelism
+        capacity = _capacity(operator.instances[hot])
+        if capacity is not None and hot_rate > 0.95 * capacity:
+            share = hot_rate / sum(rates)
+            text = f"One key has {share:.0%} of the records, more than an instance can take."
+            return self._tell(case, operator, text)
+        keeps = int((fair - hot_rate) / per_group) if per_group > 0 else 1
+        keeps = max(1, len(own) // 2, min(len(own) - 1, keeps))
+        moved = own[keeps:]
+        after = list(groups)
+        for turn, group in enumerate(moved):
+            after[group] = others[turn % len(others)]
+        sentence = f"{len(moved)} of {len(own)} key groups of {which} go to other instances."
+        change = KeyGroupsChange(case.name, {operator.name: tuple(after)})
+        # Each step is smaller than the one before: they are counted as different actions.
+        action = f"{MOVE_KEYS}.{len(own)}"
+        expects = _expects_emission(case, 1.0)
+        return Resolution(action, (change,), sentence, expects, claims=True)
+
+    def _groups(self, case: JobCase, operator: OperatorView) -> tuple[int, ...]:
+        allocation = case.view.status.allocation
+        given = allocation.groups.get(operator.name)
+        if given is not None and len(given) == KEY_GROUPS:
+            return given
+        weights = allocation.weights.get(operator.name, (1.0,) * operator.parallelism)
+        return assign_key_groups(weights)
+
+    def _tell(self, case: JobCase, operator: OperatorView, sentence: str) -> Resolution:
+        advice = "Divide the hot key (a salt), or aggregate before this operator."
+        return alert(case, "DATA_SKEW", sentence, advice, operator.name, claims=True)
+
+
+def _capacity(instance: InstanceView) -> float | None:
+    """Records per second that an instance can take at most."""
+    return 1 / instance.service_s if instance.service_s else None
+
+
+class SourceScaleUpResolver:
+    """More instances at the sources: SLO / emitted, at most a factor of 4 at once (6.3)."""
+
+    name = SOURCE_SCALE_UP
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        if diagnosis.operator is None or case.parameters.scale != ON:
+            return None
+        operator = case.view.operator(diagnosis.operator)
+        most = case.parameters.source_factor
+        factor = min(most, diagnosis.number("factor") or most)
+        wanted = max(operator.parallelism + 1, math.ceil(operator.parallelism * factor - 1e-9))
+        return _grown(case, SOURCE_SCALE_UP, operator, wanted)
+
+
+class TellResolver:
+    """Alerts for what only people can cure."""
+
+    name = TELL
+    _MESSAGES: Final[Mapping[str, tuple[str, str]]] = {
+        "not_enough_data": ("NOT_ENOUGH_DATA", "Lower the SLO, or send more records."),
+        "sources_at_their_limit": (
+            "ADD_PARTITIONS",
+            "Add partitions to the topics: each is read by one reader.",
+        ),
+    }
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        if diagnosis.kind not in self._MESSAGES:
+            return None
+        code, advice = self._MESSAGES[diagnosis.kind]
+        sentence = f"{diagnosis.sentence[0].upper()}{diagnosis.sentence[1:]}."
+        return alert(case, code, sentence, advice, diagnosis.operator)

@@ -1,0 +1,45 @@
+"""Defines what the policy `stela` says: reason codes and sentences."""
+
+from typing import Final
+
+from trilithon.policies.requests import ScalingKind, ScalingRequest
+from trilithon.policies.stela.scaling_plan import ScalingPlan
+
+MACHINES_WANTED: Final = "MACHINES_REQUESTED"
+SCALE_OUT: Final = "SCALE_OUT"
+SCALE_IN: Final = "SCALE_IN"
+REFUSED: Final = "REQUEST_REFUSED"
+MEASURED: Final = "PREDICTION_CHECKED"
+
+
+def machines(count: int) -> str:
+    return f"{count} machine{'' if count == 1 else 's'}"
+
+
+def plan_sentence(request: ScalingRequest, plan: ScalingPlan, strategy: str) -> str:
+    if request.kind is ScalingKind.IN:
+        moved = sum(len(by) for by in plan.places.values())
+        by = "the lowest ETPSum" if strategy == "stela" else f"strategy {strategy}"
+        return (
+            f"{machines(request.machines)} back on demand, by {by}: {', '.join(plan.removed)}. "
+            f"Instances of {moved} operators move to the machines that stay."
+        )
+    given: dict[str, int] = {}
+    for step in plan.steps:
+        given[step.subject] = given.get(step.subject, 0) + 1
+    if not plan.counts:
+        return (
+            f"{machines(request.machines)} more on demand, by strategy {strategy}: instances of "
+            f"{sum(len(by) for by in plan.places.values())} operators move."
+        )
+    shares = ", ".join(f"{count} for {subject}" for subject, count in given.items())
+    by = "ETP" if strategy == "stela" else f"strategy {strategy}"
+    return f"{machines(request.machines)} more on demand; instances by {by}: {shares}."
+
+
+def outcome_sentence(predicted: float, realised: float, before: float) -> str:
+    off = f" ({100 * (realised / predicted - 1):+.1f} %)" if predicted else ""
+    return (
+        f"Throughput was {before:.4g}/s before the action, {predicted:.4g}/s was predicted, and "
+        f"{realised:.4g}/s is measured{off}."
+    )

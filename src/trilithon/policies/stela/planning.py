@@ -1,0 +1,193 @@
+"""Makes the plan for a request from a scene, by the strategy of the parameters.
+
+The policy and the dry run of the command make their plans here, so that they are the same.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trilithon.measures.group import sum_by_job
+from trilithon.model.capability import Ability, How
+from trilithon.model.layout import Layout
+from trilithon.model.snapshot import present
+from trilithon.policies.requests import ScalingKind, ScalingRequest
+from trilithon.policies.scene import Scene
+from trilithon.policies.stela import alternatives
+from trilithon.policies.stela.scale_in import etp_sums, remove_at_random, remove_by_etp
+from trilithon.policies.stela.scale_out import Division, by_etp, divide, in_turn
+from trilithon.policies.stela.scaling_plan import ScalingPlan
+from trilithon.policies.stela.scaling_view import ScalingView, can_add, empty_machines
+from trilithon.policies.stela.stela_parameters import (
+    DEFAULT,
+    ROUND_ROBIN,
+    STELA,
+    StelaParameters,
+)
+
+# Why a request cannot be carried out at all.
+NO_NEW_MACHINES: Final = "NO_NEW_MACHINES"
+NOT_ENOUGH_MACHINES: Final = "NOT_ENOUGH_MACHINES"
+NO_SUCH_JOB: Final = "NO_SUCH_JOB"
+# So that groups with neighbouring seeds differ.
+_APART: Final = 1_000_003
+# Why it has to wait.
+NOT_MEASURED: Final = "NOT_MEASURED"
+JOBS_HELD: Final = "JOBS_HELD"
+
+
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why there is no plan now: a code and a sentence. One that does not pass ends the request."""
+
+    code: str
+    sentence: str
+    passes: bool
+
+
+def jobs_of(scene: Scene, request: ScalingRequest) -> tuple[str, ...]:
+    """The jobs that a request may change."""
+    if request.kind is ScalingKind.OUT and request.job is not None:
+        return (request.job,) if request.job in scene.statuses else ()
+    return tuple(scene.statuses)
+
+
+def hindrance(
+    scene: Scene, request: ScalingRequest, parameters: StelaParameters
+) -> Hindrance | None:
+    """Why the request cannot be planned now; None if it can."""
+    jobs = jobs_of(scene, request)
+    if not jobs:
+        what = f"No job {request.job!r} runs." if request.job else "No job runs."
+        return Hindrance(NO_SUCH_JOB, what, passes=False)
+    if request.kind is ScalingKind.IN and request.machines >= len(scene.machine_names):
+        sentence = f"The cluster has {len(scene.machine_names)} machines; one must stay."
+        return Hindrance(NOT_ENOUGH_MACHINES, sentence, passes=False)
+    empty = len(empty_machines(scene))
+    if request.kind is ScalingKind.OUT and empty < request.machines and not can_add(scene):
+        return Hindrance(
+            NO_NEW_MACHINES,
+            f"{request.machines} new machines are needed, {empty} run no instance, and this engine "
+            "cannot start machines: start them, then repeat the command.",
+            passes=False,
+        )
+    if held := [name for name in jobs if not scene.statuses[name].open]:
+        status = scene.statuses[held[0]]
+        why = status.hold_reason or ("IN_FLIGHT" if status.in_flight else f"mode {status.mode}")
+        return Hindrance(JOBS_HELD, f"{held[0]} may not be changed now: {why}.", passes=True)
+    window = scene.series.window(parameters.window_s)
+    since_s = max((scene.statuses[name].changed_s or 0.0 for name in jobs), default=0.0)
+    if window is None or scene.now_s - max(since_s, window.start_s) < parameters.window_s * 0.99:
+        sentence = f"{parameters.window_s:g} s of measurements since the last change are needed."
+        return Hindrance(NOT_MEASURED, sentence, passes=True)
+    unmeasured = _unmeasured(window.layout, window, jobs)
+    if unmeasured:
+        sentence = f"Not measured completely: {', '.join(unmeasured)}."
+        return Hindrance(NOT_MEASURED, sentence, passes=True)
+    return None
+
+
+def _unmeasured(layout: Layout, window: Any, jobs: tuple[str, ...]) -> list[str]:
+    taken = sum_by_job(layout, window.instances.taken)
+    return [
+        name
+        for name in jobs
+        if name not in layout.job_row or present(taken[layout.job_row[name]]) is None
+    ]
+
+
+def view_of(scene: Scene, request: ScalingRequest, parameters: StelaParameters) -> ScalingView:
+    window = scene.series.window(parameters.window_s)
+    assert window is not None  # noqa: S101 - `hindrance` has looked
+    jobs = tuple(name for name in jobs_of(scene, request) if name in window.layout.job_row)
+    return ScalingView(scene, window, parameters, jobs)
+
+
+def new_machines(scene: Scene, request: ScalingRequest) -> tuple[list[str], int]:
+    """The machines for a scale-out, and how many of them are not there yet (they have no name)."""
+    there = list(empty_machines(scene))[: request.machines]
+    missing = request.machines - len(there)
+    return [*there, *(f"new machine {i + 1}" for i in range(missing))], missing
+
+
+def make_plan(view: ScalingView, request: ScalingRequest, seed: int) -> ScalingPlan:
+    strategy = view.parameters.strategy
+    if request.kind is ScalingKind.IN:
+        if strategy == STELA:
+            return remove_by_etp(view, request.machines)
+        return remove_at_random(view, request.machines, seed + _APART * view.parameters.group)
+    machines, missing = new_machines(view.scene, request)
+    if strategy in {STELA, ROUND_ROBIN}:
+        return divide(view, machines, by_etp if strategy == STELA else in_turn, missing)
+    if strategy == DEFAULT:
+        used = [name for name, keys in view.placement.items() if keys]
+        return alternatives.all_anew(view, [*used, *machines])
+    return alternatives.migrate(view, machines, strategy)
+
+
+def preview(
+    scene: Scene, request: ScalingRequest, parameters: StelaParameters, seed: int = 0
+) -> dict[str, Any]:
+    """The ranking, the projected throughput and the plan of a request, as JSON; nothing is done."""
+    if (reason := hindrance(scene, request, parameters)) is not None:
+        return {"hindrance": {"code": reason.code, "sentence": reason.sentence}}
+    view = view_of(scene, request, parameters)
+    plan = make_plan(view, request, seed)
+    return {
+        "hindrance": None,
+        "strategy": parameters.strategy,
+        "machines_to_add": new_machines(scene, request)[1]
+        if request.kind is ScalingKind.OUT
+        else 0,
+        "machines_to_remove": list(plan.removed),
+        "ranking": _machine_ranking(view) if request.kind is ScalingKind.IN else _ranking(view),
+        "steps": [step.to_json() for step in plan.steps],
+        "throughput_per_s": plan.throughput,
+        "projected_throughput_per_s": plan.projected,
+        "parallelism": {
+            job: {name: [view.counts(job)[name], count] for name, count in sorted(counts.items())}
+            for job, counts in sorted(plan.counts.items())
+        },
+        "placement": {job: dict(sorted(by.items())) for job, by in sorted(plan.places.items())},
+        "notes": [*plan.notes, *_engine_notes(scene, request, plan)],
+    }
+
+
+def _ranking(view: ScalingView) -> list[dict[str, Any]]:
+    """All operators that may get instances, the first to get one first."""
+    layout, now = view.layout, Division(view, 0).ranking()
+    nodes = [n for n in layout.operator_nodes if layout.jobs[layout.node_job[n]] in view.jobs]
+    ordered = sorted(nodes, key=lambda n: (not now.congested[n], -now.rank[n], n))
+    return [
+        {
+            "job": layout.jobs[layout.node_job[node]],
+            "operator": layout.node_names[node],
+            "congested": bool(now.congested[node]),
+            "etp": present(now.etp[node]),
+            "input_per_s": present(now.input[node]),
+            "could_take_per_s": present(now.could_take[node]),
+            "instances": int(layout.parallelism[node]),
+            "most": int(view.most[node]),
+            "share_of_own_maximum": present(now.share[layout.node_job[node]]),
+        }
+        for node in ordered
+    ]
+
+
+def _machine_ranking(view: ScalingView) -> list[dict[str, Any]]:
+    sums = etp_sums(view, {name: list(keys) for name, keys in view.placement.items()})
+    return [
+        {"machine": name, "etp_sum": sums[name], "instances": len(view.placement[name])}
+        for name in sorted(sums, key=lambda name: (sums[name], name))
+    ]
+
+
+def _engine_notes(scene: Scene, request: ScalingRequest, plan: ScalingPlan) -> list[str]:
+    """What this engine does not let us do as planned."""
+    of, notes = scene.cluster.capabilities.of, []
+    if plan.places and of(Ability.PLACEMENT) is How.NOT_AT_ALL:
+        notes.append("This engine places instances itself: they may not run where the plan says.")
+    if request.kind is ScalingKind.IN and of(Ability.REMOVE_MACHINES) is How.NOT_AT_ALL:
+        notes.append(
+            "This engine cannot remove machines: their instances move away, then stop them."
+        )
+    return notes

@@ -1,0 +1,355 @@
+"""Decides as Stela: carries out what people ask for, one request at a time, and nothing else.
+
+A scale-out asks for the machines that are missing, waits until they are seen, and then changes all
+jobs in one decision: that is the commit point. A scale-in moves instances and removes machines in
+one decision. Every step looks at the cluster as it is, so that a request goes on after a failure
+wherever it was: before the commit nothing but empty machines has changed, after it the controller
+brings the engine to what is wanted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trilithon.measures.slo import sink_weights
+from trilithon.model.change import (
+    Change,
+    MachinesAddition,
+    MachinesRemoval,
+    ParallelismChange,
+    PlacementChange,
+)
+from trilithon.model.snapshot import present
+from trilithon.model.utility import Sense
+from trilithon.policies.decision import Claim, Decision, Expectation
+from trilithon.policies.feedback import Feedback
+from trilithon.policies.policy import State, Verdict, decision_id
+from trilithon.policies.requests import ClosedRequest, ScalingKind, ScalingRequest
+from trilithon.policies.scene import Scene
+from trilithon.policies.stela import messages, planning
+from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, view_of
+from trilithon.policies.stela.scaling_view import empty_machines
+from trilithon.policies.stela.stela_parameters import StelaParameters
+
+THROUGHPUT: Final = "throughput"
+# How many actions are remembered with what was predicted and measured.
+REMEMBERED: Final = 20
+_FEEDBACK_ROUNDS: Final = 120
+# How often a removal is repeated whose outcome was lost in a crash.
+_MOST_TRIES: Final = 3
+# One-shot actions that are known not to have begun.
+_LAPSED: Final = "LAPSED"
+
+
+@dataclass
+class _Progress:
+    """How far a request is, as JSON in the state."""
+
+    request: str
+    phase: str = "planning"  # planning, adding, committed
+    decision: str = ""
+    since_s: float = 0.0
+    machines: list[str] = field(default_factory=list)
+    before: float | None = None
+    predicted: float | None = None
+    jobs: list[str] = field(default_factory=list)
+    tries: int = 0
+
+
+@dataclass(frozen=True)
+class StelaPolicy:
+    parameters: StelaParameters = field(default_factory=StelaParameters)
+
+    @property
+    def name(self) -> str:
+        return "stela"
+
+    @property
+    def lookback_s(self) -> float:
+        return 2 * self.parameters.window_s
+
+    @property
+    def feedback_rounds(self) -> int:
+        return _FEEDBACK_ROUNDS
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        turn = _Turn(scene, self.parameters, state)
+        turn.check_predictions()
+        if (request := next(iter(scene.requests), None)) is not None:
+            turn.advance(request)
+        return turn.verdict()
+
+    def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
+        """The request that is being carried out, and predicted against measured throughput."""
+        progress = state.get("progress")
+        return {
+            "waiting": [request.id for request in scene.requests],
+            "request": None if progress is None else progress["request"],
+            "phase": None if progress is None else progress["phase"],
+            "hindrance": state.get("hindrance", ""),
+            "actions": list(state.get("actions", ())),
+        }
+
+
+class _Turn:
+    """One round of the policy."""
+
+    def __init__(self, scene: Scene, parameters: StelaParameters, state: State) -> None:
+        self.scene, self.parameters, self.state = scene, parameters, state
+        kept = state.get("progress")
+        self.progress = None if kept is None else _Progress(**kept)
+        self.unchecked = [dict(item) for item in state.get("unchecked", ())]
+        self.actions = [dict(item) for item in state.get("actions", ())]
+        self.hindrance = ""
+        self.decisions: list[Decision] = []
+        self.closed: list[ClosedRequest] = []
+        self.claims: tuple[Claim, ...] = ()
+
+    def verdict(self) -> Verdict:
+        progress = None if self.progress is None else vars(self.progress)
+        state = {
+            **self.state,
+            "progress": progress,
+            "unchecked": self.unchecked,
+            "actions": self.actions[-REMEMBERED:],
+            "hindrance": self.hindrance,
+        }
+        return Verdict(tuple(self.decisions), state, claims=self.claims, closed=tuple(self.closed))
+
+    # One request.
+
+    def advance(self, request: ScalingRequest) -> None:
+        if self.progress is None or self.progress.request != request.id:
+            self.progress = _Progress(request.id, since_s=self.scene.now_s)
+        if self.progress.phase == "committed":
+            self._see_outcome(request, self.progress)
+            return
+        hindered = planning.hindrance(self.scene, request, self.parameters)
+        if hindered is not None and (not hindered.passes or self._late(self.progress)):
+            self._give_up(request, hindered)
+        elif hindered is not None:
+            self.hindrance = f"{hindered.code}: {hindered.sentence}"
+            self._claim(request)
+        elif request.kind is ScalingKind.OUT and self._missing(request):
+            self._add_machines(request, self.progress)
+        else:
+            self._commit(request, self.progress)
+
+    def _late(self, progress: _Progress) -> bool:
+        return self.scene.now_s - progress.since_s > self.parameters.patience_s
+
+    def _missing(self, request: ScalingRequest) -> int:
+        return max(0, request.machines - len(empty_machines(self.scene)))
+
+    def _add_machines(self, request: ScalingRequest, progress: _Progress) -> None:
+        """Asks for the machines that are missing, once; then waits until they are seen. An action
+        that is known not to have begun is asked for again.
+        """
+        missing = self._missing(request)
+        told = self.scene.feedback.get(progress.decision) if progress.decision else None
+        if progress.phase == "adding" and told is not None and not _never_begun(told):
+            if not told.applied and not told.pending:
+                self._end(request, done=False, message=f"No machine was added: {_why(told)}.")
+            elif self._late(progress):
+                message = f"{messages.machines(missing)} did not come within the time allowed."
+                self._end(request, done=False, message=message)
+            else:
+                self._claim(request)
+            return
+        sentence = f"Requested: {messages.machines(request.machines)} more; {missing} to add."
+        decision = self._decision(
+            (MachinesAddition(missing),), messages.MACHINES_WANTED, sentence, {}, None
+        )
+        progress.phase, progress.decision = "adding", decision.id
+        progress.since_s = self.scene.now_s
+        self._claim(request)
+
+    def _commit(self, request: ScalingRequest, progress: _Progress) -> None:
+        view = view_of(self.scene, request, self.parameters)
+        plan = make_plan(view, request, int(self.state.get("seed", 0)))
+        if not plan.changes:
+            self._end(request, done=True, message="Nothing has to change.")
+            return
+        strategy = self.parameters.strategy
+        sentence = messages.plan_sentence(request, plan, strategy)
+        numbers: dict[str, float | None] = {
+            "throughput_per_s": plan.throughput,
+            "predicted_per_s": plan.projected,
+        }
+        for number, step in enumerate(plan.steps, 1):
+            numbers[f"{number}. {step.subject} {step.measure}"] = step.value
+        expects = None
+        if plan.projected is not None:
+            by_s = self.scene.now_s + self.parameters.settle_s
+            expects = Expectation(THROUGHPUT, plan.projected, by_s, Sense.AT_LEAST)
+        reason = messages.SCALE_OUT if request.kind is ScalingKind.OUT else messages.SCALE_IN
+        causes = (progress.decision,) if progress.decision else ()
+        decision = self._decision(
+            plan.changes,
+            reason,
+            " ".join((sentence, *plan.notes)),
+            numbers,
+            expects,
+            causes,
+            request.job if request.kind is ScalingKind.OUT else None,
+        )
+        progress.phase, progress.decision = "committed", decision.id
+        progress.since_s, progress.machines = self.scene.now_s, list(plan.removed)
+        progress.before, progress.predicted = plan.throughput, plan.projected
+        progress.jobs = list(view.jobs)
+        self._claim(request)
+
+    def _see_outcome(self, request: ScalingRequest, progress: _Progress) -> None:
+        told = self.scene.feedback.get(progress.decision)
+        gone = not set(progress.machines) & set(self.scene.machine_names)
+        unknown = told is None or told.pending
+        if told is not None and progress.machines and gone:
+            self._succeed(request, progress)
+        elif told is not None and progress.machines and self._repeatable(told, progress):
+            self._remove_again(progress)
+            self._claim(request)
+        elif unknown and self._late(progress):
+            self._end(request, done=False, message="The outcome is not known.")
+        elif told is None or unknown:
+            self._claim(request)
+        elif told.in_full:
+            self._succeed(request, progress)
+        else:
+            left = _still_there(self.scene, told)
+            state = f"{', '.join(left)} changed" if left else "Everything is as before"
+            self._end(request, done=False, message=f"{state}: {_why(told)}.")
+
+    def _repeatable(self, told: Feedback, progress: _Progress) -> bool:
+        """Whether to ask again for machines to go that are still there: the removal had not begun
+        when the daemon died, or its outcome is unknown and it has had its time.
+        """
+        waited_s = self.scene.now_s - progress.since_s
+        lost = told.pending and waited_s >= self.parameters.window_s
+        return (lost or _never_begun(told)) and progress.tries < _MOST_TRIES
+
+    def _remove_again(self, progress: _Progress) -> None:
+        there = sorted(set(progress.machines) & set(self.scene.machine_names))
+        decision = self._decision(
+            (MachinesRemoval(tuple(there)),),
+            messages.SCALE_IN,
+            f"{', '.join(there)} did not go; the removal is repeated.",
+            {},
+            None,
+            (progress.decision,),
+        )
+        progress.tries += 1
+        progress.decision, progress.since_s = decision.id, self.scene.now_s
+
+    def _succeed(self, request: ScalingRequest, progress: _Progress) -> None:
+        self.unchecked.append(
+            {
+                "request": request.id,
+                "kind": request.kind.value,
+                "decision": progress.decision,
+                "due_s": self.scene.now_s + self.parameters.settle_s,
+                "jobs": progress.jobs,
+                "before": progress.before,
+                "predicted": progress.predicted,
+            }
+        )
+        self._end(request, done=True, message="Carried out whole.")
+
+    def _give_up(self, request: ScalingRequest, hindered: Hindrance) -> None:
+        self._decision(
+            (),
+            messages.REFUSED,
+            f"{request.kind.words.capitalize()} by {messages.machines(request.machines)} is not "
+            f"possible ({hindered.code}). {hindered.sentence}",
+            {},
+            None,
+        )
+        message = f"{hindered.code}: {hindered.sentence} Nothing was changed."
+        self._end(request, done=False, message=message)
+
+    def _end(self, request: ScalingRequest, *, done: bool, message: str) -> None:
+        self.closed.append(ClosedRequest(request.id, done, message))
+        self.progress = None
+
+    def _claim(self, request: ScalingRequest) -> None:
+        """Other policies leave the jobs alone while a request is carried out."""
+        until_s = self.scene.now_s + self.parameters.patience_s
+        why = f"{request.kind.words} {request.id} is being carried out"
+        self.claims = tuple(Claim(job, until_s, why) for job in jobs_of(self.scene, request))
+
+    def _decision(
+        self,
+        changes: tuple[Change, ...],
+        reason: str,
+        sentence: str,
+        numbers: Mapping[str, float | None],
+        expects: Expectation | None,
+        causes: tuple[str, ...] = (),
+        job: str | None = None,
+    ) -> Decision:
+        decision = Decision(
+            decision_id(self.scene, job, len(self.decisions)),
+            job,
+            changes,
+            reason,
+            sentence,
+            numbers,
+            causes,
+            expects,
+            on_demand=True,
+        )
+        self.decisions.append(decision)
+        return decision
+
+    # Predicted against measured.
+
+    def check_predictions(self) -> None:
+        due = [item for item in self.unchecked if item["due_s"] <= self.scene.now_s]
+        if not due:
+            return
+        window = self.scene.series.window(self.parameters.window_s)
+        for item in due:
+            self.unchecked.remove(item)
+            realised = None
+            if window is not None:
+                layout, rows = window.layout, window.layout.job_row
+                sinks = layout.sink_nodes
+                rates = window.sinks.written * sink_weights(layout, window.jobs) / window.span_s
+                wanted = [rows[name] for name in item["jobs"] if name in rows]
+                mine = [job in wanted for job in layout.node_job[sinks]]
+                realised = present(rates[mine].sum())
+            self.actions.append({**item, "measured_s": self.scene.now_s, "realised": realised})
+            if realised is None or item["predicted"] is None:
+                continue
+            decision = self._decision(
+                (),
+                messages.MEASURED,
+                messages.outcome_sentence(item["predicted"], realised, item["before"] or 0.0),
+                {
+                    "before_per_s": item["before"],
+                    "predicted_per_s": item["predicted"],
+                    "realised_per_s": realised,
+                },
+                None,
+                (item["decision"],),
+            )
+            self.decisions[-1] = replace(decision, on_demand=False)
+
+
+def _never_begun(told: Feedback) -> bool:
+    return any(outcome.code == _LAPSED for outcome in told.outcomes)
+
+
+def _still_there(scene: Scene, told: Feedback) -> list[str]:
+    """The jobs that have what was granted, though not all of the decision was done."""
+    by_job: dict[str, list[ParallelismChange | PlacementChange]] = {}
+    for change in told.granted:
+        if isinstance(change, ParallelismChange | PlacementChange) and change.job in scene.statuses:
+            by_job.setdefault(change.job, []).append(change)
+    now = {job: scene.statuses[job].allocation for job in by_job}
+    return sorted(job for job, changes in by_job.items() if now[job].changed(changes) == now[job])
+
+
+def _why(told: Feedback) -> str:
+    reasons = [str(clip) for clip in told.clips]
+    reasons += [f"{o.code} {o.message}".strip() for o in told.outcomes if not o.applied]
+    return "; ".join(reasons) or "nothing was granted"

@@ -1,0 +1,269 @@
+"""Requests for machines end whole, or everything is as before, wherever the daemon dies."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.policies.stela.model import small_engine
+from trilithon.control import failpoints
+from trilithon.control.cluster_commands import ClusterCommands
+from trilithon.control.explain import explain_cluster
+from trilithon.control.journal import FILE, Journal
+from trilithon.control.loop import Controller, Round
+from trilithon.control.rules import Limits, Rules
+from trilithon.engines.simulated.engine import SimulatedEngine
+from trilithon.errors import NotFound, Refused
+from trilithon.model.action import Action, Outcome, Reallocate, RemoveMachines, Status
+from trilithon.model.capability import Ability, How
+from trilithon.policies.policy import Policy
+from trilithon.policies.registry import policy
+from trilithon.policies.requests import ScalingKind
+
+RULES = Rules(limits=Limits(cool_down_s=10.0, fresh_s=10.0), policy="stela")
+JOBS = ("papers/star", "papers/diamond")
+
+
+class Killed(BaseException):
+    """As `kill -9`: nothing catches it."""
+
+
+class World:
+    """A simulated cluster that goes on while controllers die and come back."""
+
+    def __init__(self, folder: Path, deciding: Policy | None = None) -> None:
+        self.folder, self.engine = folder, small_engine(folder, "star", "diamond")
+        self.deciding = deciding or policy("stela", {"window_s": 20.0, "settle_s": 30.0})
+        self.journal: Journal | None = None
+        self.start()
+
+    def start(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
+        self.journal = Journal(self.folder / FILE)
+        self.controller = Controller(self.engine, self.journal, self.deciding, RULES, self)
+        self.commands = ClusterCommands(self.controller)
+
+    def now_s(self) -> float:
+        return self.engine.now_s
+
+    def rounds(self, count: int) -> list[Round]:
+        done = []
+        for _ in range(count):
+            self.engine.advance(10.0)
+            done.append(self.controller.round())
+        return done
+
+    @property
+    def allocations(self) -> dict[str, tuple[Any, Any]]:
+        accepted = self.engine.jobs()
+        return {
+            name: (dict(a.allocation.parallelism), dict(a.allocation.placement))
+            for name, a in accepted.items()
+        }
+
+    @property
+    def ended(self) -> list[bool | None]:
+        assert self.journal is not None
+        return [row.done for row in self.journal.requests(10)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.rounds(8)
+    yield made
+    assert made.journal is not None
+    made.journal.close()
+
+
+def test_new_machines_are_added_and_used_by_all_jobs_in_one_decision(world: World) -> None:
+    before = world.allocations
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(4)
+    assert world.ended == [True]
+    assert world.engine.machines.names() == ["m0", "m1", "m2", "m3", "m4"]
+    grown = sum(sum(counts.values()) for counts, _ in world.allocations.values())
+    assert grown == sum(sum(counts.values()) for counts, _ in before.values()) + 8  # ⌈30 / 4⌉
+    new = [m for _, places in world.allocations.values() for by in places.values() for m in by]
+    assert new.count("m4") == 8
+
+
+def test_predicted_and_realised_throughput_are_kept_and_explained(world: World) -> None:
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(12)
+    (action,) = world.deciding.status(
+        world.controller.scene,  # type: ignore[arg-type]
+        world.controller.state.policy_state,
+    )["actions"]
+    assert action["realised"] > action["before"]
+    assert action["realised"] == pytest.approx(action["predicted"], rel=0.5)
+    assert world.journal is not None
+    lines = [line for entry in explain_cluster(world.journal) for line in entry["sentences"]]
+    assert any("was predicted, and" in line for line in lines)
+    assert any("It expected throughput of at least" in line and "it was" in line for line in lines)
+
+
+def test_a_dry_run_changes_nothing_at_all(world: World) -> None:
+    assert world.journal is not None
+    dump = "\n".join(world.journal.database._connection.iterdump())
+    before, state = world.allocations, dict(world.controller.state.policy_state)
+    applied: list[Action] = []
+    world.engine.apply = applied.append  # type: ignore[assignment, method-assign]
+    for kind in ScalingKind:
+        shown = world.commands.preview(kind, 1)
+        assert shown["hindrance"] is None
+        assert shown["ranking"]
+        assert shown["steps"]
+    assert not applied
+    assert world.allocations == before
+    assert world.controller.state.policy_state == state
+    assert not world.controller.state.requests
+    assert "\n".join(world.journal.database._connection.iterdump()) == dump
+
+
+def test_what_can_never_be_done_is_refused_at_once(world: World) -> None:
+    with pytest.raises(Refused, match="one must stay"):
+        world.commands.scale(ScalingKind.IN, 4)
+    with pytest.raises(Refused, match="1 or more"):
+        world.commands.scale(ScalingKind.OUT, 0)
+    with pytest.raises(NotFound, match="There is no job 'x/y'"):
+        world.commands.scale(ScalingKind.OUT, 1, "x/y")
+    assert world.ended == []
+
+
+def test_an_engine_that_cannot_change_machines_refuses_with_the_next_step(world: World) -> None:
+    how = {**world.engine.character.how}
+    how[Ability.ADD_MACHINES] = how[Ability.REMOVE_MACHINES] = How.NOT_AT_ALL
+    world.engine.character = replace(world.engine.character, how=how)
+    world.rounds(1)
+    with pytest.raises(Refused, match="start them, then repeat the command"):
+        world.commands.scale(ScalingKind.OUT, 1)
+    with pytest.raises(Refused, match="cannot remove machines"):
+        world.commands.scale(ScalingKind.IN, 1)
+    notes = world.commands.preview(ScalingKind.IN, 1)["notes"]
+    assert any("cannot remove machines" in note for note in notes)
+    assert world.ended == []
+
+
+def test_without_stela_a_request_is_refused_and_a_dry_run_still_answers(tmp_path: Path) -> None:
+    world = World(tmp_path, policy("threshold"))
+    world.rounds(8)
+    with pytest.raises(Refused, match="does not carry out requests"):
+        world.commands.scale(ScalingKind.OUT, 1)
+    shown = world.commands.preview(ScalingKind.OUT, 1)
+    assert shown["carried_out_by"] is None
+    assert world.journal is not None
+    world.journal.close()
+
+
+def test_a_machine_goes_after_its_instances_have_moved(world: World) -> None:
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(4)
+    assert world.ended == [True]
+    assert len(world.engine.machines.names()) == 3
+    assert all(m.instances for m in world.controller.scene.machines)  # type: ignore[union-attr]
+
+
+def _refuse_once(world: World, refused: type[Any], job: str = "") -> None:
+    """The engine refuses the first action of this type, of this job."""
+    apply, left = world.engine.apply, [True]
+
+    def refusing(action: Action) -> Outcome:
+        if left and isinstance(action, refused) and getattr(action, "job", "") == job:
+            left.pop()
+            return Outcome(Status.REFUSED, "TOLD_TO", "It was told to.")
+        return apply(action)
+
+    world.engine.apply = refusing  # type: ignore[method-assign]
+
+
+def test_if_the_engine_refuses_one_job_the_others_are_as_before(world: World) -> None:
+    before = world.allocations
+    _refuse_once(world, Reallocate, max(JOBS))
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(5)
+    assert world.ended == [False]
+    assert world.allocations == before
+    world.rounds(12)  # the back-off after a refusal
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(6)
+    assert world.ended == [False, True]
+    # The machine of the first attempt is used: none is added again.
+    assert len(world.engine.machines.names()) == 5
+
+
+def test_if_machines_cannot_be_removed_instances_are_where_they_were(world: World) -> None:
+    before = world.allocations
+    _refuse_once(world, RemoveMachines)
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(4)
+    assert world.ended == [False]
+    assert world.allocations == before
+    assert len(world.engine.machines.names()) == 4
+
+
+POINTS = [
+    *(f"journal.{name}.{when}" for name in ("round", "end") for when in ("before", "inside")),
+    "journal.round.after",
+    "journal.start.before",
+    "journal.start.after",
+    "journal.settle.inside",
+    *(
+        f"engine.{call}.{when}"
+        for call in ("reallocate", "one_shot")
+        for when in ("before", "after")
+    ),
+]
+
+
+@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_a_request_ends_whole_or_everything_is_as_before(
+    kind: ScalingKind, nth: int, point: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: object) -> None:
+        raise Killed
+
+    before = world.allocations
+    world.commands.scale(kind, 1)
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(failpoints, "_hits", {})
+    monkeypatch.setattr(failpoints, "_armed", (point, nth))
+    try:
+        world.rounds(6)
+    except Killed:
+        monkeypatch.setattr(failpoints, "_armed", None)
+        world.start()
+    monkeypatch.setattr(failpoints, "_armed", None)
+    for _ in range(80):
+        if None not in world.ended:
+            break
+        world.rounds(1)
+    world.rounds(2)
+    (done,) = world.ended
+    machines = len(world.engine.machines.names())
+    if done:
+        assert machines == (5 if kind is ScalingKind.OUT else 3)
+        assert world.allocations != before
+        if kind is ScalingKind.OUT:
+            assert all(world.allocations[job] != before[job] for job in JOBS)
+    else:
+        assert world.allocations == before
+        # It can be repeated.
+        world.commands.scale(kind, 1)
+        world.rounds(8)
+        assert world.ended[-1]
+
+
+def test_one_request_is_done_after_the_other(world: World) -> None:
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(16)
+    assert world.ended == [True, True]
+    assert len(world.engine.machines.names()) == 4
+    assert isinstance(world.engine, SimulatedEngine)

@@ -1,0 +1,107 @@
+"""The policy on simulated jobs: each fault gets its own cure, and what failed is not repeated."""
+
+from tests.policies.dhalion.clinic import JOB, Clinic, treated, words
+from trilithon.engines.simulated.character import heron
+from trilithon.engines.simulated.faults import SlowInstance
+from trilithon.model.change import ParallelismChange
+from trilithon.workloads.shapes import StepChange
+
+
+def test_a_healthy_job_is_left_alone() -> None:
+    """With one instance fewer, either operator would be above the bound."""
+    assert treated(words(split=3), 800.0, minutes=30).reasons() == []
+
+
+def test_too_few_instances_get_more() -> None:
+    clinic = treated(words(split=3, count=2), 800.0, minutes=20)
+    assert clinic.diagnoses()[0] == "UNDER_PROVISIONED"
+    assert clinic.parallelism["count"] >= 4
+
+
+def test_a_slow_instance_gets_less_and_the_operator_no_more_instances() -> None:
+    slow = SlowInstance(0.0, None, JOB, "split", 1, 5.0)
+    clinic = treated(words(split=5), 800.0, minutes=30, faults=[slow])
+    assert clinic.reasons()[0] == "RELIEVE_INSTANCE"
+    assert set(clinic.reasons()) <= {"RELIEVE_INSTANCE", "SCALE_DOWN"}
+    assert clinic.reasons().count("RELIEVE_INSTANCE") == 1
+    assert clinic.engine.jobs()[JOB].allocation.weights["split"][1] < 0.4
+
+
+def test_a_hot_key_makes_others_move_away() -> None:
+    clinic = treated(words(split=3, hot_key=0.2), 800.0, minutes=30)
+    assert set(clinic.reasons()) == {"MOVE_KEYS"}
+    assert clinic.engine.jobs()[JOB].allocation.groups["count"].count(0) < 200
+
+
+def test_instances_that_are_not_needed_are_removed_one_operator_at_a_time() -> None:
+    clinic = treated(words(split=8, count=8), 500.0, minutes=40)
+    assert set(clinic.reasons()) == {"SCALE_DOWN"}
+    for decision in clinic.decisions:
+        for change in decision.changes:
+            assert isinstance(change, ParallelismChange)
+            assert len(change.parallelism) == 1
+    assert clinic.parallelism["split"] + clinic.parallelism["count"] < 13
+
+
+def test_a_decision_names_its_causes_from_symptom_to_outcome() -> None:
+    clinic = treated(words(split=3, count=2), 800.0, minutes=20)
+    by_id = {decision.id: decision for decision in clinic.decisions}
+    evaluated = next(d for d in clinic.decisions if d.reason == "EVALUATED")
+    resolution = by_id[evaluated.causes[0]]
+    diagnosis = by_id[resolution.causes[0]]
+    symptoms = [by_id[cause].reason for cause in diagnosis.causes]
+    assert resolution.reason == "SCALE_UP"
+    assert diagnosis.reason == "DIAGNOSIS_UNDER_PROVISIONED"
+    assert "SYMPTOM_BACK_PRESSURE" in symptoms
+
+
+def lowered(clinic: Clinic, operator: str) -> int:
+    """How often an operator lost instances."""
+    return sum(
+        operator in change.parallelism
+        for result in clinic.results
+        if result.decision.reason == "SCALE_DOWN" and result.outcomes
+        for change in result.decision.changes
+        if isinstance(change, ParallelismChange)
+    )
+
+
+def by_the_papers_rule(blacklist: str) -> Clinic:
+    return treated(
+        words(split=3, count=4),
+        900.0,
+        minutes=80,
+        over="pending",
+        empty_s=0.1,
+        growth="off",
+        blacklist=blacklist,
+    )
+
+
+def test_by_the_papers_rule_a_scale_down_that_failed_is_undone_and_not_repeated() -> None:
+    clinic = by_the_papers_rule("on")
+    assert any("did not help" in decision.sentence for decision in clinic.decisions)
+    assert lowered(clinic, "count") == 1
+    assert clinic.parallelism["count"] >= 4
+
+
+def test_without_the_blacklist_it_is_repeated() -> None:
+    assert lowered(by_the_papers_rule("off"), "count") > 1
+
+
+def test_a_growing_queue_is_cured_before_the_spouts_are_stopped() -> None:
+    """Queues of 200,000 records, and 200 too many each second: full after an hour."""
+    character = heron(queue=200_000, low_mark=0.5, transit_s=0.01, outage_s=30.0, restart_s=30.0)
+    load = StepChange(900.0, 1200.0, 600.0)
+    clinic = treated(words(split=4, count=4), load, minutes=30, character=character)
+    assert "SYMPTOM_GROWTH" in {decision.reason for decision in clinic.decisions}
+    assert clinic.parallelism["count"] > 4
+    waits = treated(words(split=4, count=4), load, minutes=30, character=character, growth="off")
+    assert waits.parallelism["count"] == 4
+
+
+def test_the_same_scenes_give_the_same_decisions() -> None:
+    first, second = (
+        treated(words(split=3, hot_key=0.2), 800.0, minutes=25).decisions for _ in range(2)
+    )
+    assert first == second

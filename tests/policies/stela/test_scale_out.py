@@ -1,0 +1,148 @@
+"""Who gets new instances: by ETP, within limits, across jobs; and the strategies beside it."""
+
+import pytest
+
+from tests.policies.stela.model import made_job, made_scene, out
+from trilithon.policies.scene import Scene
+from trilithon.policies.stela.planning import make_plan, preview, view_of
+from trilithon.policies.stela.scaling_plan import ScalingPlan
+from trilithon.policies.stela.stela_parameters import STRATEGIES, StelaParameters
+
+LINE = ("s>a", "a>b", "b>c", "c>k")
+RATES = {"s": 100.0, "a": 100.0, "b": 10.0, "c": 15.0}
+
+
+def plan(
+    scene: Scene, strategy: str = "stela", machines: int = 1, job: str | None = None, **given: str
+) -> ScalingPlan:
+    parameters = StelaParameters.of({"strategy": strategy, **given})
+    request = out(machines, job)
+    return make_plan(view_of(scene, request, parameters), request, seed=0)
+
+
+def test_instances_go_to_the_bottleneck_and_follow_it_downstream() -> None:
+    job = made_job("line", *LINE, counts={"a": 1, "b": 4, "c": 4})
+    chosen = plan(made_scene({job: RATES}, machines=3))
+    # 3 per machine: b reaches 60, which c with 4 · 15 just takes.
+    assert [step.subject for step in chosen.steps] == ["t/line b", "t/line b", "t/line b"]
+    assert chosen.throughput == pytest.approx(40)
+    assert chosen.projected == pytest.approx(60)
+    assert chosen.counts == {"t/line": {"b": 7}}
+
+
+def test_new_instances_run_on_the_new_machines_only_and_the_others_stay() -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4})
+    scene = made_scene({job: RATES}, machines=3, new=2)
+    places = plan(scene, machines=2).places["t/line"]["b"]
+    assert places[:4] == ["m1", "m2", "m0", "m1"]
+    assert len(places) > 4
+    assert places[4:] == [("m3", "m4")[i % 2] for i in range(len(places) - 4)]
+    before = {key: machine.name for machine in scene.machines for key in machine.instances}
+    assert [before["t/line", "b", i] for i in range(4)] == places[:4]
+
+
+def test_an_operator_never_exceeds_its_maximum_and_a_fixed_one_never_changes() -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4}, most=5)
+    chosen = plan(made_scene({job: RATES}, machines=3))
+    assert all(count <= 5 for count in chosen.counts["t/line"].values())
+    fixed = made_job("line", *LINE, counts={"b": 4, "c": 4}, fixed=("b",))
+    assert "b" not in plan(made_scene({fixed: RATES}, machines=3)).counts.get("t/line", {})
+
+
+def test_limits_of_job_tenant_and_cluster_hold_and_are_reported() -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4}, max_instances=10)
+    chosen = plan(made_scene({job: RATES}, machines=3))
+    assert len(chosen.steps) == 1
+    assert "1 of 3 instances are given" in chosen.notes[0]
+    free = made_job("line", *LINE, counts={"b": 4, "c": 4})
+    assert len(plan(made_scene({free: RATES}, machines=3, quotas={"t": 11})).steps) == 2
+    tight = made_scene({free: RATES}, machines=3, slots=9, slots_used=9)
+    assert not plan(tight).steps
+
+
+def test_a_first_operator_gets_the_instance_where_nothing_is_congested() -> None:
+    job = made_job("line", *LINE)
+    calm = plan(made_scene({job: {"s": 5.0, "a": 100, "b": 100, "c": 100}}, machines=3))
+    assert [step.subject for step in calm.steps] == ["t/line a"]
+
+
+def test_of_two_jobs_the_one_with_less_of_its_own_maximum_comes_first() -> None:
+    poor = made_job("poor", *LINE)
+    rich = made_job("rich", *LINE)
+    rates = {"s": 1000.0, "a": 1000.0, "b": 700.0, "c": 1000.0}
+    scene = made_scene({rich: rates, poor: {**rates, "b": 100.0}}, machines=6)
+    # Ten times the throughput of the other, and less of what it could have: 10 % against 70 %.
+    assert plan(scene).steps[0].subject == "t/poor b"
+
+
+def test_priority_weighs_what_jobs_lack() -> None:
+    low = made_job("low", *LINE, priority=1)
+    high = made_job("high", *LINE, priority=5)
+    rates = {"s": 1000.0, "a": 1000.0, "b": 400.0, "c": 1000.0}
+    scene = made_scene({low: {**rates, "b": 100.0}, high: rates}, machines=6)
+    # Lacks 90 % · 1/5 against 60 % · 1.
+    assert plan(scene).steps[0].subject == "t/high b"
+    assert plan(scene, job="t/low").steps[0].subject == "t/low b"
+
+
+def test_instances_are_exchanged_within_a_job_where_the_projection_gains() -> None:
+    # b is 10 % short of what comes, too little to be called congested; c has no need.
+    job = made_job("line", *LINE, counts={"b": 2, "c": 2}, most=4)
+    scene = made_scene({job: {"s": 100.0, "a": 100.0, "b": 45.0, "c": 200.0}}, machines=5)
+    assert plan(scene, refine="none").steps[0].subject == "t/line a"
+    refined = plan(scene)
+    assert refined.steps[0].subject == "t/line b"
+    assert refined.projected == pytest.approx(100)
+
+
+def test_the_printed_projection_takes_a_child_with_time_to_spare_for_congested() -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4}, most=12)
+    scene = made_scene({job: {"s": 1000.0, "a": 1000.0, "b": 10.0, "c": 1000.0}}, machines=3)
+    assert {step.subject for step in plan(scene).steps} == {"t/line b"}
+    printed = {step.subject for step in plan(scene, projection="printed", refine="none").steps}
+    assert printed == {"t/line b", "t/line c"}
+
+
+@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if s not in {"stela", "round_robin"}])
+def test_alternatives_migrate_and_create_nothing(strategy: str) -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4})
+    chosen = plan(made_scene({job: RATES}, machines=3), strategy)
+    assert not chosen.counts
+    assert chosen.places
+    on_new = [m for by in chosen.places["t/line"].values() for m in by if m == "m3"]
+    assert len(on_new) == (3 if strategy != "default" else 2)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "first"),
+    [
+        ("distance_from_source", "a"),
+        ("distance_to_sink", "c"),
+        ("descendants", "a"),
+        ("centrality", "a"),
+        ("most_link_load", "a"),
+        ("least_link_load", "d"),
+    ],
+)
+def test_each_alternative_has_its_own_idea_of_what_matters(strategy: str, first: str) -> None:
+    job = made_job("fan", "s>a", "a>b", "a>c", "b>d", "d>k", "c>j")
+    rates = {"s": 100.0, "a": 90.0, "b": 60.0, "c": 40.0, "d": 60.0}
+    chosen = plan(made_scene({job: rates}, machines=4), strategy)
+    assert chosen.steps[0].subject == f"t/fan {first}[0]"
+
+
+def test_the_fair_rival_gives_as_many_instances_in_turn() -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4})
+    chosen = plan(made_scene({job: RATES}, machines=3), "round_robin")
+    assert chosen.counts == {"t/line": {"a": 2, "b": 5, "c": 5}}
+
+
+def test_a_preview_shows_ranking_steps_and_plan_and_names_machines_that_are_not_there() -> None:
+    job = made_job("line", *LINE, counts={"b": 4, "c": 4})
+    data = preview(made_scene({job: RATES}, machines=3, new=0), out(), StelaParameters())
+    assert data["hindrance"] is None
+    assert data["machines_to_add"] == 1
+    assert [row["operator"] for row in data["ranking"]] == ["b", "c", "a"]
+    assert data["ranking"][0]["etp"] == 1
+    assert data["parallelism"] == {"t/line": {"b": [4, 7]}}
+    assert data["placement"]["t/line"]["b"][4:] == ["new machine 1"] * 3

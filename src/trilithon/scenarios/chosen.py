@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from trilithon.engines.simulated.arrivals import EVEN_CV2, POISSON_CV2, lognormal_cv2
-from trilithon.engines.simulated.character import Character, QueuedRecords, storm
+from trilithon.engines.simulated.character import Character, QueuedRecords, nephele, storm
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.model.profile import Distribution
 from trilithon.scenarios.forms import Above0, ArrivalsName, Least0, ScenarioModel, validated
@@ -41,6 +41,18 @@ class StormNumbers(ScenarioModel):
     waiting: Literal["kept", "dealt", "lost"] = Field(
         "lost", description="What becomes of records in queues when a job is reconfigured."
     )
+
+
+class NepheleNumbers(ScenarioModel):
+    """What the latency paper does not say of its engine."""
+
+    ship: Duration = Field(description="CPU time that a shipment costs its sender.")
+    record_bytes: Above0 = Field(description="Size of a record in the buffers.")
+    buffer_kib: Above0 = Field(description="Size of an output buffer, one for each receiver.")
+    transit: Duration = Field(description="How long a shipment travels over an edge.")
+    queue: Count = Field(description="Records that an input queue holds.")
+    start: Duration = Field(description="From a scaling action until new instances get records.")
+    restart: Duration = Field(description="From a crash until a job runs again.")
 
 
 class ThreadNumbers(ScenarioModel):
@@ -89,6 +101,7 @@ class CommonNumbers(ScenarioModel):
     machine: MachineNumbers
     machines: dict[Name, MachineNumbers] = Field({}, description="Kinds of machines, by name.")
     storm: StormNumbers
+    nephele: NepheleNumbers
     threads: ThreadNumbers
     arrivals: ArrivalNumbers
     assumed: AssumedNumbers
@@ -166,6 +179,22 @@ def storm_character(chosen: ChosenNumbers) -> Character:
         restart_s=parse_seconds(numbers.restart),
         state_s=parse_seconds(numbers.state),
         waiting=QueuedRecords(numbers.waiting),
+        thread_cores=chosen.common.threads.cores,
+        switch_s=parse_seconds(chosen.common.threads.switch),
+    )
+
+
+def nephele_character(chosen: ChosenNumbers) -> Character:
+    numbers = chosen.common.nephele
+    # The buffer is given in records of the size that is assumed for all edges.
+    records = max(1, int(1024 * numbers.buffer_kib / numbers.record_bytes))
+    return nephele(
+        ship_s=parse_seconds(numbers.ship),
+        buffer_bytes=records * chosen.common.assumed.record_bytes,
+        transit_s=parse_seconds(numbers.transit),
+        queue=numbers.queue,
+        start_s=parse_seconds(numbers.start),
+        restart_s=parse_seconds(numbers.restart),
         thread_cores=chosen.common.threads.cores,
         switch_s=parse_seconds(chosen.common.threads.switch),
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trilithon.measures import slo
+from trilithon.measures.constraints import assess_constraints
 from trilithon.measures.group import sum_by_job
 from trilithon.measures.rates import input_rate
 from trilithon.model.intent import Metric, Threshold
@@ -60,6 +61,7 @@ class RunFigures:
         """Add the window of a round, and the decisions made in it."""
         layout = window.layout
         outcome = slo.assess_intents(window)
+        measured = {**outcome.values, **assess_constraints(window).means(len(layout.jobs))}
         before = len(self.times_s)
         self.times_s.append(window.end_s)
         self.spans_s.append(window.span_s)
@@ -80,7 +82,7 @@ class RunFigures:
                     series.extend([None] * before)
             figures.utility.append(_plain(outcome.utility[row]))
             figures.satisfaction.append(_plain(outcome.satisfaction[row]))
-            for key, values in outcome.values.items():
+            for key, values in measured.items():
                 figures.values.setdefault(key, [None] * before).append(_plain(values[row]))
             sources, source_nodes, operators = nodes[name]
             figures.input_per_s.append(_plain(rates[source_nodes].sum()))

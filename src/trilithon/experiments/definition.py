@@ -196,6 +196,8 @@ class Variant:
     arrivals: Literal["poisson", "bursty", "even"] | None = None
     # Parameters of the paper's policy in this variant only.
     parameters: tuple[tuple[str, float], ...] = ()
+    # The strategies that it is run under, by name; all of the experiment's if empty.
+    strategies: tuple[str, ...] = ()
 
     @property
     def max_utility(self) -> float:

@@ -18,7 +18,7 @@ from trilithon.experiments.markdown import (
     percent,
     table,
 )
-from trilithon.experiments.mixes import FIRST_SEED, TRIED, Ranking
+from trilithon.experiments.mixes import FIRST_SEED, TRIED, MixResult, Ranking
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
@@ -101,7 +101,7 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         if result.experiment.name in shown
     ]
     if results.ranking is not None:
-        parts.append(_mixes(results.ranking, paper, plots))
+        parts.append(_mixes(results.ranking, results.mixes, paper, plots))
     if results.moved:
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
@@ -238,7 +238,9 @@ def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -
     return "\n".join([*lines, *images(plots, experiment.name)])
 
 
-def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
+def _mixes(
+    ranking: Ranking, mixes: Sequence[MixResult], paper: Paper, plots: Sequence[Plot]
+) -> str:
     own, count = paper.policy.name, ranking.mixes
     rows = [
         (
@@ -257,7 +259,9 @@ def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
     return "\n".join(
         [
             "## Random mixes\n",
-            (
+            f"{paper.mixes_text(mixes)} (`{_command(paper)} mixes`).\n"
+            if paper.mixes_text is not None
+            else (
                 "Any absolute figure can be had by choosing service times. Who comes out ahead on "
                 f"jobs that nobody chose tells more: {count} mixes of three to ten jobs, from "
                 f"seeds {FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at during "
@@ -349,7 +353,9 @@ def _method(paper: Paper, name: str) -> str:
     return "\n".join(
         [
             "## How it was run\n",
-            (
+            f"{paper.method}\n"
+            if paper.method
+            else (
                 "Everything but the part on Spark is simulated: the papers' jobs on the engine "
                 "`storm`, as flows, in steps of a second ([the simulated "
                 "cluster](../concepts/simulated.md)). Numbers that the texts leave open stand in "

@@ -26,7 +26,16 @@ def _henge() -> "Paper":
     return PAPER
 
 
+def _latency() -> "Paper":
+    from trilithon.experiments.latency.latency_paper import PAPER  # noqa: PLC0415
+
+    return PAPER
+
+
 PAPERS: Final[dict[str, RegisteredPaper]] = {
     entry.name: entry
-    for entry in (RegisteredPaper("henge", "Henge (SoCC'18, and the report before it)", _henge),)
+    for entry in (
+        RegisteredPaper("henge", "Henge (SoCC'18, and the report before it)", _henge),
+        RegisteredPaper("latency", "latency guarantees in Nephele (ICDCS'15)", _latency),
+    )
 }

@@ -39,7 +39,7 @@ _MODULES: Final = (
     "seeds",
     "sensitivity",
 )
-_PAPER_MODULES: Final = ("catalogue", "findings", "measures")
+_PAPER_MODULES: Final = ("catalogue", "findings", "measures", "random_jobs", "set_ups")
 
 
 def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:

@@ -379,10 +379,10 @@ def _method(paper: Paper, name: str) -> str:
 
 
 def _strategy_text(strategy: Strategy, paper: Paper) -> str:
-    if not strategy.policy:
-        return f" {STRATEGY_TEXTS[strategy.name]}"
     if strategy.difference:
         return f": {strategy.difference}."
+    if not strategy.policy:
+        return f" {STRATEGY_TEXTS[strategy.name]}"
     if strategy.other_timing:
         return f": the same with {paper.title}'s timing, in the random mixes."
     return f": {POLICIES[strategy.policy].summary}."

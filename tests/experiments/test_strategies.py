@@ -38,8 +38,9 @@ def test_rivals_stand_in_every_run_but_those_that_try_the_policys_parameters() -
         "best static",
     }
     for experiment in PAPER.experiments:
-        names = {strategy.name for strategy in strategies_of(PAPER, experiment)}
-        assert names == ({"henge"} if experiment.name == "reduction" else everything)
+        for variant in experiment.variants:
+            names = {strategy.name for strategy in strategies_of(PAPER, experiment, variant)}
+            assert names == ({"henge"} if experiment.name == "reduction" else everything)
     # With Henge's timing in the random mixes, which run everything.
     mixed = {strategy.name for strategy in PAPER.strategies}
     assert mixed - everything == {"threshold (60 s)", "ds2 (60 s)"}

@@ -97,7 +97,7 @@ jobs: [{{file: primetester, load: {load}}}]
     rate = load_chosen().common.rates["primetester"]
     peak = load_chosen().papers["latency"].loads["primetester"].peak
     assert phases("{shape: phases}").peak_per_s == peak
-    assert phases("{shape: phases, peak: 5000}").peak_per_s == 5000
+    assert phases("{shape: phases, peak: 50000}").peak_per_s == 50000
     assert phases("{shape: phases}", paper="").peak_per_s == 3 * rate
     with pytest.raises(InvalidScenario, match="no part 'nephele'"):
         phases("{shape: phases}", "paper: nephele")

@@ -87,9 +87,9 @@ def test_a_trace_keeps_its_mean_and_begins_again() -> None:
 
 def test_the_phases_of_prime_tester_rise_and_fall_in_equal_steps() -> None:
     shape = Phases.prime_tester(10, 40, 3, 60)
-    assert shape.rates_per_s == (10, 20, 30, 40, 30, 20, 10)
+    assert shape.rates_per_s == (10, 20, 30, 40, 40, 30, 20, 10)
     assert shape.rate_per_s(10_000) == 10
-    assert shape.total(7 * 60) == pytest.approx(160 * 60)
+    assert shape.total(8 * 60) == pytest.approx(200 * 60)
 
 
 def test_bursts_come_again_with_the_same_seed_and_keep_their_mean() -> None:

@@ -155,7 +155,7 @@ def _run_part(
 
 def _parts_of(paper: "Paper") -> list[str]:
     """What a paper has beside its experiments."""
-    parts = {MIXES: paper.mixed_topologies, CHOSEN: paper.sensitivity, SPARK: paper.spark}
+    parts = {MIXES: paper.has_mixes, CHOSEN: paper.sensitivity, SPARK: paper.spark}
     return [*(name for name, part in parts.items() if part), *paper.extra]
 
 
@@ -181,7 +181,7 @@ def _run(
     ]
     for result in suite.run_experiments(paper, wanted, workers, tell, chosen):
         yield PaperResults([result])
-    if name in {MIXES, ALL} and paper.mixed_topologies:
+    if name in {MIXES, ALL} and paper.has_mixes:
         for mixes in suite.run_mixes(paper, workers, tell, chosen, kept.mixes):
             yield PaperResults(ranking=rank(mixes), mixes=mixes, mixes_made_by=made_by)
     if name in {CHOSEN, ALL} and paper.sensitivity is not None:

@@ -12,6 +12,7 @@ from trilithon.cli.job_files import Engine, EngineName, LoadedJob, jobs_in
 from trilithon.cli.job_graph import draw_graph
 from trilithon.cli.output import Format, Output, answer, complain, plural
 from trilithon.cli.spark_options import MASTER, SLOTS, TASKS
+from trilithon.engines.spark.flush_time import unreachable_constraints
 from trilithon.engines.spark.stall import floor_ms, stall_s, unreachable_thresholds
 from trilithon.errors import InvalidJob
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
@@ -129,6 +130,7 @@ def notes(job: Job) -> list[str]:
         if operator.work.stateful
     ]
     lines += unreachable_thresholds(job)
+    lines += unreachable_constraints(job)
     if job.tasks > TASKS:
         lines.append(
             f"The default master {MASTER} has {TASKS} task slots: "

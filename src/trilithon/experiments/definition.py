@@ -224,6 +224,8 @@ class Variant:
     scaling: PlannedScaling | None = None
     # Whether each machine begins with the instances of one operator alone.
     operators_apart: bool = False
+    # The strategies that it is run under, by name; all of the experiment's if empty.
+    strategies: tuple[str, ...] = ()
 
     @property
     def max_utility(self) -> float:

@@ -18,7 +18,7 @@ from trilithon.experiments.markdown import (
     percent,
     table,
 )
-from trilithon.experiments.mixes import FIRST_SEED, TRIED, Ranking
+from trilithon.experiments.mixes import FIRST_SEED, TRIED, MixResult, Ranking
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
@@ -104,7 +104,7 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         if result.experiment.name in shown
     ]
     if results.ranking is not None:
-        parts.append(_mixes(results.ranking, paper, plots))
+        parts.append(_mixes(results.ranking, results.mixes, paper, plots))
     if results.moved:
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
@@ -244,7 +244,9 @@ def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -
     return "\n".join([*lines, *images(plots, experiment.name)])
 
 
-def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
+def _mixes(
+    ranking: Ranking, mixes: Sequence[MixResult], paper: Paper, plots: Sequence[Plot]
+) -> str:
     own, count = paper.policy.name, ranking.mixes
     rows = [
         (
@@ -263,7 +265,9 @@ def _mixes(ranking: Ranking, paper: Paper, plots: Sequence[Plot]) -> str:
     return "\n".join(
         [
             "## Random mixes\n",
-            (
+            f"{paper.mixes_text(mixes)} (`{_command(paper)} mixes`).\n"
+            if paper.mixes_text is not None
+            else (
                 "Any absolute figure can be had by choosing service times. Who comes out ahead on "
                 f"jobs that nobody chose tells more: {count} mixes of three to ten jobs, from "
                 f"seeds {FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at during "
@@ -402,7 +406,9 @@ def _method(paper: Paper, name: str) -> str:
     return "\n".join(
         [
             "## How it was run\n",
-            (
+            f"{paper.method}\n"
+            if paper.method
+            else (
                 "Everything but the part on Spark is simulated: the papers' jobs on the engine "
                 f"{paper.engines}, as flows, in steps of a second ([the simulated "
                 "cluster](../concepts/simulated.md)). Numbers that the texts leave open stand in "
@@ -426,10 +432,10 @@ def _method(paper: Paper, name: str) -> str:
 
 
 def _strategy_text(strategy: Strategy, paper: Paper) -> str:
-    if not strategy.policy:
-        return f" {STRATEGY_TEXTS[strategy.name]}"
     if strategy.difference:
         return f": {strategy.difference}."
+    if not strategy.policy:
+        return f" {STRATEGY_TEXTS[strategy.name]}"
     if strategy.other_timing:
         return f": the same with {paper.title}'s timing, in the random mixes."
     return f": {POLICIES[strategy.policy].summary}."

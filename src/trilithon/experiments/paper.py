@@ -5,15 +5,19 @@ differ, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name
 `experiments/papers.py`. Building, running, searching, ranking, results, pages and plots are common.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trilithon.experiments.definition import Experiment, Topology, Variant
+from trilithon.experiments.mixes import MixResult
 from trilithon.experiments.runs import Run
+from trilithon.experiments.scenario_builder import ScenarioBuilder
+from trilithon.experiments.seeds import SEEDS
 from trilithon.experiments.strategies import Strategy, StrategyKind
 from trilithon.policies.parameters import ParameterInfo
+from trilithon.scenarios.chosen import ChosenNumbers
 
 if TYPE_CHECKING:
     from trilithon.experiments.experiment_result import ExperimentResult
@@ -131,6 +135,10 @@ class Paper:
     plots: "tuple[Plot, ...]" = ()
     # What the jobs of random mixes are drawn from; no mixes without any.
     mixed_topologies: tuple[Topology, ...] = ()
+    # One random mix by its seed, where a paper draws its own; else jobs of `mixed_topologies`.
+    mix: Callable[[int, ChosenNumbers], MixResult] | None = None
+    # What the page says about the mixes, from their results; else the common text.
+    mixes_text: Callable[[Sequence[MixResult]], str] | None = None
     sensitivity: SensitivityPlan | None = None
     spark: SparkComparison | None = None
     # By name, as in `trilithon experiment PAPER NAME`.
@@ -139,6 +147,16 @@ class Paper:
     # about.
     overview: "Callable[[PaperResults, Paper], str] | None" = None
     parts: tuple[PaperPart, ...] = ()
+    # Builds the simulated runs; seeds of those that are random.
+    builder: Callable[[ChosenNumbers, str], ScenarioBuilder] = ScenarioBuilder
+    seeds: tuple[int, ...] = SEEDS
+    # How the page says that it was run, and what its satisfaction is; else the common text.
+    method: str = ""
+    satisfaction: str = ""
+
+    @property
+    def has_mixes(self) -> bool:
+        return self.mix is not None or bool(self.mixed_topologies)
 
     @property
     def policy(self) -> Strategy:

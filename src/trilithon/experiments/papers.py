@@ -38,11 +38,18 @@ def _dhalion() -> "Paper":
     return PAPER
 
 
+def _latency() -> "Paper":
+    from trilithon.experiments.latency.latency_paper import PAPER  # noqa: PLC0415
+
+    return PAPER
+
+
 PAPERS: Final[dict[str, RegisteredPaper]] = {
     entry.name: entry
     for entry in (
         RegisteredPaper("henge", "Henge (SoCC'18, and the report before it)", _henge),
         RegisteredPaper("stela", "Stela (IC2E'16)", _stela),
         RegisteredPaper("dhalion", "Dhalion (VLDB'17)", _dhalion),
+        RegisteredPaper("latency", "latency guarantees in Nephele (ICDCS'15)", _latency),
     )
 }

@@ -28,7 +28,14 @@ from trilithon.scenarios.chosen import ChosenNumbers
 _ROOT: Final = Path(trilithon.__file__).parent
 # What draws and searches, and a paper's own modules: the check runs do not run these.
 _MODULES: Final = ("demand", "mixes", "search", "seeds")
-_PAPER_MODULES: Final = ("catalogue", "findings", "measures", "random_dags")
+_PAPER_MODULES: Final = (
+    "catalogue",
+    "findings",
+    "measures",
+    "random_dags",
+    "random_jobs",
+    "set_ups",
+)
 # The parts of the chosen numbers that are about one engine.
 _ENGINES: Final = {"storm", "heron", "nephele"}
 # What of a run is compared.

@@ -117,6 +117,8 @@ class Runner:
     def simulated(self, scenario: Scenario, strategy: Strategy, policy_from_s: float) -> Run:
         name = f"{scenario.name} {strategy.name}"
         result = simulate(
-            scenario, limits=UNGUARDED, tell=lambda now, all_: self.progress(name, now / all_)
+            scenario,
+            limits=replace(UNGUARDED, round_s=scenario.round_s),
+            tell=lambda now, all_: self.progress(name, now / all_),
         )
         return Run.of(scenario, strategy.name, result.figures, policy_from_s)

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from trilithon.measures.constraints import constraint_key
 from trilithon.scenarios.rounds import DecisionResult
-from trilithon.scenarios.run_figures import RunFigures
+from trilithon.scenarios.run_figures import JobFigures, RunFigures
 from trilithon.scenarios.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
@@ -18,6 +19,49 @@ Bools = npt.NDArray[np.bool_]
 END_S: Final = 600.0
 # The worst tenth of the time: what satisfaction exceeds in all others.
 WORST_TENTH: Final = 10
+
+
+# Of what came in, the share that must be read for a promise to count as kept: else the backlog
+# grows where no promise sees it.
+LEAST_READ: Final = 0.99
+
+
+def read_shares(lag: Floats, input_per_s: Floats, spans_s: Floats) -> Floats:
+    """What was read in each round, as a share of what came in; above 1 while a backlog shrinks."""
+    arrived = input_per_s * spans_s
+    grown = np.diff(lag, prepend=0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares: Floats = 1 - np.where(arrived > 0, grown / arrived, 0.0)
+    return shares
+
+
+def kept_promises(figures: RunFigures, job: JobFigures) -> Floats:
+    """Which constraints of a job were kept, a row for each: its mean is within the limit, and what
+    came in was read. One that was not measured was not kept.
+    """
+    lag, arriving = _rows([job.lag])[0], _rows([job.input_per_s])[0]
+    read = read_shares(lag, arriving, np.array(figures.spans_s)) >= LEAST_READ
+    constraints = job.job.intent.constraints
+    means = _rows(job.values[constraint_key(i)] for i in range(len(constraints)))
+    limits = np.array([constraint.mean_latency_ms for constraint in constraints])
+    with np.errstate(invalid="ignore"):
+        kept: Floats = ((means <= limits[:, None]) & read).astype(float)
+    return kept
+
+
+def _utility(figures: RunFigures, job: JobFigures) -> Sequence[float | None]:
+    """Of a job with constraints: its maximum, times the share of them that is kept."""
+    if not job.job.intent.constraints:
+        return job.utility
+    shares = kept_promises(figures, job).mean(axis=0)
+    return [job.job.intent.max_utility * float(share) for share in shares]
+
+
+def _values_of_all(jobs: Iterable[JobFigures]) -> list[str]:
+    """The measured values beside the usual ones that all jobs have: percentiles, constraints."""
+    wanted = ("constraint.", "latency.")
+    keys = [{key for key in job.values if key.startswith(wanted)} for job in jobs]
+    return sorted(set.intersection(*keys)) if keys else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +105,8 @@ class Run:
     # Instances at the end, by job and operator.
     final_instances: Mapping[str, Mapping[str, int]] = field(repr=False)
     memory: Floats = field(repr=False)
+    # Instances over time by job and operator, of jobs with constraints.
+    parallelism: Mapping[tuple[str, str], Floats] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -77,8 +123,14 @@ class Run:
             maxima=np.array([scheduled.job.intent.max_utility for scheduled in scenario.jobs]),
             starts_s=np.array([scheduled.start_s for scheduled in scenario.jobs]),
             lines={
-                "utility": _rows(jobs[name].utility for name in names),
+                "utility": _rows(_utility(figures, jobs[name]) for name in names),
                 "queue": _rows(jobs[name].queue for name in names),
+                "input": _rows(jobs[name].input_per_s for name in names),
+                "lag": _rows(jobs[name].lag for name in names),
+                **{
+                    key: _rows(jobs[name].values[key] for name in names)
+                    for key in _values_of_all(jobs.values())
+                },
                 "juice": _rows(jobs[name].values["juice"] for name in names),
                 "throughput": _rows(jobs[name].values["throughput"] for name in names),
                 "instances": np.array(
@@ -86,6 +138,13 @@ class Run:
                     dtype=float,
                 ),
             },
+            parallelism={
+                (name, operator): np.array(counts, dtype=float)
+                for name in names
+                for operator, counts in jobs[name].parallelism.items()
+            }
+            if all(jobs[name].job.intent.constraints for name in names)
+            else {},
             actions=tuple(map(RunAction.of, figures.acted)),
             final_instances={
                 name: {operator: counts[-1] for operator, counts in jobs[name].parallelism.items()}

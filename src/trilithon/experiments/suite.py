@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from trilithon.experiments.definition import Experiment, PaperFigure
+from trilithon.experiments.definition import Experiment, PaperFigure, Variant
 from trilithon.experiments.experiment_result import (
     ComparedFigure,
     ExperimentResult,
@@ -17,7 +17,7 @@ from trilithon.experiments.provenance import fingerprint
 from trilithon.experiments.run_series import RunSeries
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
-from trilithon.experiments.scenario_builder import ScenarioBuilder, check_numbers
+from trilithon.experiments.scenario_builder import check_numbers
 from trilithon.experiments.sensitivity import MovedRun, NumberMove, moves, run_move
 from trilithon.experiments.strategies import Strategy
 from trilithon.experiments.worker_pool import each_done
@@ -45,7 +45,7 @@ def run_variant(
     owner = PAPERS[paper].load()
     of = owner.by_name[experiment]
     (by,) = (candidate for candidate in owner.strategies if candidate.name == strategy)
-    runner = Runner(ScenarioBuilder(chosen, paper), owner.policy)
+    runner = Runner(owner.builder(chosen, paper), owner.policy, seeds=owner.seeds)
     return runner.run(of, of.variant(variant), by)
 
 
@@ -108,8 +108,10 @@ def _compared(
     )
 
 
-def strategies_of(paper: Paper, experiment: Experiment) -> tuple[Strategy, ...]:
+def strategies_of(paper: Paper, experiment: Experiment, variant: Variant) -> tuple[Strategy, ...]:
     """Each policy with its own timing; with another, it is in the random mixes alone."""
+    if variant.strategies:
+        return tuple(s for s in paper.strategies if s.name in variant.strategies)
     if experiment.policy_only:
         return (paper.policy,)
     wanted = experiment.strategies
@@ -128,28 +130,34 @@ def run_experiments(
         (paper.name, experiment.name, variant.name, strategy.name, chosen)
         for experiment in experiments
         for variant in experiment.variants
-        for strategy in strategies_of(paper, experiment)
+        for strategy in strategies_of(paper, experiment, variant)
     ]
     runs: dict[str, dict[str, dict[str, tuple[Run, ...]]]] = {}
     for done, (i, by_seed) in enumerate(each_done(run_variant, wanted, workers), start=1):
         _, name, variant, strategy, _ = wanted[i]
         experiment = paper.by_name[name]
-        names = [candidate.name for candidate in strategies_of(paper, experiment)]
+        names = {
+            one.name: [by.name for by in strategies_of(paper, experiment, one)]
+            for one in experiment.variants
+        }
         if name not in runs:
             # In the order of the paper, whichever run is done first.
             runs[name] = {one.name: {} for one in experiment.variants}
         runs[name][variant][strategy] = by_seed
         progress(f"{done} of {len(wanted)} runs: {name} {variant} {strategy}")
-        if sum(map(len, runs[name].values())) == len(experiment.variants) * len(names):
+        if sum(map(len, runs[name].values())) == sum(map(len, names.values())):
             ordered = {
-                key: {by: by_name[by] for by in names} for key, by_name in runs.pop(name).items()
+                key: {by: by_name[by] for by in names[key]}
+                for key, by_name in runs.pop(name).items()
             }
             yield experiment_result(paper, experiment, ordered, fingerprint(paper, chosen))
 
 
 def _mix(paper: str, seed: int, chosen: ChosenNumbers) -> MixResult:
     owner = PAPERS[paper].load()
-    builder = ScenarioBuilder(chosen, paper)
+    if owner.mix is not None:
+        return owner.mix(seed, chosen)
+    builder = owner.builder(chosen, paper)
     return run_mix(seed, builder, owner.mixed_topologies, owner.strategies)
 
 

@@ -94,10 +94,14 @@ def channel_latency(window: Window) -> Floats:
     return np.where(mean_s < 2 * edges.clock_error_s, np.nan, mean_s)
 
 
+def batching(window: Window) -> Floats:
+    """Mean time per edge that a record waits at its sender for others."""
+    return ratio(window.edges.batching_s, window.edges.transfers)
+
+
 def transport(window: Window) -> Floats:
     """Mean time per edge that a record travels without waiting: batching and idle transport."""
-    edges = window.edges
-    return ratio(edges.batching_s, edges.transfers) + edges.idle_transport_s
+    return batching(window) + window.edges.idle_transport_s
 
 
 def edge_waiting(window: Window) -> Floats:

@@ -12,7 +12,13 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from trilithon.engines.simulated.arrivals import EVEN_CV2, POISSON_CV2, lognormal_cv2
-from trilithon.engines.simulated.character import Character, QueuedRecords, heron, storm
+from trilithon.engines.simulated.character import (
+    Character,
+    QueuedRecords,
+    heron,
+    nephele,
+    storm,
+)
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.model.profile import Distribution
 from trilithon.scenarios.forms import Above0, ArrivalsName, Least0, ScenarioModel, validated
@@ -53,6 +59,18 @@ class HeronNumbers(ScenarioModel):
     transit: Duration = Field(description="How long a record travels over an edge.")
     outage: Duration = Field(description="How long nothing flows when a job is reconfigured.")
     restart: Duration = Field(description="How long nothing flows when an instance restarts.")
+
+
+class NepheleNumbers(ScenarioModel):
+    """What the latency paper does not say of its engine."""
+
+    ship: Duration = Field(description="CPU time that a shipment costs its sender.")
+    record_bytes: Above0 = Field(description="Size of a record in the buffers.")
+    buffer_kib: Above0 = Field(description="Size of an output buffer, one for each receiver.")
+    transit: Duration = Field(description="How long a shipment travels over an edge.")
+    queue: Count = Field(description="Records that an input queue holds.")
+    start: Duration = Field(description="From a scaling action until new instances get records.")
+    restart: Duration = Field(description="From a crash until a job runs again.")
 
 
 class ThreadNumbers(ScenarioModel):
@@ -102,6 +120,7 @@ class CommonNumbers(ScenarioModel):
     machines: dict[Name, MachineNumbers] = Field({}, description="Kinds of machines, by name.")
     storm: StormNumbers
     heron: HeronNumbers
+    nephele: NepheleNumbers
     threads: ThreadNumbers
     arrivals: ArrivalNumbers
     assumed: AssumedNumbers
@@ -195,6 +214,22 @@ def heron_character(chosen: ChosenNumbers) -> Character:
         transit_s=parse_seconds(numbers.transit),
         outage_s=parse_seconds(numbers.outage),
         restart_s=parse_seconds(numbers.restart),
+    )
+
+
+def nephele_character(chosen: ChosenNumbers) -> Character:
+    numbers = chosen.common.nephele
+    # The buffer is given in records of the size that is assumed for all edges.
+    records = max(1, int(1024 * numbers.buffer_kib / numbers.record_bytes))
+    return nephele(
+        ship_s=parse_seconds(numbers.ship),
+        buffer_bytes=records * chosen.common.assumed.record_bytes,
+        transit_s=parse_seconds(numbers.transit),
+        queue=numbers.queue,
+        start_s=parse_seconds(numbers.start),
+        restart_s=parse_seconds(numbers.restart),
+        thread_cores=chosen.common.threads.cores,
+        switch_s=parse_seconds(chosen.common.threads.switch),
     )
 
 

@@ -72,7 +72,14 @@ class ScenarioJobForm(ScenarioModel):
 
 
 class FaultForm(ScenarioModel):
-    kind: Literal["machine_crash", "metrics_stop", "slow_machine", "foreign_load", "slow_instance"]
+    kind: Literal[
+        "machine_crash",
+        "metrics_stop",
+        "slow_machine",
+        "foreign_load",
+        "slow_instance",
+        "other_selectivity",
+    ]
     at: Duration
     for_: Duration | None = Field(None, alias="for")
     machine: Name | None = None
@@ -116,7 +123,7 @@ class ScenarioForm(ScenarioModel):
     paper: Name | None = Field(
         None, description="The paper whose chosen numbers are used before the common ones."
     )
-    engine: Literal["storm", "heron", "spark-rtm"] = "storm"
+    engine: Literal["storm", "heron", "spark-rtm", "nephele"] = "storm"
     calibration: str | None = Field(
         None, description="A file that `trilithon calibrate` wrote: profiles, and spark-rtm."
     )

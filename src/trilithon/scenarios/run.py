@@ -1,7 +1,7 @@
 """Runs a scenario (engine, load, faults and rounds) and writes its results into a folder."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from trilithon.control.rules import Limits
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import FileExists, InvalidScenario, Problem
 from trilithon.model.allocation import initial
+from trilithon.model.intent import EdgeName
 from trilithon.recording.parquet import ParquetRecorder
 from trilithon.scenarios import report_page
 from trilithon.scenarios.rounds import ControlledRounds, DecisionResult, ObservedRounds, Rounds
@@ -64,10 +65,11 @@ def engine_for(scenario: Scenario) -> SimulatedEngine:
         slots=None if scenario.slots is None else max(1, scenario.slots - kept),
     )
     for scheduled in scenario.jobs:
+        batching_ms = scenario.batching_ms.get(scheduled.job.id, {})
         if scheduled.start_s > 0:
-            engine.at(scheduled.start_s, partial(_submit_later, engine, scheduled))
+            engine.at(scheduled.start_s, partial(_submit_later, engine, scheduled, batching_ms))
         else:
-            _submit(engine, scheduled)
+            _submit(engine, scheduled, batching_ms)
     for fault in scenario.faults:
         engine.inject(fault)
     for at_s, job, parallelism in scenario.rescales:
@@ -75,13 +77,21 @@ def engine_for(scenario: Scenario) -> SimulatedEngine:
     return engine
 
 
-def _submit_later(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:
+def _submit_later(
+    engine: SimulatedEngine, scheduled: ScheduledJob, batching_ms: Mapping[EdgeName, float]
+) -> None:
     engine.add_slots(scheduled.job.instances)
-    _submit(engine, scheduled)
+    _submit(engine, scheduled, batching_ms)
 
 
-def _submit(engine: SimulatedEngine, scheduled: ScheduledJob) -> None:
-    first = replace(initial(scheduled.job), placement=dict(scheduled.placement))
+def _submit(
+    engine: SimulatedEngine, scheduled: ScheduledJob, batching_ms: Mapping[EdgeName, float]
+) -> None:
+    first = replace(
+        initial(scheduled.job),
+        placement=dict(scheduled.placement),
+        batching_ms=dict(batching_ms),
+    )
     outcome = engine.submit(scheduled.job, first)
     if outcome.status is not Status.DONE:
         problem = Problem(outcome.code, "jobs", f"{scheduled.job.id}: {outcome.message}", "")

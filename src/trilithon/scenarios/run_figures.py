@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trilithon.measures import slo
+from trilithon.measures.constraints import assess_constraints
 from trilithon.measures.group import sum_by_job
 from trilithon.measures.rates import input_rate
 from trilithon.model.columns import Floats
@@ -66,6 +67,7 @@ class RunFigures:
         """Add the window of a round, and the decisions made in it."""
         layout = window.layout
         outcome = slo.assess_intents(window)
+        measured = {**outcome.values, **assess_constraints(window).means(len(layout.jobs))}
         before = len(self.times_s)
         self.times_s.append(window.end_s)
         self.spans_s.append(window.span_s)
@@ -79,7 +81,7 @@ class RunFigures:
         nodes = self._nodes(layout)
         queues = _all_plain(sum_by_job(layout, window.queue))
         utility, satisfaction = _all_plain(outcome.utility), _all_plain(outcome.satisfaction)
-        values = {key: _all_plain(measured) for key, measured in outcome.values.items()}
+        values = {key: _all_plain(of_jobs) for key, of_jobs in measured.items()}
         for row, name in enumerate(layout.jobs):
             figures = self.jobs.get(name)
             if figures is None:

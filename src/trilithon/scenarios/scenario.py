@@ -13,12 +13,14 @@ from trilithon.engines.simulated.faults import (
     ForeignLoad,
     MachineCrash,
     MetricsStop,
+    OtherSelectivity,
     SlowInstance,
     SlowMachine,
 )
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
+from trilithon.model.intent import EdgeName
 from trilithon.model.job import Job, Operator, Parallelism
 from trilithon.plugins import policy
 from trilithon.policies.policy import Policy
@@ -30,6 +32,7 @@ from trilithon.scenarios.chosen import (
     assumed_costs,
     heron_character,
     load_chosen,
+    nephele_character,
     storm_character,
 )
 from trilithon.scenarios.forms import (
@@ -92,6 +95,8 @@ class Scenario:
     rescales: tuple[tuple[float, str, dict[str, int]], ...]
     # What people ask for on the way; `stela` carries it out.
     requests: tuple[TimedRequest, ...] = ()
+    # How long edges gather records from the start on, by job and edge; not at all if not named.
+    batching_ms: Mapping[str, Mapping[EdgeName, float]] = field(default_factory=dict)
 
 
 def load_scenario(path: Path, seed: int | None = None) -> Scenario:
@@ -131,6 +136,10 @@ class _ScenarioReader:
             raise self.refuse(
                 "DUPLICATE_JOB", "jobs", f"{min(twice)} is there twice.", "Name one of them anew."
             )
+        character = self._character()
+        if character.events_only and form.way != "events":
+            message = f"The engine {form.engine} is simulated record by record only."
+            raise self.refuse("NEEDS_EVENTS", "way", message, "Write `way: events`.")
         machines = self._machines()
         for i, rescale in enumerate(form.rescales):
             if rescale.job not in names:
@@ -140,7 +149,7 @@ class _ScenarioReader:
             name=form.name,
             about=form.about,
             machines=machines,
-            character=self._character(),
+            character=character,
             assumed=assumed_costs(self.chosen),
             way=SimulationMode(form.way),
             arrival_cv2=arrival_cv2(self.chosen, form.arrivals),
@@ -187,6 +196,8 @@ class _ScenarioReader:
                     "BAD_VALUE", "way", "The engine heron runs as flows only.", "Use way: fluid."
                 )
             return heron_character(self.chosen)
+        if self.form.engine == "nephele":
+            return nephele_character(self.chosen)
         return SPARK_RTM if self.learned is None else self.learned.character
 
     def _machines(self) -> tuple[MachineSpec, ...]:
@@ -293,6 +304,9 @@ class _ScenarioReader:
             return SlowInstance(
                 at_s, for_s, str(form.job), operator, form.index, form.factor or SLOW_FACTOR
             )
+        if form.kind == "other_selectivity":
+            operator = self._afflicted(form, path, jobs)
+            return OtherSelectivity(at_s, for_s, str(form.job), operator, form.factor or 1.0)
         if form.machine is None:
             raise self.refuse("MACHINE_MISSING", path, "It names no machine.", "Give `machine`.")
         if form.kind == "machine_crash":

@@ -164,9 +164,11 @@ class Phases(Shape):
     def prime_tester(
         cls, low_per_s: float, high_per_s: float, steps: int, period_s: float
     ) -> "Phases":
-        """Warm-up, increment, plateau, decrement; the plateau is one step, as each other."""
+        """Warm-up, increment, plateau, decrement. The plateau goes on with the peak of the last
+        increment, for one more step.
+        """
         rise = [low_per_s + (high_per_s - low_per_s) * i / steps for i in range(steps + 1)]
-        return cls((*rise, *reversed(rise[:-1])), period_s)
+        return cls((*rise, rise[-1], *reversed(rise[:-1])), period_s)
 
     @property
     def peak_per_s(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trilithon.model.allocation import initial
-from trilithon.model.capability import Capabilities
+from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import Alert, ParallelismChange
 from trilithon.model.columns import Edges, Instances, Sources
 from trilithon.model.intent import Constraint, Intent, sequence_of
@@ -94,7 +94,11 @@ class QueueCluster:
 
     jobs: dict[str, Job]
     operating: dict[tuple[str, str], Operating]
-    parameters: LatencyParameters = field(default_factory=LatencyParameters)
+    # The paper's share for waiting, with or without batching.
+    parameters: LatencyParameters = field(
+        default_factory=lambda: LatencyParameters(waiting_share_alone=0.2)
+    )
+    how: Mapping[Ability, How] = field(default_factory=dict)
     slots: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
@@ -209,7 +213,7 @@ class QueueCluster:
 
     def scene(self) -> Scene:
         used = sum(status.allocation.instances for status in self.statuses.values())
-        cluster = Cluster(Capabilities({}), self.slots, used, self.quotas)
+        cluster = Cluster(Capabilities(self.how), self.slots, used, self.quotas)
         return Scene(self.round, self.series, self.statuses, cluster)
 
     def decide(self) -> list[Decision]:

@@ -26,11 +26,11 @@ warm_up: 10 s
 round: 5 s
 cool_down: 0 s
 seed: 11
-policy: {name: latency}
+policy: {name: latency, parameters: {waiting_share_alone: 0.2}}
 jobs:
   - file: primetester
     parallelism: {tester: 8, collect: 1}
-    load: {shape: step, rate: 300, peak: 900, period: 75 s}
+    load: {shape: step, rate: 293, peak: 879, period: 75 s}
 """
 # As the paper has it: nothing between the policy and the engine.
 UNLIMITED = Limits(
@@ -61,14 +61,14 @@ def test_the_promise_is_kept_but_for_the_intervals_of_the_step(run: Path) -> Non
 
 
 def test_instances_follow_the_load(run: Path) -> None:
-    """300 and 900 records/s of 2.5 ms keep 0.75 and 2.25 testers busy."""
+    """293 and 879 records/s of 2.56 ms keep 0.75 and 2.25 testers busy."""
     snapshots = load_recording(run / "recording.parquet").snapshots
     count = {s.time_s: s.job("papers/primetester").parallelism["tester"] for s in snapshots}
     assert count[75] == 2
     assert 3 <= count[150] <= 6
 
 
-def test_predictions_are_checked_and_an_error_holds_scale_downs(run: Path) -> None:
+def test_predictions_are_checked_and_scale_downs_are_too_bold(run: Path) -> None:
     """The model takes arrivals at one tester to be as regular as at eight, which get every eighth
     record in turn: the first prediction is far too low. The next one, from 1 to 2, is near.
     """
@@ -76,4 +76,6 @@ def test_predictions_are_checked_and_an_error_holds_scale_downs(run: Path) -> No
     first, second = (d["numbers"]["tester.error"] for d in checked[:2])
     assert first > LatencyParameters().error_bound
     assert abs(second) < 0.25
-    assert messages.MODEL_ERROR in {d["reason"] for d in decisions(run)}
+    alone = [d["numbers"] for d in checked if d["numbers"]["tester.instances"] == 1]
+    assert len(alone) >= 3
+    assert all(numbers["tester.error"] > 0.2 for numbers in alone)

@@ -24,7 +24,9 @@ def rows(cluster: QueueCluster) -> dict[float, dict[str, object]]:
     (status,) = cluster.statuses.values()
     (job,) = cluster.jobs.values()
     sequence = job.intent.constraints[0].sequence
-    table = promise_table(GlobalSummary.of(window), status, sequence, PROMISES_MS)
+    table = promise_table(
+        GlobalSummary.of(window), status, sequence, PROMISES_MS, cluster.parameters
+    )
     assert table is not None
     data = table.to_json()
     assert data["sequence"] == list(PATH)

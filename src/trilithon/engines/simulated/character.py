@@ -77,7 +77,19 @@ class Character:
     generates: bool = False
     # Whether machines report their memory, which Spark's probes do not.
     reports_memory: bool = False
+    # The CPU time that a shipment over an edge costs its sender, and how many bytes of records a
+    # batch may have for one receiver before it leaves; None is "any". Only of single records.
+    ship_s: float = 0.0
+    buffer_bytes: float | None = None
+    # Whether each partition of a source has a reader of its own, on a machine of its own as far as
+    # there are enough. Only of single records.
+    reader_per_partition: bool = False
     how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
+
+    @property
+    def events_only(self) -> bool:
+        """Whether flows do not know what this engine does."""
+        return self.ship_s > 0 or self.reader_per_partition
 
     @property
     def has_batches(self) -> bool:
@@ -109,6 +121,50 @@ SPARK_RTM: Final = Character(
     switch_s=3.8e-6,
     holds_tasks=True,
 )
+
+
+# What Nephele can change while records flow: "spinning up new tasks is a fast operation", and a
+# scale-down drains queues first (Latency guarantees, section V). Batching is per edge.
+_LIVE: Final = {
+    **dict.fromkeys(Ability, How.LIVE),
+    Ability.RESTART_INSTANCE: How.WITH_OUTAGE,
+    Ability.RESTART_JOB: How.WITH_OUTAGE,
+}
+
+
+def nephele(
+    *,
+    ship_s: float,
+    buffer_bytes: float,
+    transit_s: float,
+    queue: int,
+    start_s: float,
+    restart_s: float,
+    thread_cores: float = 0.0,
+    switch_s: float = 0.0,
+) -> Character:
+    """The engine of the latency guarantees: shipments that cost CPU, output batching per edge,
+    bounded input queues, and instances that come and go without an outage.
+    """
+    return Character(
+        name="nephele",
+        credits=queue,
+        credit_s=0.0,
+        transit_s=transit_s,
+        fetch_s=0.0,
+        reader_s=0.0,
+        pulls=False,
+        act_s=start_s,
+        outage_s=0.0,
+        restart_s=restart_s,
+        state_moves=True,
+        thread_cores=thread_cores,
+        switch_s=switch_s,
+        ship_s=ship_s,
+        buffer_bytes=buffer_bytes,
+        reader_per_partition=True,
+        how=_LIVE,
+    )
 
 
 def storm(

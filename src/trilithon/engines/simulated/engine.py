@@ -6,7 +6,7 @@ paused.
 """
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -127,6 +127,7 @@ class SimulatedEngine:
         )
         running.checkpoint = checkpoint
         self.running[job.id] = running
+        self._spread_readers(running)
         self.apply_allocation(running)
         if (stopped := self._checkpoints.get(job.id, {}).get(checkpoint)) is not None:
             self._resume(running, stopped)
@@ -362,11 +363,12 @@ class SimulatedEngine:
         outage_s = 0.0 if live else self.outage_s(running)
         if outage_s > 0:
             self.pause(running, outage_s, "it is being reconfigured")
-        if self.character.act_s > 0:
-            self.at(self.now_s + self.character.act_s, take_effect)
+        act_s = 0.0 if live else self.character.act_s
+        if act_s > 0:
+            self.at(self.now_s + act_s, take_effect)
         else:
             take_effect()
-        return Outcome(Status.DONE, took_s=self.character.act_s + outage_s)
+        return Outcome(Status.DONE, took_s=act_s + outage_s)
 
     def _changes_live(self, before: Allocation, wanted: Allocation) -> bool:
         """Whether only batching changes, and the engine can do that without touching instances."""
@@ -396,8 +398,7 @@ class SimulatedEngine:
         world = self.world
         used = self.instances_by_machine()
         usable = set(self.machines.usable())
-        for source in running.job.sources:
-            reader = int(world.nodes["first"][running.rows.nodes[source.name]])
+        for reader in self._readers(running):
             if int(world.actors["machine"][reader]) not in usable:
                 self.run.move(reader, min(usable, default=0))
         for operator, count in running.allocation.parallelism.items():
@@ -419,6 +420,19 @@ class SimulatedEngine:
                 used[machine] += 1
                 if machine != now:
                     self.run.move(actor, machine)
+
+    def _readers(self, running: SimulatedJob) -> Iterator[int]:
+        """The actors that read the logs of a job."""
+        nodes = self.world.nodes
+        for source in running.sources:
+            first = int(nodes["first"][source])
+            yield from range(first, first + int(nodes["tasks"][source]))
+
+    def _spread_readers(self, running: SimulatedJob) -> None:
+        """Where each partition has its reader, they begin on different machines."""
+        if self.character.reader_per_partition and (usable := self.machines.usable()):
+            for i, reader in enumerate(self._readers(running)):
+                self.run.move(reader, usable[i % len(usable)])
 
     def instances_by_machine(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         """Instances in use on each machine."""

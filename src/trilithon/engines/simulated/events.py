@@ -19,6 +19,23 @@ from trilithon.engines.simulated.moving import (
     unpark_first,
 )
 from trilithon.engines.simulated.sharing import count_load, start_computing, stop_computing
+from trilithon.engines.simulated.shipping import (
+    FLUSH,
+    TRANSIT,
+    arrive,
+    count_sent,
+    dispatch,
+    drop_gathered,
+    flush,
+    ship_channel,
+)
+from trilithon.engines.simulated.time_windows import (
+    WINDOW,
+    close_window,
+    end_window,
+    plan_window,
+    start_sending,
+)
 from trilithon.engines.simulated.world_tables import (
     BROADCAST,
     BUCKETS,
@@ -44,7 +61,7 @@ from trilithon.engines.simulated.world_tables import (
 )
 from trilithon.model.sketches import LOG_GAMMA
 
-FINISH, TRANSIT, FLUSH, ARRIVAL, NOTHING = 0, 1, 2, 3, 4
+FINISH, ARRIVAL, NOTHING = 0, 3, 4
 DONE, NEEDS_RECORDS, NEEDS_EVENTS = 0, 1, 2
 Random = np.random.Generator
 
@@ -68,18 +85,6 @@ def service_s(actor: Rows, rng: Random) -> float:
 
 
 @part
-def _count_sent(world: World, to: int) -> None:
-    actor, now = world.actors[to], world.single[0].now_s
-    gap = now - actor.last_sent_s
-    if not np.isnan(gap):
-        actor.gaps += 1
-        actor.gap_s += gap
-        actor.gap_sq_s2 += gap * gap
-    actor.last_sent_s = now
-    actor.sent += 1
-
-
-@part
 def _begin(world: World, rng: Random, number: int) -> bool:
     """Takes the next record, if there is one and the job goes on."""
     actor = world.actors[number]
@@ -96,6 +101,7 @@ def _begin(world: World, rng: Random, number: int) -> bool:
     record = world.records[taken]
     edge = world.edges[record.edge]
     actor.origin_s = record.origin_s
+    actor.in_edge = record.edge
     if node.kind == SOURCE:
         node.read += 1
     else:
@@ -104,7 +110,7 @@ def _begin(world: World, rng: Random, number: int) -> bool:
         if node.pulled == 1:
             world.nodes[edge.source].read += 1
             edge.emitted += 1
-            _count_sent(world, number)
+            count_sent(world, number)
             # The way from the log takes as long as any other hop. It is added to the age of the
             # record, which comes to the same as waiting for it: it is the same for all records.
             actor.origin_s -= edge.transit_s
@@ -113,6 +119,8 @@ def _begin(world: World, rng: Random, number: int) -> bool:
             _give_back_credit(world, number)
     free_record(world, taken)
     _work(world, number, service_s(actor, rng))
+    if node.window_s > 0.0 and actor.unwritten == 1.0:
+        plan_window(world, number, node)
     return True
 
 
@@ -142,9 +150,11 @@ def _work(world: World, number: int, lasts_s: float) -> None:
     actor.took_s = now
     actor.unwritten += 1.0
     actor.unwritten_s += now
-    actor.lasts_s = lasts_s
-    cpu = lasts_s * actor.cpu
-    actor.wait_s = lasts_s - cpu
+    # What was shipped since the last record is paid for with this one.
+    cpu = lasts_s * actor.cpu + actor.owed_s
+    actor.lasts_s = lasts_s + actor.owed_s
+    actor.wait_s = lasts_s * (1.0 - actor.cpu)
+    actor.owed_s = 0.0
     if cpu > 0.0:
         actor.state = COMPUTING
         actor.work_left_s = cpu
@@ -161,7 +171,7 @@ def _finish(world: World, rng: Random, number: int) -> None:
     """The end of a part of the work: what is left is waiting, or sending what came out."""
     actor, now = world.actors[number], world.single[0].now_s
     if actor.state == COMPUTING:
-        actor.cpu_s += actor.lasts_s * actor.cpu
+        actor.cpu_s += actor.lasts_s - actor.wait_s
         stop_computing(world, number)
         actor.state = WAITING
         if actor.wait_s > 0.0:
@@ -173,19 +183,15 @@ def _finish(world: World, rng: Random, number: int) -> None:
     actor.busy_sq_s2 += took * took
     node = world.nodes[actor.node]
     actor.out_left = 1
-    if node.kind != SOURCE:
-        whole = np.floor(node.selectivity)
-        rest = node.selectivity - whole
+    if node.window_s > 0.0:
+        # What comes out is written at the end of the window.
+        actor.out_left = 0
+    elif node.kind != SOURCE:
+        selectivity = world.edges[actor.in_edge].selectivity
+        whole = np.floor(selectivity)
+        rest = selectivity - whole
         actor.out_left = int(whole) + (1 if rest > 0.0 and rng.random() < rest else 0)
-    if actor.out_left > 0:
-        # The records since the last write have waited for this one.
-        actor.write_waits += actor.unwritten
-        actor.write_wait_s += actor.unwritten * now - actor.unwritten_s
-        actor.unwritten = 0.0
-        actor.unwritten_s = 0.0
-    actor.out_edge = 0
-    actor.out_to = NOBODY
-    actor.state = SENDING
+    start_sending(world, number)
 
 
 @part
@@ -239,11 +245,12 @@ def _send(world: World, rng: Random, number: int) -> bool:
             elif receiver.in_flight >= receiver.limit:
                 actor.state = PARKED
                 park(world, number, to)
+                ship_channel(world, edge, lane, to)
                 return False
             else:
                 receiver.in_flight += 1
             actor.emitted += 1
-            _dispatch(world, actor.origin_s, row, lane, to)
+            dispatch(world, actor.origin_s, row, lane, to)
             if edge.grouping == BROADCAST and to < target.first + target.active - 1:
                 actor.out_to = to + 1
             else:
@@ -267,60 +274,15 @@ def _write(world: World, edge: Rows, origin_s: float) -> None:
 
 
 @part
-def _dispatch(world: World, origin_s: float, row: int, lane: int, to: int) -> None:
-    edge = world.edges[row]
-    edge.emitted += 1
-    _count_sent(world, to)
-    record = new_record(world, origin_s, row, to)
-    if edge.batch_s > 0.0:
-        lane_row = world.lanes[lane]
-        if lane_row.gathered_first == NOBODY:
-            lane_row.gathered_first = record
-            plan(world, world.single[0].now_s + edge.batch_s, FLUSH, lane, 0)
-        else:
-            world.records[lane_row.gathered_last].next = record
-        lane_row.gathered_last = record
-    else:
-        _travel(world, record)
-
-
-@part
-def _travel(world: World, number: int) -> None:
-    transit_s = world.edges[world.records[number].edge].transit_s
-    if transit_s > 0.0:
-        plan(world, world.single[0].now_s + transit_s, TRANSIT, number, 0)
-    else:
-        _arrive(world, number)
-
-
-@part
-def _arrive(world: World, number: int) -> None:
-    to = world.records[number].to
-    put_in_queue(world, to, number)
-    if world.actors[to].state == IDLE:
-        make_ready(world, to)
-
-
-@part
-def _flush(world: World, lane: int) -> None:
-    lane_row = world.lanes[lane]
-    number = lane_row.gathered_first
-    lane_row.gathered_first = NOBODY
-    lane_row.gathered_last = NOBODY
-    while number != NOBODY:
-        record = world.records[number]
-        following = record.next
-        record.next = NOBODY
-        world.edges[record.edge].batching_s += world.single[0].now_s - record.left_s
-        _travel(world, number)
-        number = following
-
-
-@part
 def _run(world: World, rng: Random, number: int) -> None:
     """One actor goes on, for at most one record: others on the list have their turn."""
     actor = world.actors[number]
     if actor.state == SENDING:
+        if not _send(world, rng, number):
+            return
+        actor.state = IDLE
+    if actor.state == IDLE and actor.window_due == 1:
+        close_window(world, number)
         if not _send(world, rng, number):
             return
         actor.state = IDLE
@@ -344,9 +306,12 @@ def _comes_in(world: World, source: int, origin_s: float) -> None:
                 make_ready(world, number)
                 break
     else:
-        put_in_queue(world, node.first, new_record(world, origin_s, node.out_first, node.first))
-        if world.actors[node.first].state == IDLE:
-            make_ready(world, node.first)
+        # Records come to the partitions, and so to their readers, in turn.
+        reader = node.first + node.turn % node.active
+        node.turn += 1
+        put_in_queue(world, reader, new_record(world, origin_s, node.out_first, reader))
+        if world.actors[reader].state == IDLE:
+            make_ready(world, reader)
     node.arrived += 1
 
 
@@ -536,15 +501,9 @@ def _clear_actor(world: World, number: int) -> None:
     if node.kind != SOURCE and node.pulled == 0:
         while actor.queue_length > 0:
             free_record(world, take_from_queue(world, number))
-    for lane in range(actor.lane_first, actor.lane_first + node.out_count):
-        lane_row = world.lanes[lane]
-        record = lane_row.gathered_first
-        while record != NOBODY:
-            following = world.records[record].next
-            free_record(world, record)
-            record = following
-        lane_row.gathered_first = NOBODY
-        lane_row.gathered_last = NOBODY
+    actor.owed_s = 0.0
+    for way in range(node.out_count):
+        drop_gathered(world, actor.lane_first + way, node.out_first + way)
 
 
 @compiled
@@ -579,9 +538,12 @@ def advance(world: World, rng: Random, until_s: float, margin: int) -> int:
         elif kind == TRANSIT:
             if version == NOTHING:
                 continue
-            _arrive(world, what)
+            arrive(world, what)
         elif kind == FLUSH:
-            _flush(world, what)
+            if version == world.lanes[what].version:
+                flush(world, what)
+        elif kind == WINDOW:
+            end_window(world, what)
         else:
             if version != world.nodes[what].arrival_version:
                 continue

@@ -51,4 +51,15 @@ class SlowInstance(TimedFault):
     factor: float = 1.0
 
 
-AnyFault = MachineCrash | MetricsStop | SlowMachine | ForeignLoad | SlowInstance
+@dataclass(frozen=True, slots=True)
+class OtherSelectivity(TimedFault):
+    """So many times as many records come out of an operator: the data are others for a while. Only
+    of single records.
+    """
+
+    job: str = ""
+    operator: str = ""
+    factor: float = 1.0
+
+
+AnyFault = MachineCrash | MetricsStop | SlowMachine | ForeignLoad | SlowInstance | OtherSelectivity

@@ -11,6 +11,7 @@ from trilithon.engines.simulated.faults import (
     ForeignLoad,
     MachineCrash,
     MetricsStop,
+    OtherSelectivity,
     SlowInstance,
     SlowMachine,
 )
@@ -38,6 +39,11 @@ def _steps_of(
     machines = engine.machines
     if isinstance(fault, SlowInstance):
         return partial(_slow_down, engine, fault), partial(_restore_speed, engine, fault)
+    if isinstance(fault, OtherSelectivity):
+        return (
+            partial(_scale_selectivity, engine, fault, fault.factor),
+            partial(_scale_selectivity, engine, fault, 1 / fault.factor),
+        )
     if isinstance(fault, MachineCrash):
         row = machines.row(fault.machine)
         return partial(_crash, engine, fault, row), partial(_recover, engine, fault, row)
@@ -88,6 +94,14 @@ def _restore_speed(engine: "SimulatedEngine", fault: SlowInstance) -> None:
     """Whatever is gone by now has nothing to get well from."""
     if (actor := _actor(engine, fault)) is not None:
         engine.world.actors["slow"][actor] = 1.0
+
+
+def _scale_selectivity(engine: "SimulatedEngine", fault: OtherSelectivity, factor: float) -> None:
+    """Whatever is gone by now is not changed."""
+    if (running := engine.running.get(fault.job)) is not None:
+        for (_, target), row in running.rows.edges.items():
+            if target == fault.operator:
+                engine.world.edges["selectivity"][row] *= factor
 
 
 def _actor(engine: "SimulatedEngine", fault: SlowInstance) -> int | None:

@@ -21,7 +21,7 @@ from trilithon.engines.simulated.world_tables import (
 )
 from trilithon.model.allocation import Allocation
 from trilithon.model.groups import assign_key_groups
-from trilithon.model.job import Edge, Grouping, Job, NodeKind
+from trilithon.model.job import Edge, Grouping, Job, NodeKind, Source
 
 _KINDS = {
     NodeKind.SOURCE: world_tables.SOURCE,
@@ -57,7 +57,8 @@ def add_job(
         {(edge.source, edge.target): base[1] + i for i, edge in enumerate(edges)},
         {operator.name: cost_of(operator, assumed) for operator in job.operators},
     )
-    tasks = {o.name: o.parallelism.max for o in job.operators} | {s.name: 1 for s in job.sources}
+    tasks = {o.name: o.parallelism.max for o in job.operators}
+    tasks |= {s.name: _readers(s, character) for s in job.sources}
     width = [tasks.get(edge.target, 0) for edge in edges]
     into = [i for name in job.order for i, edge in enumerate(edges) if edge.target == name]
     world = world_tables.appended(
@@ -70,13 +71,17 @@ def add_job(
             low_mark=character.low_mark,
         ),
         nodes=_nodes(job, rows, edges, tasks, base, character),
-        edges=_edges(job, rows, edges, character, len(world.share) + _starts(width)),
+        edges=_edges(job, rows, edges, character, assumed, len(world.share) + _starts(width)),
         actors=_actors(job, rows, tasks, character),
         into=base[1] + np.array(into, dtype=np.int64),
         share=np.zeros(sum(width)),
         histogram=np.zeros((len(nodes), BUCKETS)),
     )
     return world, rows
+
+
+def _readers(source: Source, character: Character) -> int:
+    return (source.partitions or 1) if character.reader_per_partition else 1
 
 
 def _starts(lengths: Sequence[int]) -> Ints:
@@ -105,7 +110,7 @@ def _nodes(
         kind=[_KINDS[kinds[name]] for name in job.order],
         first=base[2] + _starts(count),
         tasks=count,
-        active=[1 if kinds[name] is NodeKind.SOURCE else 0 for name in job.order],
+        active=[tasks[name] if kinds[name] is NodeKind.SOURCE else 0 for name in job.order],
         pulled=[int(character.pulls and _pulls(job, name)) for name in job.order],
         out_first=base[1] + _starts(out),
         out_count=out,
@@ -117,13 +122,21 @@ def _nodes(
         in_count=into,
         senders=[partitions.get(name, 1) for name in job.order],
         selectivity=[costs[name].selectivity if name in costs else 1.0 for name in job.order],
+        window_s=[costs[name].window_s if name in costs else 0.0 for name in job.order],
     )
 
 
 def _edges(
-    job: Job, rows: JobRows, edges: Sequence[Edge], character: Character, share: Ints
+    job: Job,
+    rows: JobRows,
+    edges: Sequence[Edge],
+    character: Character,
+    assumed: Assumed,
+    share: Ints,
 ) -> Rows:
     kinds = dict(job.nodes())
+    buffer = character.buffer_bytes
+    batch_records = 0 if buffer is None else max(1, int(buffer / max(1.0, assumed.record_bytes)))
     return world_tables.rows(
         world_tables.EDGE,
         len(edges),
@@ -131,13 +144,26 @@ def _edges(
         target=[rows.nodes[edge.target] for edge in edges],
         grouping=[_GROUPINGS[edge.grouping] for edge in edges],
         transit_s=[_transit_s(edge, kinds, character) for edge in edges],
+        ship_s=character.ship_s,
+        batch_records=batch_records,
+        selectivity=[_selectivity(job, rows, edge) for edge in edges],
         share=share,
     )
 
 
+def _selectivity(job: Job, rows: JobRows, edge: Edge) -> float:
+    """Records out per record of an edge into an operator. What is broadcast to an operator beside
+    its other input changes what it knows: nothing comes out of it.
+    """
+    into = job.parents[edge.target]
+    if edge.grouping is Grouping.BROADCAST and any(e.grouping != edge.grouping for e in into):
+        return 0.0
+    return rows.costs[edge.target].selectivity if edge.target in rows.costs else 1.0
+
+
 def _actors(job: Job, rows: JobRows, tasks: Mapping[str, int], character: Character) -> Rows:
     names = [name for name in job.order for _ in range(tasks.get(name, 0))]
-    reader = Cost(character.reader_s, 0.0, DETERMINISTIC, 0.0, 1.0, 0.0, 0.0)
+    reader = Cost(character.reader_s, 0.0, DETERMINISTIC, 0.0, 1.0, 0.0, 0.0, 0.0)
     costs = [rows.costs.get(name, reader) for name in names]
     limit = UNLIMITED if character.credits is None else character.credits
     return world_tables.rows(

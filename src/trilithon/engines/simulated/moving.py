@@ -6,9 +6,20 @@ import numpy as np
 
 from trilithon.engines.simulated import world_tables
 from trilithon.engines.simulated.compiled import part
-from trilithon.engines.simulated.world_tables import BROADCAST, LANE, NOBODY, RECORD, World
+from trilithon.engines.simulated.world_tables import (
+    BROADCAST,
+    CHANNEL,
+    LANE,
+    NOBODY,
+    RECORD,
+    Ints,
+    World,
+)
 
 FIRST_ROOM: Final = 1 << 12
+# A multiplier that scatters neighbouring senders, and the range over which.
+SCATTER: Final = 2_654_435_761
+FAR: Final = 1 << 20
 
 
 def prepared(world: World) -> World:
@@ -24,19 +35,27 @@ def prepared(world: World) -> World:
     lanes = world_tables.rows(
         LANE,
         len(node),
-        # Senders begin at different receivers, so that they do not march in step.
-        turn=np.repeat(index, ways),
+        actor=np.repeat(np.arange(known, len(actors)), ways),
+        turn=np.repeat(_first_turns(index), ways),
         smooth=len(world.smooth) + np.cumsum(width) - width,
     )
     world = world_tables.appended(
         world,
         lanes=lanes,
         smooth=np.zeros(int(width.sum())),
+        channels=world_tables.rows(CHANNEL, int(width.sum())),
         ready=np.zeros(len(actors) - known, np.int64),
     )
     if not len(world.agenda):
         world = with_more_records(with_more_events(world))
     return world
+
+
+def _first_turns(index: Ints) -> Ints:
+    """Senders begin at receivers far apart, however many there are: in step, or close behind each
+    other, they would send everything to the same few for a while.
+    """
+    return index * SCATTER % FAR
 
 
 def with_more_events(world: World) -> World:

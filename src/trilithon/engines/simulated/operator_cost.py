@@ -57,6 +57,8 @@ class Cost:
     selectivity: float
     zipf: float
     state_bytes_per_key: float
+    # How long the windows are at whose ends it writes; 0 if it writes as records come.
+    window_s: float
     hot_key: float = 0.0
 
 
@@ -94,7 +96,15 @@ def cost_of(operator: Operator, assumed: Assumed) -> Cost:
         zipf=_or(profile.zipf, assumed.zipf),
         hot_key=_or(profile.hot_key, 0.0),
         state_bytes_per_key=_or(profile.state_bytes_per_key, assumed.state_bytes_per_key),
+        window_s=_window_s(operator),
     )
+
+
+def _window_s(operator: Operator) -> float:
+    work = operator.work
+    if work.window is None or not work.aggregate:
+        return 0.0
+    return work.window.slide_s or work.window.duration_s
 
 
 def _or(value: float | None, otherwise: float) -> float:

@@ -44,34 +44,40 @@ JOB: Final = _fields("mode alive stops_sources stopped generates", "busy low_mar
 # Counted: arrived and read (sources), written and latency_s (sinks). From `potential` on: flows.
 NODE: Final = _fields(
     "job kind first tasks active pulled out_first out_count out_sinks in_first in_count"
-    " arrival_version steps head log",
-    "selectivity senders arrived read written latency_s arrival_rate arrival_cv2 next_arrival_s"
+    " arrival_version steps head log turn",
+    "selectivity window_s senders arrived read written latency_s arrival_rate arrival_cv2"
+    " next_arrival_s"
     " open stalled_s"
     " potential pushed own passed pressed inflow backlog age_s held rate spent_s busy "
     "delay_s delay_var fixed_s cv2",
 )
 # Counted: emitted, taken, parked_s, channel_s, batching_s.
 EDGE: Final = _fields(
-    "source target grouping even share",
-    "transit_s batch_s emitted taken parked_s channel_s batching_s flow own lost",
+    "source target grouping even share batch_records",
+    "transit_s batch_s ship_s selectivity emitted taken parked_s channel_s batching_s flow own"
+    " lost",
 )
 # Counted: sent to parked_s. The state is that of single records, from `held` on that of flows.
 ACTOR: Final = _fields(
     "node machine shape limit"
     " state version listed out_left out_edge out_to granted parked_next waiters_first waiters_last"
-    " in_flight queue_first queue_last queue_length lane_first computing_next computing_before",
+    " in_flight queue_first queue_last queue_length lane_first computing_next computing_before"
+    " in_edge window_due",
     "service_s cv cpu slow"
     " sent taken emitted busy_s busy_sq_s2 write_waits write_wait_s cpu_s gaps gap_s gap_sq_s2"
     " parked_s unwritten unwritten_s"
-    " work_left_s since_s took_s wait_s lasts_s origin_s parked_since_s last_sent_s"
+    " owed_s work_left_s since_s took_s wait_s lasts_s origin_s parked_since_s last_sent_s"
     " held coming potential full busy level rate spent_s taken_before",
 )
 MACHINE: Final = _fields(
     "runnable computing_first",
     "cores speed other overhead switch_s load pace load_s load_since_s stretch threads",
 )
-# One edge out of an actor: whose turn it is, what is being gathered into a batch.
-LANE: Final = _fields("turn gathered_first gathered_last smooth", "")
+# One edge out of an actor: whose turn it is, how many records are being gathered into a batch, and
+# where its channels begin.
+LANE: Final = _fields("actor turn gathered version smooth", "")
+# One lane to one task of its edge's target: the records that are being gathered for it.
+CHANNEL: Final = _fields("gathered_first gathered_last gathered", "")
 RECORD: Final = _fields("edge to next", "origin_s left_s")
 EVENT: Final = _fields("priority sequence what version", "time_s")
 SINGLE: Final = _fields("events planned agenda_size free_first free_count ready_count", "now_s")
@@ -99,7 +105,7 @@ _NOBODY_AT_FIRST: Final = frozenset(
     " gathered_last computing_first computing_next computing_before".split()
 )
 _ONE_AT_FIRST: Final = frozenset(
-    "alive slow speed pace stretch open cv2 arrival_cv2 even senders".split()
+    "alive slow speed pace stretch open cv2 arrival_cv2 even senders selectivity".split()
 )
 
 
@@ -119,8 +125,9 @@ class World(NamedTuple):
     histogram: Floats
     # single records only
     lanes: Rows
-    # per lane and task of its edge's target: smooth weighted round robin
+    # per lane and task of its edge's target: smooth weighted round robin, and what is gathered
     smooth: Floats
+    channels: Rows
     records: Rows
     agenda: Rows
     ready: Ints
@@ -155,6 +162,7 @@ def empty() -> World:
         histogram=np.zeros((0, BUCKETS)),
         lanes=rows(LANE, 0),
         smooth=nothing,
+        channels=rows(CHANNEL, 0),
         records=rows(RECORD, 0),
         agenda=rows(EVENT, 0),
         ready=whole,

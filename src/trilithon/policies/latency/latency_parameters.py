@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-from trilithon.policies.parameters import Parameters, parameter
+from trilithon.policies.parameters import Parameters, choice, parameter
+
+# What to do about output batching where the engine can change it while records flow.
+ADAPTIVE, UNCHANGED = "adaptive", "unchanged"
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,19 @@ class LatencyParameters(Parameters):
         "of the time left after the operators' work that records may wait in queues (IV-F)",
         least=0.01,
         most=1,
+    )
+    waiting_share_alone: float = parameter(
+        0.5,
+        "ratio",
+        "the same where batching is not adapted, and needs no such room; 0.2 is the paper's way",
+        least=0.01,
+        most=1,
+    )
+    batching: str = choice(
+        ADAPTIVE,
+        (ADAPTIVE, UNCHANGED),
+        "adaptive: edges gather records for as long as the rest of that time allows (IV-F), if the "
+        "engine can change that live",
     )
     bottleneck: float = parameter(
         0.95, "ratio", "ρmax: utilisation from which an operator is a bottleneck (IV-E)", most=1

@@ -15,9 +15,10 @@ from typing import Any
 
 from trilithon.measures.constraints import constraint_key
 from trilithon.measures.group import sum_by_node
-from trilithon.model.change import Alert, ParallelismChange
+from trilithon.model.capability import Ability, How
+from trilithon.model.change import Alert, BatchingChange, ParallelismChange
 from trilithon.model.columns import Floats
-from trilithon.model.intent import Constraint
+from trilithon.model.intent import Constraint, EdgeName
 from trilithon.model.mode import Mode
 from trilithon.model.series import Window
 from trilithon.model.utility import Sense
@@ -26,7 +27,8 @@ from trilithon.policies.free_slots import FreeSlots
 from trilithon.policies.latency import messages
 from trilithon.policies.latency.assumptions import Evenness
 from trilithon.policies.latency.latency_memory import SETTLING, LatencyMemory
-from trilithon.policies.latency.latency_parameters import LatencyParameters
+from trilithon.policies.latency.latency_parameters import ADAPTIVE, LatencyParameters
+from trilithon.policies.latency.output_batching import batching_limits_ms
 from trilithon.policies.latency.predictions import (
     CheckedPrediction,
     check_predictions,
@@ -92,6 +94,7 @@ class LatencyPolicy:
         window = scene.series.window(self.parameters.interval_s)
         summary = None if window is None else GlobalSummary.of(window)
         stored: Mapping[str, Any] = state.get("jobs", {})
+        adaptive = adapts_batching(scene, self.parameters)
         jobs: dict[str, Any] = {}
         for name in sorted(stored):
             if name not in scene.statuses:
@@ -101,7 +104,9 @@ class LatencyPolicy:
             if summary is not None and name in summary.window.jobs:
                 sequences, _ = sequences_of(summary, scene.statuses[name])
             jobs[name] = {
-                "constraints": [_sequence_status(each, self.parameters) for each in sequences],
+                "constraints": [
+                    _sequence_status(each, self.parameters, adaptive=adaptive) for each in sequences
+                ],
                 "checked_predictions": [each.to_json() for each in memory.checked],
                 "scale_downs_held": sorted(memory.held),
                 "inactive_until_s": memory.inactive_until_s(self.parameters),
@@ -160,23 +165,29 @@ class _JobTurn:
         checked = self._check(sequences)
         if checked:
             yield self._checked_decision(checked)
+        limits_ms = self._batching_limits(sequences)
         if self.scene.now_s < self.memory.inactive_until_s(self.parameters):
+            # Batching is adapted by others than the elastic scaler, which alone is inactive (V).
+            yield from self._batching_decision(limits_ms)
             return
         keep = {name for constraint in missing for name in constraint.operators}
         now = self.status.allocation.parallelism
-        plan = self._with_held_scale_downs(scale_reactively(sequences, keep, now, self.parameters))
+        plan = scale_reactively(sequences, keep, now, self.parameters, adaptive=self._adaptive)
+        plan = self._with_held_scale_downs(plan)
         job = self.observed.summary.window.jobs[self.status.job]
         room = _slot_room(self.slots, self.status, job.bounds.max_instances)
         limited = within_room(plan, room)
         changed = {name: n for name, n in limited.wanted.items() if n != now[name]}
         alerts = self._fresh_alerts(self._alerts(plan, missing, limited.short, room))
         if changed:
-            decision = self._scaling_decision(plan, changed)
+            decision = self._scaling_decision(plan, changed, limits_ms)
             self.memory.pending += predictions_of(
                 plan.sequences, changed, decision.id, self.scene.now_s
             )
             self.memory.last = decision.id
             yield decision
+        else:
+            yield from self._batching_decision(limits_ms)
         if self.status.open:
             raised = (max(0, count - now[name]) for name, count in changed.items())
             self.slots.take(self.status.tenant, sum(raised))
@@ -198,6 +209,17 @@ class _JobTurn:
             for name, count in status.allocation.parallelism.items()
             if (node := window.layout.node_row.get((status.job, name))) is not None
         )
+
+    @property
+    def _adaptive(self) -> bool:
+        return adapts_batching(self.scene, self.parameters)
+
+    def _batching_limits(self, sequences: Sequence[ConstrainedSequence]) -> dict[EdgeName, float]:
+        """The batching limits that change, in ms."""
+        if not self._adaptive:
+            return {}
+        now_ms = self.status.allocation.batching_ms
+        return batching_limits_ms(sequences, now_ms, self.parameters.waiting_share)
 
     # The honesty of the model.
 
@@ -300,7 +322,22 @@ class _JobTurn:
     def _causes(self) -> tuple[str, ...]:
         return (self.memory.last,) if self.memory.last else ()
 
-    def _scaling_decision(self, plan: JobPlan, changed: Mapping[str, int]) -> Decision:
+    def _batching_decision(self, limits_ms: Mapping[EdgeName, float]) -> Iterator[Decision]:
+        """Batching by itself; none if no limit changes."""
+        if limits_ms:
+            yield Decision(
+                id=self._id(),
+                job=self.status.job,
+                changes=(BatchingChange(self.status.job, limits_ms),),
+                reason=messages.BATCHING,
+                sentence=f"{messages.batching_text(limits_ms)}.",
+                numbers={f"{edge}.gathers_ms": ms for edge, ms in limits_ms.items()},
+                causes=self._causes(),
+            )
+
+    def _scaling_decision(
+        self, plan: JobPlan, changed: Mapping[str, int], limits_ms: Mapping[EdgeName, float]
+    ) -> Decision:
         now = plan.now
         grows = any(count > now[name] for name, count in changed.items())
         bottleneck = any(each.bottlenecks for each in plan.sequences)
@@ -317,10 +354,11 @@ class _JobTurn:
         sentence = f"{messages.plan_text(tightest, counts)}: {messages.steps_text(now, changed)}."
         by_s = self.scene.now_s + (self.parameters.inactive + 1) * self.parameters.interval_s
         kept = tightest.technique is Technique.REBALANCE
+        batching = (BatchingChange(self.status.job, limits_ms),) if limits_ms else ()
         return Decision(
             id=self._id(),
             job=self.status.job,
-            changes=(ParallelismChange(self.status.job, changed),),
+            changes=(ParallelismChange(self.status.job, changed), *batching),
             reason=reason,
             sentence=sentence,
             numbers=messages.numbers_of(plan, counts),
@@ -366,18 +404,25 @@ class _JobTurn:
         )
 
 
+def adapts_batching(scene: Scene, parameters: LatencyParameters) -> bool:
+    """Whether batching is the policy's to choose."""
+    live = scene.cluster.capabilities.of(Ability.BATCHING) is How.LIVE
+    return live and parameters.batching == ADAPTIVE
+
+
 def _priority(scene: Scene, job: str) -> float:
     return scene.series.last.jobs[job].intent.priority
 
 
 def _sequence_status(
-    sequence: ConstrainedSequence, parameters: LatencyParameters
+    sequence: ConstrainedSequence, parameters: LatencyParameters, *, adaptive: bool
 ) -> dict[str, Any]:
+    share = parameters.waiting_share if adaptive else parameters.waiting_share_alone
     return {
         "sequence": [str(part) for part in sequence.constraint.sequence],
         "mean_ms": 1000 * sequence.measured_s,
         "at_most_ms": 1000 * sequence.limit_s,
-        "waiting_limit_ms": 1000 * sequence.waiting_limit_s(parameters.waiting_share),
+        "waiting_limit_ms": 1000 * sequence.waiting_limit_s(share, adaptive=adaptive),
         "operators": {
             o.name: {
                 "instances": o.instances,

@@ -5,7 +5,7 @@ from typing import Final
 
 from trilithon.measures.constraints import constraint_key
 from trilithon.model.change import Alert, Severity
-from trilithon.model.intent import Constraint
+from trilithon.model.intent import Constraint, EdgeName
 from trilithon.policies.latency.assumptions import UnevenInstance
 from trilithon.policies.latency.scaling import JobPlan, SequencePlan, SlotRoom, Technique
 from trilithon.policies.latency.sequence import ConstrainedOperator, ConstrainedSequence, path_text
@@ -15,6 +15,7 @@ SCALE_UP: Final = "CONSTRAINT_NEEDS_MORE"
 SCALE_DOWN: Final = "FEWER_KEEP_CONSTRAINTS"
 BOTTLENECK: Final = "BOTTLENECK"
 PREDICTION: Final = "PREDICTION_CHECKED"
+BATCHING: Final = "BATCHING_ADAPTED"
 
 # Alerts.
 UNRESOLVABLE: Final = "BOTTLENECK_UNRESOLVABLE"
@@ -30,6 +31,10 @@ MODEL_ERROR: Final = "MODEL_ERROR"
 
 def steps_text(now: Mapping[str, int], wanted: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {now[name]} → {count}" for name, count in wanted.items())
+
+
+def batching_text(limits_ms: Mapping[EdgeName, float]) -> str:
+    return ", ".join(f"{edge} gathers for {ms:g} ms" for edge, ms in limits_ms.items())
 
 
 def plan_text(plan: SequencePlan, counts: Mapping[str, int]) -> str:

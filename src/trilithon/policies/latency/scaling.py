@@ -84,14 +84,16 @@ def scale_reactively(
     keep: Iterable[str],
     now: Mapping[str, int],
     parameters: LatencyParameters,
+    *,
+    adaptive: bool = False,
 ) -> JobPlan:
     """Algorithm 2. `keep` are operators of sequences that were not measured: they are not lowered.
-    Operators in no constraint are not touched.
+    Operators in no constraint are not touched. `adaptive`: batching gives way to waiting.
     """
     wanted = {name: now[name] for name in keep if name in now}
     plans: list[SequencePlan] = []
     for sequence in sequences:
-        plan = _plan_sequence(sequence, wanted, parameters)
+        plan = _plan_sequence(sequence, wanted, parameters, adaptive=adaptive)
         plans.append(plan)
         for name, count in plan.wanted.items():
             wanted[name] = max(wanted.get(name, 0), count)
@@ -99,9 +101,14 @@ def scale_reactively(
 
 
 def _plan_sequence(
-    sequence: ConstrainedSequence, minima: Mapping[str, int], parameters: LatencyParameters
+    sequence: ConstrainedSequence,
+    minima: Mapping[str, int],
+    parameters: LatencyParameters,
+    *,
+    adaptive: bool,
 ) -> SequencePlan:
-    limit_s = sequence.waiting_limit_s(parameters.waiting_share)
+    share = parameters.waiting_share if adaptive else parameters.waiting_share_alone
+    limit_s = sequence.waiting_limit_s(share, adaptive=adaptive)
     bottlenecks = sequence.bottlenecks(parameters.bottleneck)
     present = {o.name: o.instances for o in sequence.operators}
     if bottlenecks:

@@ -41,6 +41,7 @@ class GlobalSummary:
     kingman_s: Floats
     channel_s: Floats
     transport_s: Floats
+    batching_s: Floats
     waiting_s: Floats
 
     @classmethod
@@ -55,6 +56,7 @@ class GlobalSummary:
             kingman_s=queueing.kingman(load),
             channel_s=queueing.channel_latency(window),
             transport_s=queueing.transport(window),
+            batching_s=queueing.batching(window),
             waiting_s=queueing.edge_waiting(window),
         )
 
@@ -106,21 +108,46 @@ class ConstrainedOperator:
         return WaitingCurve(waiting_s * (self.instances - self.work), self.work)
 
 
+@dataclass(frozen=True, slots=True)
+class ConstrainedEdge:
+    """An edge of a sequence: the mean time in batches at the sender, and what neither instances nor
+    batching change. Of an edge with which a sequence ends, that is also the waiting behind it.
+    """
+
+    name: EdgeName
+    batching_s: float
+    other_s: float
+
+
 @dataclass(frozen=True, eq=False)
 class ConstrainedSequence:
-    """A constraint with its measured operators, in the order of the sequence."""
+    """A constraint with its measured operators and edges, in the order of the sequence."""
 
     number: int
     constraint: Constraint
     operators: tuple[ConstrainedOperator, ...]
-    # Σ task latencies, and what else instances do not change: batching, transport, a last edge.
+    edges: tuple[ConstrainedEdge, ...]
+    # Σ task latencies.
     task_s: float
-    transport_s: float
+
+    @property
+    def transport_s(self) -> float:
+        """What else instances do not change: batching, transport, a last edge."""
+        return sum(edge.batching_s for edge in self.edges) + self.other_s
+
+    @property
+    def other_s(self) -> float:
+        """What neither instances nor batching change."""
+        return sum(edge.other_s for edge in self.edges)
+
+    @property
+    def waiting_s(self) -> float:
+        return sum(o.waiting_s for o in self.operators)
 
     @property
     def measured_s(self) -> float:
         """The mean latency of the sequence."""
-        return self.task_s + self.transport_s + sum(o.waiting_s for o in self.operators)
+        return self.task_s + self.transport_s + self.waiting_s
 
     @property
     def limit_s(self) -> float:
@@ -130,14 +157,15 @@ class ConstrainedSequence:
     def met(self) -> bool:
         return self.measured_s <= self.limit_s
 
-    def waiting_limit_s(self, share: float) -> float:
+    def waiting_limit_s(self, share: float, *, adaptive: bool = False) -> float:
         """Ŵ: how long records may wait in all queues of the sequence.
 
         The paper gives waiting a share of what task latencies leave, and the rest to batching
         (section IV-F). Where batching and transport take more than that rest, they leave less.
+        With `adaptive` batching, that is shortened as far as needed (`output_batching.py`).
         """
         left_s = self.limit_s - self.task_s
-        return min(share * left_s, left_s - self.transport_s)
+        return min(share * left_s, left_s - (self.other_s if adaptive else self.transport_s))
 
     def bottlenecks(self, utilisation: float) -> tuple[ConstrainedOperator, ...]:
         return tuple(o for o in self.operators if o.utilisation >= utilisation)
@@ -183,20 +211,29 @@ def measure_sequence(
         for o in operators
         for value in (o.rate_per_s, o.service_s, o.task_s, o.waiting_s, float(o.instances))
     ]
+    edges = tuple(_edges(summary, status, constraint))
+    needed += [value for edge in edges for value in (edge.batching_s, edge.other_s)]
+    if any(map(math.isnan, needed)) or len(operators) < len(constraint.operators):
+        return None
+    task_s = sum(o.task_s for o in operators)
+    return ConstrainedSequence(number, constraint, operators, edges, task_s)
+
+
+def _edges(
+    summary: GlobalSummary, status: JobStatus, constraint: Constraint
+) -> Iterator[ConstrainedEdge]:
     edge_rows = summary.window.layout.edge_row
-    transport_s = 0.0
     for i, part in enumerate(constraint.sequence):
         if isinstance(part, str):
             continue
         row = edge_rows.get((status.job, part.source, part.target))
+        if row is None:
+            yield ConstrainedEdge(part, math.nan, math.nan)
+            continue
         last = i == len(constraint.sequence) - 1
-        values = summary.channel_s if last else summary.transport_s
-        transport_s += math.nan if row is None else float(values[row])
-    missing = any(map(math.isnan, (*needed, transport_s)))
-    if missing or len(operators) < len(constraint.operators):
-        return None
-    task_s = sum(o.task_s for o in operators)
-    return ConstrainedSequence(number, constraint, operators, task_s, transport_s)
+        whole = float((summary.channel_s if last else summary.transport_s)[row])
+        batching_s = float(summary.batching_s[row])
+        yield ConstrainedEdge(part, batching_s, whole - batching_s)
 
 
 def _operators(

@@ -1,0 +1,83 @@
+"""Adaptive output batching: what a promise leaves for it, edge by edge."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.policies.latency.model import Operating, QueueCluster, limit, line
+from trilithon.model.capability import Ability, How
+from trilithon.model.change import BatchingChange
+from trilithon.model.intent import EdgeName
+from trilithon.policies.latency import messages
+from trilithon.policies.latency.latency_parameters import UNCHANGED, LatencyParameters
+from trilithon.policies.latency.output_batching import batching_limits_ms, longest_batching_s
+from trilithon.policies.latency.sequence import (
+    ConstrainedEdge,
+    ConstrainedOperator,
+    ConstrainedSequence,
+)
+
+INTO, OUT = EdgeName("in", "a"), EdgeName("a", "b")
+PROMISE = limit(20.0, "in->a", "a", "a->b")
+
+
+def sequence(waiting_s: float = 0.001, task_s: float = 0.002) -> ConstrainedSequence:
+    """`a` between two edges, each of which takes 0.5 ms in any case."""
+    operator = ConstrainedOperator(
+        "a", "in->a", 4, 1, 10, False, 100.0, task_s, task_s, waiting_s, 0.001
+    )
+    edges = (ConstrainedEdge(INTO, 0.0, 0.0005), ConstrainedEdge(OUT, 0.0, 0.0005))
+    return ConstrainedSequence(0, PROMISE, (operator,), edges, task_s)
+
+
+def test_edges_share_what_waiting_and_transport_leave() -> None:
+    """0.9 · 20 − 2 ms of work leave 16 ms: four fifths, less 1 ms of transport, for two edges."""
+    assert longest_batching_s(sequence(), 0.2) == pytest.approx((0.8 * 0.016 - 0.001) / 2)
+
+
+def test_batching_gives_way_while_queues_are_long() -> None:
+    assert longest_batching_s(sequence(waiting_s=0.009), 0.2) == pytest.approx(0.006 / 2)
+
+
+def test_it_stays_where_its_end_would_not_keep_the_promise() -> None:
+    assert longest_batching_s(sequence(waiting_s=1.0), 0.2) == longest_batching_s(sequence(), 0.2)
+
+
+def test_work_that_fills_the_promise_leaves_nothing() -> None:
+    assert longest_batching_s(sequence(task_s=0.019), 0.2) == 0
+
+
+def test_an_edge_in_several_sequences_has_the_smallest_time() -> None:
+    tight = replace(sequence(), constraint=replace(PROMISE, mean_latency_ms=10.0))
+    limits = batching_limits_ms([sequence(), tight], {}, 0.2)
+    assert limits == {INTO: 2.3, OUT: 2.3}
+
+
+def test_small_differences_change_nothing() -> None:
+    limits = batching_limits_ms([sequence()], {}, 0.2)
+    assert limits == {INTO: 5.9, OUT: 5.9}
+    assert batching_limits_ms([sequence()], {INTO: 5.5, OUT: 2.0}, 0.2) == {OUT: 5.9}
+
+
+def rounds(how: How, parameters: LatencyParameters | None = None) -> list[BatchingChange]:
+    job = line("a", "b", constraints=(limit(50.0, "in->a", "a", "a->b", "b"),))
+    stage = QueueCluster.of(
+        (job, {"a": Operating(100.0), "b": Operating(100.0, service_s=0.001)}),
+        how={Ability.BATCHING: how},
+        parameters=parameters or LatencyParameters(),
+    )
+    decisions = stage.rounds(1)
+    return [c for d in decisions for c in d.changes if isinstance(c, BatchingChange)]
+
+
+def test_the_policy_batches_where_the_engine_can_do_so_live() -> None:
+    (change,) = rounds(How.LIVE)
+    assert set(change.batching_ms) == {EdgeName("in", "a"), EdgeName("a", "b")}
+    assert all(10 < ms < 20 for ms in change.batching_ms.values())
+    assert not rounds(How.AT_BOUNDARY)
+    assert not rounds(How.NOT_AT_ALL)
+    assert not rounds(How.LIVE, LatencyParameters(batching=UNCHANGED))
+
+
+def test_its_sentence_names_edges_and_times() -> None:
+    assert messages.batching_text({INTO: 5.9}) == "in->a gathers for 5.9 ms"

@@ -150,9 +150,8 @@ class Paper:
     # Builds the simulated runs; seeds of those that are random.
     builder: Callable[[ChosenNumbers, str], ScenarioBuilder] = ScenarioBuilder
     seeds: tuple[int, ...] = SEEDS
-    # How the page says that it was run, and what its satisfaction is; else the common text.
+    # How the page says that it was run; else the common text.
     method: str = ""
-    satisfaction: str = ""
 
     @property
     def has_mixes(self) -> bool:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 import trilithon
+from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.experiments.definition import Experiment
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.papers import PAPERS
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
-from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.experiments.seeds import with_seed
 from trilithon.experiments.sensitivity import numbers
 from trilithon.experiments.strategies import StrategyKind
@@ -46,6 +46,8 @@ _CHECKED: Final = 2
 _CHECK_SEED: Final = 90
 _CHECK_WARM_UP_S: Final = 300.0
 _CHECK_S: Final = 420.0
+# Single records take longer: so much less of them.
+_EVENTS_SHARE: Final = 0.1
 
 
 def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:
@@ -61,7 +63,7 @@ def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:
 
 def _numbers(paper: Paper, chosen: ChosenNumbers) -> list[tuple[str, object]]:
     """The chosen numbers that the paper's runs can depend on."""
-    builder, (first, *_) = ScenarioBuilder(chosen, paper.name), paper.experiments
+    builder, (first, *_) = paper.builder(chosen, paper.name), paper.experiments
     engine = builder.scenario(first, first.variants[0]).character.name
     other_engines = tuple(f"{name}." for name in _ENGINES - {engine})
     return sorted(
@@ -82,15 +84,15 @@ def _of_its_jobs(paper: Paper, path: str) -> bool:
 def _behaviour(name: str, chosen: str) -> str:
     """The digest of the check runs. It takes some seconds, once per process."""
     paper = PAPERS[name].load()
-    builder = ScenarioBuilder(ChosenNumbers.model_validate_json(chosen), name)
+    builder = paper.builder(ChosenNumbers.model_validate_json(chosen), name)
     runner = Runner(builder, paper.policy)
     digest = sha256()
     for experiment in _checked(paper.experiments):
         scenario = with_seed(builder.scenario(experiment, experiment.variants[0]), _CHECK_SEED)
-        warm_up_s = min(scenario.warm_up_s, _CHECK_WARM_UP_S)
-        short = replace(
-            scenario, warm_up_s=warm_up_s, length_s=min(scenario.length_s, warm_up_s + _CHECK_S)
-        )
+        part = _EVENTS_SHARE if scenario.way is SimulationMode.EVENTS else 1.0
+        warm_up_s = min(scenario.warm_up_s, part * _CHECK_WARM_UP_S)
+        length_s = min(scenario.length_s, warm_up_s + part * _CHECK_S)
+        short = replace(scenario, warm_up_s=warm_up_s, length_s=length_s)
         for strategy in paper.plotted_strategies:
             if strategy.kind is StrategyKind.POLICY:
                 prepared = runner.prepared(short, strategy, {})

@@ -10,6 +10,7 @@ from trilithon.engines.simulated.character import Character, nephele
 from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.faults import OtherSelectivity
 from trilithon.engines.simulated.machines import MachineSpec
+from trilithon.engines.simulated.moving import FIRST_ROOM
 from trilithon.model.allocation import initial
 from trilithon.model.intent import EdgeName
 from trilithon.model.job import Edge, Grouping, Job, Sink, Source, TimeWindow, Work
@@ -182,3 +183,17 @@ def test_other_data_let_more_through_for_a_while() -> None:
         engine.advance(10.0)
         counts.append((engine.world.nodes["written"].sum() - before) / 5000)
     assert np.allclose(counts, [0.2, 0.8, 0.2], atol=0.03)
+
+
+def test_there_is_room_for_everything_that_leaves_at_once() -> None:
+    """A flush of more records than one step may use wrote beyond the events' table."""
+    job = line(operator("a", instances=40, service_ms=0.1))
+    travelling = replace(character(records=10**6), transit_s=0.001)
+    engine = fed(job, 20_000, {FIRST: 1000.0}, engine_of(travelling))
+    engine.advance(0.9)
+    single = engine.world.single[0]
+    assert single["gathering"] > FIRST_ROOM
+    assert len(engine.world.agenda) - single["agenda_size"] >= single["gathering"]
+    engine.advance(5.0)
+    assert engine.world.single[0]["gathering"] == engine.world.channels["gathered"].sum()
+    assert engine.world.nodes["written"].sum() > 50_000

@@ -515,7 +515,8 @@ def advance(world: World, rng: Random, until_s: float, margin: int) -> int:
     while True:
         if single.free_count < margin:
             return NEEDS_RECORDS
-        if len(world.agenda) - single.agenda_size < margin:
+        # All that a sender has gathered leaves at once, an event for each record.
+        if len(world.agenda) - single.agenda_size < margin + single.gathering:
             return NEEDS_EVENTS
         if single.ready_count > 0:
             single.ready_count -= 1

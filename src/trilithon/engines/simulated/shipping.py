@@ -63,6 +63,7 @@ def _gather(world: World, edge: Rows, lane: int, to: int, number: int) -> None:
     channel.gathered_last = number
     channel.gathered += 1
     lane_row.gathered += 1
+    world.single[0].gathering += 1
     if channel.gathered == edge.batch_records:
         ship_channel(world, edge, lane, to)
 
@@ -86,6 +87,7 @@ def ship_channel(world: World, edge: Rows, lane: int, to: int) -> None:
 @part
 def _ship(world: World, channel: Rows) -> None:
     """What was gathered for one receiver leaves."""
+    world.single[0].gathering -= channel.gathered
     number = channel.gathered_first
     channel.gathered_first = NOBODY
     channel.gathered_last = NOBODY
@@ -144,6 +146,7 @@ def drop_gathered(world: World, lane: int, row: int) -> None:
     lane_row.version += 1
     for task in range(world.nodes[world.edges[row].target].tasks):
         channel = world.channels[lane_row.smooth + task]
+        world.single[0].gathering -= channel.gathered
         record = channel.gathered_first
         while record != NOBODY:
             following = world.records[record].next

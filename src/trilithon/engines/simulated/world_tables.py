@@ -80,7 +80,10 @@ LANE: Final = _fields("actor turn gathered version smooth", "")
 CHANNEL: Final = _fields("gathered_first gathered_last gathered", "")
 RECORD: Final = _fields("edge to next", "origin_s left_s")
 EVENT: Final = _fields("priority sequence what version", "time_s")
-SINGLE: Final = _fields("events planned agenda_size free_first free_count ready_count", "now_s")
+# `gathering` are the records that senders gather: each will be an event when it is shipped.
+SINGLE: Final = _fields(
+    "events planned agenda_size free_first free_count ready_count gathering", "now_s"
+)
 
 COUNTED: Final = {
     "nodes": ("arrived", "read", "written", "latency_s"),

@@ -246,7 +246,7 @@ def test_the_parts_of_a_kafka_record_are_columns_and_sinks_have_keys(
     }
     assert {key for key, _ in records["keyed-c"]} == {None}
     ((key, letter),) = records["keyed-dead"]
-    assert key is None
+    assert key == "keyed-in-0-0"  # where the record came from
     assert letter["reason"] == "key cannot be evaluated for this row"
     assert json.loads(letter["value"])["v"] == 0
 

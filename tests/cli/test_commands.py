@@ -198,15 +198,15 @@ def test_advise_tells_how_many_instances_a_promise_would_need(terminal: Terminal
     assert found["mean_ms"] == pytest.approx(21)
     rows = {row["promise_ms"]: row for row in found["promises"]}
     assert list(rows) == [10, 20, 30, 50, 100]
-    # One instance of the two is busy: W(p) = 10 ms / (p − 1), and a fifth of what is left counts.
+    # One instance of the two is busy: W(p) = 10 ms / (p − 1), and a half of what is left counts.
     assert rows[10]["outcome"] == "out of reach of any parallelism"
     assert {ms: row["total"] for ms, row in rows.items() if ms > 10} == {
-        20: 6,
-        30: 4,
-        50: 3,
+        20: 3,
+        30: 2,
+        50: 2,
         100: 2,
     }
-    assert rows[30]["predicted_mean_ms"] == pytest.approx(10 + 1 + 10 / 3)
+    assert rows[20]["predicted_mean_ms"] == pytest.approx(10 + 1 + 10 / 2)
     assert terminal.run(*question).code == 0
     assert "promise ms" in terminal.out
 

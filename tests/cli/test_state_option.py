@@ -11,7 +11,16 @@ from trilithon.cli.lazy import LazyCommand
 from trilithon.cli.main import USES_STATE, app
 
 # They read files and simulate: they have no state.
-STATELESS = {"init", "validate", "plan", "advise", "replay", "simulate", "calibrate"}
+STATELESS = {
+    "init",
+    "validate",
+    "plan",
+    "advise",
+    "replay",
+    "simulate",
+    "calibrate",
+    "policy",
+}
 
 
 @pytest.fixture

@@ -23,7 +23,9 @@ FACTORS: Final = (0.5, 1.5)
 POLICY: Final = "policy."
 # Words and what only other engines' settings, crashes or jobs without profiles use.
 _UNUSED: Final = (
+    "heron.",
     "machine",
+    "nephele.",
     "storm.restart",
     "storm.waiting",
     "arrivals.default",

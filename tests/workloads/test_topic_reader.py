@@ -11,6 +11,8 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.cli.test_commands import Terminal
 from trilithon.cli.peek_command import _text
@@ -32,7 +34,10 @@ def terminal(
 def topic(kafka: EmbeddedBroker) -> str:
     """A topic of three partitions with 30 records, one of them no JSON and one without a value."""
     name = f"peek-{uuid4().hex}"
-    ensure_topic(kafka.address, name, 3)
+    # Their time is long ago: a broker that looks for what is too old would delete them.
+    admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
+    kept = NewTopic(name, 3, config={"retention.ms": "-1"})
+    admin.create_topics([kept])[name].result(30)
     producer = Producer({"bootstrap.servers": kafka.address, "log_level": 0})
     for i in range(30):
         value: str | bytes | None = json.dumps({"n": i})

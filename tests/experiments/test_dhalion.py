@@ -16,16 +16,16 @@ from trilithon.experiments.suite import chosen_numbers
 
 def test_random_jobs_are_diagnosed_and_an_interrupted_run_goes_on() -> None:
     """Twelve jobs, two of each ailment, with seeds of development."""
-    told: list[str] = []
-    first = list(diagnoses.run_diagnoses({}, told.append, count=8, first_seed=0))[-1]
-    both = list(diagnoses.run_diagnoses(first, told.append, count=12, first_seed=0))[-1]
-    assert len(told) == 12
+    progress: list[str] = []
+    first = list(diagnoses.run_diagnoses({}, progress.append, count=8, first_seed=0))[-1]
+    both = list(diagnoses.run_diagnoses(first, progress.append, count=12, first_seed=0))[-1]
+    assert len(progress) == 12
     assert [each["seed"] for each in both["examined"]] == list(range(12))
     assert both["right"] >= 11 / 12
     assert both["healthy_cured"] == 0
     page = diagnoses.page(both)
     assert "| slow instance |" in page
-    assert list(diagnoses.run_diagnoses(both, told.append, count=12, first_seed=0)) == [both]
+    assert list(diagnoses.run_diagnoses(both, progress.append, count=12, first_seed=0)) == [both]
 
 
 def test_every_ailment_is_drawn_with_its_fault() -> None:

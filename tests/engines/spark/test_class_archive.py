@@ -41,25 +41,25 @@ def run(jar: Path, *options: str) -> str:
 def test_a_jvm_loads_from_the_archive_what_another_has_recorded(
     tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = archive(tmp_path, jar)
-    assert found.java_options() == ""
-    run(jar, found.java_options(record=True))
+    classes = archive(tmp_path, jar)
+    assert classes.java_options() == ""
+    run(jar, classes.java_options(record=True))
     command = [JAVA, "-Xmx64m", "-cp", str(jar), "Small"]
     monkeypatch.setattr(class_archive, "command_line", lambda _: command)
-    assert found.make(1, threading.Event())
-    assert [path.name for path in found.folder.iterdir()] == [found.path.name]
-    options = found.java_options(record=True).split()
+    assert classes.make(1, threading.Event())
+    assert [path.name for path in classes.folder.iterdir()] == [classes.path.name]
+    options = classes.java_options(record=True).split()
     printed = run(jar, "-Xmx64m", *options, "-Xlog:class+load")
     assert "Small source: shared objects file" in printed
     # A second driver has nothing to make.
-    assert found.make(1, threading.Event())
+    assert classes.make(1, threading.Event())
 
 
 def test_another_set_of_jars_has_another_archive(tmp_path: Path, jar: Path) -> None:
-    found = archive(tmp_path, jar)
-    found.folder.mkdir()
-    found.path.write_bytes(b"")
-    assert "SharedArchiveFile" in found.java_options()
+    classes = archive(tmp_path, jar)
+    classes.folder.mkdir()
+    classes.path.write_bytes(b"")
+    assert "SharedArchiveFile" in classes.java_options()
     changed = tmp_path / "small.jar"
     changed.write_bytes(jar.read_bytes() + b"\n")
     assert archive(tmp_path, changed).java_options() == ""
@@ -72,15 +72,15 @@ def test_a_folder_whose_name_spark_would_split_has_no_archive(tmp_path: Path, ja
 def test_a_dump_that_fails_leaves_nothing(
     tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = archive(tmp_path, jar)
-    run(jar, found.java_options(record=True))
+    classes = archive(tmp_path, jar)
+    run(jar, classes.java_options(record=True))
     monkeypatch.setattr(class_archive, "command_line", lambda _: ["java", "-Xmx1k"])
-    assert not found.make(1, threading.Event())
-    assert list(found.folder.iterdir()) == []
+    assert not classes.make(1, threading.Event())
+    assert list(classes.folder.iterdir()) == []
 
 
 def test_what_waits_for_jobs_ends_with_its_application(tmp_path: Path, jar: Path) -> None:
-    found = archive(tmp_path, jar)
-    end = found.make_when(lambda: False, driver=1)
+    classes = archive(tmp_path, jar)
+    end = classes.make_when(lambda: False, driver=1)
     end()
     assert "class-archive" not in {thread.name for thread in threading.enumerate()}

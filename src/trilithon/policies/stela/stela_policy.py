@@ -146,10 +146,10 @@ class _Turn:
         that is known not to have begun is asked for again.
         """
         missing = self._missing(request)
-        told = self.scene.feedback.get(progress.decision) if progress.decision else None
-        if progress.phase == "adding" and told is not None and not _never_begun(told):
-            if not told.applied and not told.pending:
-                self._end(request, done=False, message=f"No machine was added: {_why(told)}.")
+        feedback = self.scene.feedback.get(progress.decision) if progress.decision else None
+        if progress.phase == "adding" and feedback is not None and not _never_begun(feedback):
+            if not feedback.applied and not feedback.pending:
+                self._end(request, done=False, message=f"No machine was added: {_why(feedback)}.")
             elif self._late(progress):
                 message = f"{messages.machines(missing)} did not come within the time allowed."
                 self._end(request, done=False, message=message)
@@ -200,32 +200,32 @@ class _Turn:
         self._claim(request)
 
     def _see_outcome(self, request: ScalingRequest, progress: _Progress) -> None:
-        told = self.scene.feedback.get(progress.decision)
+        feedback = self.scene.feedback.get(progress.decision)
         gone = not set(progress.machines) & set(self.scene.machine_names)
-        unknown = told is None or told.pending
-        if told is not None and progress.machines and gone:
+        unknown = feedback is None or feedback.pending
+        if feedback is not None and progress.machines and gone:
             self._succeed(request, progress)
-        elif told is not None and progress.machines and self._repeatable(told, progress):
+        elif feedback is not None and progress.machines and self._repeatable(feedback, progress):
             self._remove_again(progress)
             self._claim(request)
         elif unknown and self._late(progress):
             self._end(request, done=False, message="The outcome is not known.")
-        elif told is None or unknown:
+        elif feedback is None or unknown:
             self._claim(request)
-        elif told.in_full:
+        elif feedback.in_full:
             self._succeed(request, progress)
         else:
-            left = _still_there(self.scene, told)
+            left = _still_there(self.scene, feedback)
             state = f"{', '.join(left)} changed" if left else "Everything is as before"
-            self._end(request, done=False, message=f"{state}: {_why(told)}.")
+            self._end(request, done=False, message=f"{state}: {_why(feedback)}.")
 
-    def _repeatable(self, told: Feedback, progress: _Progress) -> bool:
+    def _repeatable(self, feedback: Feedback, progress: _Progress) -> bool:
         """Whether to ask again for machines to go that are still there: the removal had not begun
         when the daemon died, or its outcome is unknown and it has had its time.
         """
         waited_s = self.scene.now_s - progress.since_s
-        lost = told.pending and waited_s >= self.parameters.window_s
-        return (lost or _never_begun(told)) and progress.tries < _MOST_TRIES
+        lost = feedback.pending and waited_s >= self.parameters.window_s
+        return (lost or _never_begun(feedback)) and progress.tries < _MOST_TRIES
 
     def _remove_again(self, progress: _Progress) -> None:
         there = sorted(set(progress.machines) & set(self.scene.machine_names))
@@ -335,21 +335,21 @@ class _Turn:
             self.decisions[-1] = replace(decision, on_demand=False)
 
 
-def _never_begun(told: Feedback) -> bool:
-    return any(outcome.code == _LAPSED for outcome in told.outcomes)
+def _never_begun(feedback: Feedback) -> bool:
+    return any(outcome.code == _LAPSED for outcome in feedback.outcomes)
 
 
-def _still_there(scene: Scene, told: Feedback) -> list[str]:
+def _still_there(scene: Scene, feedback: Feedback) -> list[str]:
     """The jobs that have what was granted, though not all of the decision was done."""
     by_job: dict[str, list[ParallelismChange | PlacementChange]] = {}
-    for change in told.granted:
+    for change in feedback.granted:
         if isinstance(change, ParallelismChange | PlacementChange) and change.job in scene.statuses:
             by_job.setdefault(change.job, []).append(change)
     now = {job: scene.statuses[job].allocation for job in by_job}
     return sorted(job for job, changes in by_job.items() if now[job].changed(changes) == now[job])
 
 
-def _why(told: Feedback) -> str:
-    reasons = [str(clip) for clip in told.clips]
-    reasons += [f"{o.code} {o.message}".strip() for o in told.outcomes if not o.applied]
+def _why(feedback: Feedback) -> str:
+    reasons = [str(clip) for clip in feedback.clips]
+    reasons += [f"{o.code} {o.message}".strip() for o in feedback.outcomes if not o.applied]
     return "; ".join(reasons) or "nothing was granted"

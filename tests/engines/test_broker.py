@@ -95,6 +95,27 @@ def test_a_broker_that_was_killed_is_revived_at_its_address(tmp_path: Path) -> N
 
 
 @pytest.mark.kafka
+def test_a_shared_broker_that_died_is_revived_by_one_of_its_users_and_not_if_it_was_stopped(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "broker"
+    first = EmbeddedBroker.start(folder, detached=True)
+    try:
+        second, third = (EmbeddedBroker.start(folder) for _ in range(2))
+        os.kill(first.pid, signal.SIGKILL)
+        until(lambda: not broker._is_broker_of(first.pid, folder))
+        assert second.revive()
+        assert not third.revive()
+        assert third.pid == second.pid
+        assert broker.status(folder).answers
+    finally:
+        broker.stop(folder)
+    assert not second.revive()
+    assert not third.revive()
+    assert not brokers_under(tmp_path)
+
+
+@pytest.mark.kafka
 def test_on_the_command_line_it_runs_on_until_it_is_stopped(terminal: Terminal) -> None:
     try:
         first = terminal.json("broker", "start")

@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,6 +190,22 @@ def test_reports_are_taken_while_a_job_is_being_started(slow: tuple[SlowEngine, 
     assert GOOD.id in two.jobs()
     one.close()
     two.close()
+
+
+class ShowingEngine(FakeEngine):
+    def edge_records(self, job: str, edge: str, count: int) -> list[dict[str, Any]]:
+        return [{"value": f"{job} {edge}"}] * count
+
+
+def test_records_inside_a_query_come_from_an_engine_that_shows_them(
+    host: Host, tmp_path: Path
+) -> None:
+    with closing(RemoteEngine(host.path)) as remote, pytest.raises(Refused) as refused:
+        remote.edge_records("a/b", "x->y", 2)
+    assert refused.value.code == "NOT_OBSERVABLE"
+    showing = Host(ShowingEngine(), tmp_path / "showing" / "host.sock")
+    with showing.in_background(), closing(RemoteEngine(showing.path)) as remote:
+        assert remote.edge_records("a/b", "x->y", 2) == [{"value": "a/b x->y"}] * 2
 
 
 def test_an_engine_is_looked_after_while_nobody_asks(host: Host) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trilithon.engines.spark import tether
-from trilithon.engines.spark.broker import command_line
+from trilithon.engines.spark.background_process import command_line
 
 SLEEP = ["sleep", "61"]
 # A parent that starts the watcher and then waits, to be killed.
@@ -22,7 +22,7 @@ time.sleep(61)
 """
 
 
-def until(condition: Callable[[], bool], within_s: float = 15.0) -> None:
+def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -16,14 +16,22 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 from trilithon import logs
 from trilithon.contract import wire
-from trilithon.contract.engine import Engine
+from trilithon.contract.engine import Engine, ShowsRecords
 from trilithon.contract.outcome_log import log_outcome
-from trilithon.errors import EngineFailed, HostRuns, NotUnderstood, TrilithonError
+from trilithon.engines.python_jobs import load_python
+from trilithon.errors import (
+    EngineFailed,
+    HostRuns,
+    NotObservable,
+    NotUnderstood,
+    TrilithonError,
+)
 from trilithon.model.report import Report
 from trilithon.recording import reports as report_forms
 from trilithon.recording.snapshots import job_from_json
@@ -46,6 +54,7 @@ class Host:
         self.engine, self.path = engine, path
         self._job_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._reports_lock = threading.Lock()
+        self._load_lock = threading.Lock()
         self._polled_s = 0.0
         self._reports: deque[tuple[int, Report]] = deque(maxlen=KEPT_REPORTS)
         self._last_number = 0
@@ -134,8 +143,14 @@ class Host:
             log_outcome(wire.outcome_from_json(answer), request["call"], _job_of(request))
         return {"ok": answer}
 
-    def _lock_for(self, request: dict[str, Any]) -> threading.Lock:
-        """One lock per job for changes, so that no job waits for another's start; one for reads."""
+    def _lock_for(self, request: dict[str, Any]) -> AbstractContextManager[object]:
+        """One lock per job for changes, so that no job waits for another's start; one for reads.
+        A Python file may run for long, and records may be long in coming: reads wait for neither.
+        """
+        if request["call"] == "load":
+            return self._load_lock
+        if request["call"] == "records":
+            return contextlib.nullcontext()
         return (
             self._job_locks[_job_of(request)]
             if request["call"] in _CHANGING_CALLS
@@ -167,8 +182,15 @@ class Host:
                 for name, condition in engine.conditions().items()
             },
             "reports": lambda r: self._reports_since(int(r["since"])),
+            "records": lambda r: self._records(str(r["job"]), str(r["edge"]), int(r["count"])),
+            "load": lambda r: load_python(str(r["file"]), [str(f) for f in r["folders"]]),
             "end": lambda _: self._end(),
         }
+
+    def _records(self, job: str, edge: str, count: int) -> list[dict[str, Any]]:
+        if not isinstance(self.engine, ShowsRecords):
+            raise NotObservable("This engine shows no records inside a query.")
+        return self.engine.edge_records(job, edge, count)
 
     def _end(self) -> None:
         """Stops the host after the client has got the response."""

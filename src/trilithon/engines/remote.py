@@ -71,6 +71,18 @@ class RemoteEngine:
     def capabilities(self) -> Capabilities:
         return wire.capabilities_from_json(self._call("capabilities", {}))
 
+    def load_python(self, file: str, folders: Sequence[str]) -> Mapping[str, Any]:
+        """The jobs of a Python file in one of these folders, or its problems. The host runs it in
+        a process of its own.
+        """
+        answer: dict[str, Any] = self._call("load", {"file": file, "folders": list(folders)})
+        return answer
+
+    def edge_records(self, job: str, edge: str, count: int) -> list[dict[str, Any]]:
+        arguments = {"job": job, "edge": edge, "count": count}
+        records: list[dict[str, Any]] = self._call("records", arguments)
+        return records
+
     def end(self) -> None:
         """Stops the host and its jobs; their checkpoints stay."""
         self._call("end", {})

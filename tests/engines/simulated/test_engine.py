@@ -12,6 +12,8 @@ import pytest
 from tests.engines.simulated.watched import CPU, JOB, Watched, both, watched
 from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, graph, line, operator, world_of
 from trilithon.contract.engine import (
+    Ability,
+    How,
     Reallocate,
     RestartInstance,
 )
@@ -215,7 +217,7 @@ def test_spark_reports_no_more_than_spark(mode: SimulationMode) -> None:
     snapshot = found.look(5)
     assert np.isnan(snapshot.machines.memory_used_bytes).all()
     assert np.isnan(snapshot.instances.weight).all()
-    assert dict(SPARK_RTM.how) == REAL_TIME
+    assert dict(SPARK_RTM.how) == {**REAL_TIME, Ability.BATCHING: How.NOT_AT_ALL}
     for name in ("sent", "taken", "emitted", "busy_s", "cpu_s", "gaps", "gap_s"):
         assert not np.isnan(snapshot.instances.column(name)).any()
 

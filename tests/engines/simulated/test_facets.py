@@ -24,6 +24,7 @@ from trilithon.engines.simulated.faults import (
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.columns import Floats
+from trilithon.model.groups import SPREAD
 from trilithon.model.intent import EdgeName
 from trilithon.model.job import Work
 
@@ -173,6 +174,25 @@ def test_the_load_moves_with_the_hot_key_group(mode: SimulationMode) -> None:
     assert found.engine.running[job.id].groups["count"] == moved
     hottest = 1 / (1 / np.arange(1, 1001)).sum()
     assert before[hot] - shares()[hot] == pytest.approx(hottest, abs=0.03)
+
+
+@both
+def test_a_group_that_is_spread_is_dealt_over_all_instances(mode: SimulationMode) -> None:
+    keyed = operator("count", 4, service_ms=1.0, hot_key=0.6)
+    job = graph("keyed", [operator("a", service_ms=0.2), keyed], "in>a", "a=count", "count>out")
+    found = watched(mode, job=job, rate=400.0)
+    found.look(2)
+    groups = found.engine.running[job.id].groups["count"]
+    wanted = replace(initial(job), generation=2, groups={"count": (SPREAD, *groups[1:])})
+    assert found.engine.apply(Reallocate(wanted)).changed
+    found.look(25)
+    window = found.series.window(20)
+    assert window is not None
+    taken = [
+        window.instances.taken[window.layout.instance_row[job.id, "count", index]]
+        for index in range(4)
+    ]
+    assert np.array(taken) / sum(taken) == pytest.approx(0.25, abs=0.04)
 
 
 @both

@@ -167,7 +167,7 @@ def test_events_come_by_time_then_priority_then_in_the_order_they_were_planned(
 @given(st.integers(1, 5000), st.floats(0, 2), st.integers(1, 30))
 def test_shares_by_key_are_whole_and_even_without_skew(keys: int, zipf: float, count: int) -> None:
     groups = assign_key_groups([1.0] * count)
-    shares = key_shares(keys, zipf, groups, count)
+    shares = key_shares(keys, zipf, groups, np.ones(count))
     assert shares.sum() == pytest.approx(1)
     assert (shares >= 0).all()
-    assert key_shares(100_000, 0.0, groups, count) == pytest.approx(1 / count, rel=0.2)
+    assert key_shares(100_000, 0.0, groups, np.ones(count)) == pytest.approx(1 / count, rel=0.2)

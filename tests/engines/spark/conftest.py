@@ -1,18 +1,26 @@
 """A Spark session per module, ended with it, and the broker of the whole run."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Row, SparkSession
 
 from trilithon.engines.spark.broker import EmbeddedBroker
+from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import session
+from trilithon.engines.spark.supervisor import RestartBackoff
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +34,33 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def broker(kafka: EmbeddedBroker) -> Kafka:
-    return Kafka(kafka.address)
+def broker(kafka: EmbeddedBroker) -> Iterator[Kafka]:
+    """The broker of the run. A module that writes to topics of an earlier one would read what that
+    one left there: it must take names of its own.
+    """
+    before = ends_of_topics(kafka.address)
+    yield Kafka(kafka.address)
+    after = ends_of_topics(kafka.address)
+    assert [topic for topic, end in before.items() if after.get(topic, end) != end] == []
+
+
+def ends_of_topics(servers: str) -> dict[str, int]:
+    """The end offsets of the topics that tests have created, each summed over its partitions."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    listed = admin.list_topics(timeout=30).topics
+    places = [
+        TopicPartition(name, partition)
+        for name, topic in listed.items()
+        if not name.startswith("__")
+        for partition in topic.partitions
+    ]
+    ends = dict.fromkeys((place.topic for place in places), 0)
+    if places:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        futures = admin.list_offsets(dict.fromkeys(places, latest))
+        for place, future in futures.items():
+            ends[place.topic] += future.result(30).offset
+    return ends
 
 
 @dataclass
@@ -56,6 +89,16 @@ class Topics:
         for name, count in partitions.items():
             wanted.add(topic(name, optional.of(count), optional.empty()))
         self.admin.createTopics(wanted).all().get()
+        until(lambda: all(map(self._known, partitions)))
+
+    def _known(self, topic: str) -> bool:
+        """Whether the broker knows a topic: it may be late with one that it has just created."""
+        names = self.jvm.java.util.Collections.singleton(topic)
+        try:
+            self.admin.describeTopics(names).allTopicNames().get()
+        except Py4JJavaError:
+            return False
+        return True
 
     def limit(self, topic: str, record_bytes: int) -> None:
         """Sets the largest record that a topic takes."""
@@ -96,9 +139,29 @@ def topics(spark: SparkSession, broker: Kafka) -> Iterator[Topics]:
     topics.admin.close()
 
 
-def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
+def allowed_s(idle_s: float) -> float:
+    """What a machine may take for something that takes an idle one at most so long: more in
+    proportion to its load per core.
+    """
+    return idle_s * (1.0 + os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def until(condition: Callable[[], object], timeout_s: float = 120.0) -> None:
     """Waits for a condition; the test fails if it does not come."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come"
         time.sleep(0.1)
+
+
+@pytest.fixture
+def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[SparkEngine]:
+    """An engine that tries again soon; its jobs end with the test."""
+    backoff = RestartBackoff(initial_s=0.2)
+    engine = SparkEngine(
+        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, backoff=backoff
+    )
+    yield engine
+    for name in list(engine.jobs()):
+        engine.cancel(name)
+    assert not spark.streams.active

@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import Producer
 
 from bench.proofs.traffic import reader_of
 from tests.engines.spark.conftest import until
+from trilithon.engines.spark.cut_records import ID_HEADER
 from trilithon.engines.spark.engine import SparkEngine
-from trilithon.engines.spark.frame import ID_HEADER
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.pacing import BatchPacer, RunningBatch
 from trilithon.model.job import Job
@@ -41,14 +42,47 @@ sinks:
 """)
 
 
+@dataclass(frozen=True)
+class Written:
+    """A record in a topic that a job wrote: its value and its id."""
+
+    value: dict[str, Any]
+    id: str
+
+
+def read_all(kafka: Kafka, topic: str) -> list[Written]:
+    """What is in a topic now, each partition in its order."""
+    consumer, rows = reader_of(kafka, topic), list[Written]()
+    left = {
+        place.partition: consumer.get_watermark_offsets(place)[1] for place in consumer.assignment()
+    }
+    left = {partition: end for partition, end in left.items() if end > 0}
+    while left:
+        message = consumer.poll(1.0)
+        if message is None or message.error() is not None:
+            continue
+        value, headers, partition = message.value(), message.headers(), message.partition()
+        assert value is not None
+        source = dict(headers or [])[ID_HEADER]
+        assert isinstance(source, bytes)
+        rows.append(Written(json.loads(value), source.decode()))
+        if (message.offset() or 0) + 1 >= left.get(partition or 0, 0):
+            left.pop(partition or 0, None)
+    consumer.close()
+    return rows
+
+
 @dataclass
 class Got:
-    """What a consumer of the sink's topic read: values with ids, and when."""
+    """What a consumer of the sink's topic read: values with ids, when it read them, and when they
+    were written.
+    """
 
     number: int
     key: int
     id: str
     at_s: float
+    written_s: float
 
 
 class Flow:
@@ -96,7 +130,8 @@ class Flow:
             assert headers is not None
             read, source = json.loads(value), dict(headers)[ID_HEADER]
             assert isinstance(source, bytes)
-            self.got.append(Got(read["n"], read["k"], source.decode(), time.time()))
+            written_s = message.timestamp()[1] / 1000
+            self.got.append(Got(read["n"], read["k"], source.decode(), time.time(), written_s))
         consumer.close()
 
     def pause(self) -> None:
@@ -111,12 +146,18 @@ class Flow:
         self._threads[0].join()
         return self.sent
 
-    def await_all(self, timeout_s: float = 60) -> None:
-        until(lambda: len({one.number for one in list(self.got)}) >= self.sent, timeout_s)
+    def await_all(self, timeout_s: float = 120) -> None:
+        until(lambda: self.arrived >= self.sent, timeout_s)
+
+    @property
+    def arrived(self) -> int:
+        """How many of the records have arrived, each counted once."""
+        return len({record.number for record in list(self.got)})
 
     @property
     def doubled(self) -> int:
-        return len(self.got) - len({one.number for one in self.got})
+        got = list(self.got)
+        return len(got) - len({one.number for one in got})
 
     def end(self) -> None:
         self.stop_sending()

@@ -32,6 +32,13 @@ def test_a_mark_that_is_too_early_makes_no_negative_phase() -> None:
     assert sum(phases.values()) == pytest.approx(450)
 
 
+def test_what_happens_after_the_first_write_is_no_part_of_the_stall() -> None:
+    marks_s = (10.05, 10.15, 10.60, 10.30, 10.32, 10.40, 10.41, 10.45)
+    boundary = Boundary(10.0, marks_s, stall_s=0.4)
+    assert boundary.phases_ms["commit"] == pytest.approx(300)
+    assert boundary.explained == pytest.approx(1.0)
+
+
 def test_an_interrupted_run_goes_on_with_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +81,7 @@ def test_the_short_form_explains_the_stall_and_loses_nothing() -> None:
     assert title == "local, 1 jobs, Pmax 4"
     assert result["boundaries"] == 3
     assert result["lost"] == result["doubled"] == 0
-    assert 0.9 <= result["explained_median"] <= 1.1
+    assert 0.75 <= result["explained_median"] <= 1.25
 
 
 def test_stalls_are_found_in_the_order_of_time() -> None:

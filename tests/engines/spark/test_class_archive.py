@@ -1,7 +1,9 @@
 """The archive of classes: made from what a JVM recorded, used by the next, gone with its jars."""
 
+import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,23 @@ def test_a_jvm_loads_from_the_archive_what_another_has_recorded(
     assert "Small source: shared objects file" in printed
     # A second driver has nothing to make.
     assert classes.make(1, threading.Event())
+
+
+def test_a_new_archive_replaces_those_that_were_not_used_for_longest(
+    tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classes = archive(tmp_path, jar)
+    run(jar, classes.java_options(record=True))
+    for day in range(1, 5):
+        for name in (f"older{day}.jsa", f"older-{day}.classes"):
+            (classes.folder / name).touch()
+            used_s = time.time() - day * 100_000
+            os.utime(classes.folder / name, (used_s, used_s))
+    (classes.folder / "running-1.classes").touch()
+    monkeypatch.setattr(class_archive, "command_line", lambda _: [JAVA, "-cp", str(jar)])
+    assert classes.make(1, threading.Event())
+    kept = {path.name for path in classes.folder.iterdir()}
+    assert kept == {classes.path.name, "older1.jsa", "older2.jsa", "running-1.classes"}
 
 
 def test_another_set_of_jars_has_another_archive(tmp_path: Path, jar: Path) -> None:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from trilithon.engines.spark.compiler import CODES, Stage, plan_chain
+from trilithon.engines.spark.compiler import CODES, Stage, plan_chain, unsupported
+from trilithon.engines.spark.cuts import cut_into_parts
 from trilithon.engines.spark.engine import _refused
 from trilithon.engines.spark.expressions import qualify_probe_functions
 from trilithon.errors import InvalidJob, Problem
@@ -56,53 +57,55 @@ def test_without_an_answer_from_kafka_the_jobs_own_partitions_are_believed() -> 
 
 
 @pytest.mark.parametrize(
-    ("operators", "sinks", "place"),
+    ("operators", "sinks", "parts"),
     [
         (
             "{name: a, input: clicks}, {name: b, input: a}, {name: c, input: a}",
             "{name: x, inputs: [b, c], options: {topic: x}}",
-            "operators[0]",
+            ["a", "b", "c"],
         ),
         (
             "{name: a, input: clicks}, {name: b, input: a}",
             f"{sink('x', 'a')}, {sink('y', 'b')}",
-            "operators[0]",
+            ["a", "b"],
         ),
         (
             "{name: a, input: clicks}, {name: b, input: clicks}, {name: c, inputs: [a, b]}",
             sink("x", "c"),
-            "operators[2].inputs",
+            ["a", "b", "c"],
         ),
         (
             "{name: a, input: clicks}, {name: b, inputs: [a, clicks]}",
             sink("x", "b"),
-            "operators[1].inputs",
+            ["a", "b"],
         ),
         (
             "{name: a, input: clicks}, {name: b, input: clicks}",
             f"{sink('x', 'a')}, {sink('y', 'b')}",
-            "sources[0]",
+            ["a", "b"],
         ),
     ],
     ids=["fan-out", "sink in the middle", "diamond", "source joins later", "two lines"],
 )
-def test_what_divides_or_meets_must_be_cut_by_a_topic(
-    operators: str, sinks: str, place: str
+def test_what_divides_or_meets_is_cut_into_parts(
+    operators: str, sinks: str, parts: list[str]
 ) -> None:
-    with pytest.raises(InvalidJob) as refused:
-        plan_chain(job(operators, sinks))
-    found = {problem.path: problem for problem in refused.value.problems}
-    assert found[place].code == "CUT_NEEDED"
-    assert "topic" in found[place].hint
+    of = job(operators, sinks)
+    assert not list(unsupported(of))
+    assert [part.name for part in cut_into_parts(of).parts] == parts
+    with pytest.raises(ValueError, match="several parts"):
+        plan_chain(of)
 
 
-def test_a_sink_that_reads_two_operators_is_refused() -> None:
+def test_the_topics_between_parts_of_other_jobs_are_nobodys_to_read_or_write() -> None:
     of = job(
-        "{name: a, input: clicks}, {name: b, input: views}",
-        "{name: x, inputs: [a, b], options: {topic: x}}",
-        f"{CLICKS}, {VIEWS}",
+        "{name: a, input: clicks}",
+        "{name: x, input: a, options: {topic: trilithon.1.t.j.c.d}}",
+        CLICKS.replace("subscribe: clicks", "subscribe: trilithon.1.t.j.a.b"),
+        "dead_letter_topic: trilithon.1.t.j.b.c",
     )
-    assert problems(of).keys() == {"CUT_NEEDED"}
+    found = [problem.path for problem in unsupported(of) if problem.code == "RESERVED_TOPIC"]
+    assert found == ["sources[0].options.subscribe", "sinks[0].options.topic", "dead_letter_topic"]
 
 
 def test_what_else_this_engine_cannot_run_is_told_with_a_way_out() -> None:
@@ -125,8 +128,55 @@ def test_what_else_this_engine_cannot_run_is_told_with_a_way_out() -> None:
         "TABLE_FILE",
         "TOO_MANY_TASKS",
     }
-    assert "'b' keeps state" in found["STATEFUL_OPERATOR"]
+    assert "Add 'at' to `deduplicate`" in found["STATEFUL_OPERATOR"]
     assert found["STATEFUL_OPERATOR"].startswith("STATEFUL_OPERATOR at operators[1].deduplicate")
+
+
+@pytest.mark.parametrize(
+    ("operators", "hint"),
+    [
+        ("{name: b, inputs: [clicks, {from: a, grouping: broadcast}]}", "Join them"),
+        (
+            "{name: b, input: {from: a, grouping: broadcast}, join: {table: a, on: [user]}}",
+            "Give it one",
+        ),
+        (
+            (
+                "{name: b, inputs: [a, {from: clicks, grouping: broadcast}],"
+                " join: {table: clicks, on: [user]}}"
+            ),
+            "Put an operator between them",
+        ),
+        (
+            (
+                "{name: b, input: {from: a, grouping: broadcast}, group_by: [user],"
+                " aggregate: {n: 'count(*)'}}"
+            ),
+            "Use by_key",
+        ),
+    ],
+    ids=["no join", "nothing to join with", "a source", "state"],
+)
+def test_a_broadcast_that_spark_cannot_carry_is_refused(operators: str, hint: str) -> None:
+    of = job(f"{{name: a, input: clicks}}, {operators}", sink("x", "b"))
+    (problem,) = unsupported(of)
+    assert problem.code == "BROADCAST_EDGE"
+    assert problem.hint.startswith(hint)
+
+
+def test_a_broadcast_to_join_with_has_one_partition_and_its_own_columns() -> None:
+    of = job(
+        """{name: a, input: clicks, select: [user, "1 AS weight"]},
+        {name: b, inputs: [clicks, {from: a, grouping: broadcast}],
+         join: {table: a, on: [user]}, select: [user, weight]},
+        {name: c, input: {from: b, grouping: broadcast}}""",
+        sink("x", "c"),
+    )
+    assert not list(unsupported(of))
+    graph = cut_into_parts(of)
+    (cut,) = graph.cuts
+    assert (cut.name, cut.table_key, cut.partitions) == ("a.b", ("user",), 1)
+    assert [part.name for part in graph.parts] == ["a", "b"]
 
 
 def test_a_sink_on_a_source_needs_an_operator_between() -> None:

@@ -1,10 +1,6 @@
 """The Spark engine keeps the contract, on a real session and a real broker."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.contract.suite import EngineContract
 from tests.engines.spark.conftest import Topics, until
@@ -13,26 +9,12 @@ from trilithon.contract.engine import Engine, Reallocate
 from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
-from trilithon.engines.spark.masters import max_tasks
-from trilithon.engines.spark.supervisor import RestartBackoff
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Job
 from trilithon.model.series import Series
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-
-@pytest.fixture
-def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[SparkEngine]:
-    backoff = RestartBackoff(initial_s=0.2)
-    found = SparkEngine(
-        spark, broker, tmp_path, tasks=lambda: max_tasks(spark), slots=20, backoff=backoff
-    )
-    yield found
-    for name in list(found.jobs()):
-        found.cancel(name)
-    assert not spark.streams.active
 
 
 class TestSparkEngine(EngineContract):

@@ -29,7 +29,10 @@ TEXTS = {
     Cause.EXECUTOR: [
         "Lost task 3.0 (TID 40) (127.0.0.1 executor 1): ExecutorLostFailure (executor 1 exited)",
     ],
-    Cause.STORAGE: ["Caused by: java.io.IOException: No space left on device"],
+    Cause.STORAGE: [
+        "Caused by: java.io.IOException: No space left on device",
+        "failed with exception: [STREAMING_CHECKPOINT_LOG_WRITE_FAILURE.OFFSET_LOG] Failed to",
+    ],
     Cause.DATA_LOSS: ["[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost"],
     Cause.RECORD: [
         "Caused by: org.apache.kafka.common.errors.RecordTooLargeException: The message is 5242958"
@@ -115,3 +118,25 @@ def test_a_reason_is_one_line_with_the_innermost_cause() -> None:
 def test_every_own_fault_says_what_to_do() -> None:
     for cause in (Cause.PLAN, Cause.EXPRESSION, Cause.RECORD, Cause.DATA_LOSS, Cause.UNKNOWN):
         assert "`trilithon job resume ads/a`" in remedy(cause, "ads/a")
+
+
+def test_a_reason_has_the_innermost_cause_that_java_kept() -> None:
+    class Captured(Exception):
+        """As PySpark's own, which keeps Java's cause like this."""
+
+        def __init__(self, text: str, cause: Exception | None = None) -> None:
+            super().__init__(text)
+            self._cause = cause
+
+    disk = Captured("java.io.IOException: No space left on device\n\tat java.base/...")
+    error = Captured("[LOG_WRITE_FAILURE] Failed to write", Captured("Failed", disk))
+    assert describe(error) == (
+        "[LOG_WRITE_FAILURE] Failed to write (java.io.IOException: No space left on device)"
+    )
+    same = Captured(
+        "org.apache.spark.SparkException: Job aborted: Lost task 2.0\nDriver stacktrace:"
+    )
+    assert describe(Captured("Job aborted: Lost task 2.0", same)) == "Job aborted: Lost task 2.0"
+    long = describe(Captured("x" * 1000, disk))
+    assert len(long) == 500
+    assert long.endswith("x (java.io.IOException: No space left on device)")

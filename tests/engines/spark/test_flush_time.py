@@ -1,23 +1,32 @@
-"""The flush time of Spark's shuffle, by the constraints of all jobs; pure, without Spark."""
+"""The flush time of Spark's shuffle, by the needs of all jobs; pure, without Spark."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.engines.spark.diamond import diamond
+from tests.engines.spark.test_supervision import World
 from tests.policies.latency.model import limit, line
-from trilithon.cli.plan_command import notes
+from trilithon.contract.engine import Reallocate, Status
+from trilithon.engines.spark.cuts import cut_into_parts, part_job
 from trilithon.engines.spark.flush_time import (
     FLUSH_MS,
     LEAST_FLUSH_MS,
     MOST_FLUSH_MS,
-    constraint_floor_ms,
+    JobState,
     flush_time_ms,
-    kafka_waits,
-    unreachable_constraints,
+    writer_waits,
 )
+from trilithon.engines.spark.shared_flush_time import SharedFlushTime
+from trilithon.model.allocation import initial
+from trilithon.model.intent import EdgeName, Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.profile import Profile
 
+DIAMOND = diamond("gathering")
 PATH = ("in->a", "a", "a->b", "b")
 
 
@@ -27,36 +36,108 @@ def job(*limits_ms: float, service_ms: float = 0.0, path: tuple[str, ...] = PATH
     return replace(made, operators=operators)
 
 
+def state(job: Job, batching_ms: Mapping[str, float] | None = None) -> JobState:
+    edges = {EdgeName(*name.split("->")): ms for name, ms in (batching_ms or {}).items()}
+    return job, replace(initial(job), batching_ms=edges)
+
+
 def test_the_smallest_time_that_any_constraint_of_any_job_needs_is_taken() -> None:
-    assert flush_time_ms([job(100.0), job(50.0, 30.0)]) == 12  # 0.8 · 30 / 2 edges
-    assert flush_time_ms([job(50.0, service_ms=10.0)]) == 12  # 0.8 · (50 − 20) / 2
+    assert flush_time_ms([state(job(100.0)), state(job(50.0, 12.0))]) == 3  # half of 12 / 2 edges
+    assert flush_time_ms([state(job(28.0, service_ms=10.0))]) == 2  # half of (28 − 20) / 2
 
 
 def test_without_constraints_it_is_the_engines_own() -> None:
-    assert flush_time_ms([job()]) == FLUSH_MS
-    assert kafka_waits(job()) == {}
+    assert flush_time_ms([state(job())]) == FLUSH_MS
+    assert flush_time_ms([]) == FLUSH_MS
+    assert flush_time_ms([state(job())], own_ms=20) == 20
+
+
+def test_a_loose_constraint_alone_does_not_lengthen_it() -> None:
+    """Only a batching time does: it is made from what operators really take."""
+    assert flush_time_ms([state(job(1000.0))]) == FLUSH_MS
+    assert flush_time_ms([state(job(1000.0), {"in->a": 8.5, "a->b": 14.0})]) == 8
+
+
+def test_other_jobs_keep_it_short() -> None:
+    patient = state(job(1000.0), {"in->a": 9.0})
+    assert flush_time_ms([patient, state(job())]) == FLUSH_MS
+    assert flush_time_ms([patient, state(job(1000.0), {"a->b": 7.0})]) == 7
+
+
+def test_a_threshold_on_latency_keeps_it_short() -> None:
+    spec = job(1000.0)
+    bounded = replace(spec.intent, thresholds=(Threshold(Metric.LATENCY, 100.0),))
+    assert flush_time_ms([state(replace(spec, intent=bounded), {"in->a": 40.0})]) == FLUSH_MS
 
 
 def test_it_has_bounds() -> None:
-    assert flush_time_ms([job(1.0)]) == LEAST_FLUSH_MS
-    assert flush_time_ms([job(1000.0)]) == MOST_FLUSH_MS
+    assert flush_time_ms([state(job(1.0))]) == LEAST_FLUSH_MS
+    assert flush_time_ms([state(job(1.0, service_ms=10.0))]) == LEAST_FLUSH_MS
+    assert flush_time_ms([state(job(1000.0), {"in->a": 400.0})]) == MOST_FLUSH_MS
 
 
-def test_kafka_waits_are_those_of_the_job_alone() -> None:
-    assert set(kafka_waits(job(30.0)).values()) == {12}
+def test_an_edge_to_a_sink_has_its_time_in_kafkas_producer() -> None:
+    spec = job(100.0)
+    (sink,) = spec.sinks
+    alone = state(spec, {f"b->{sink.name}": 30.0})
+    assert flush_time_ms([alone]) == FLUSH_MS
+    assert writer_waits(*alone) == {"kafka.linger.ms": "30"}
+    assert writer_waits(*state(spec, {"in->a": 30.0})) == {}
 
 
-def test_the_floor_of_a_constraint_is_work_flushes_and_pauses() -> None:
-    inner = job(20.0, service_ms=2.0, path=("a", "a->b", "b"))
-    (constraint,) = inner.intent.constraints
-    assert constraint_floor_ms(inner, constraint, 5) == pytest.approx(4.0 + 2.5)
-    whole = job(20.0, service_ms=2.0)
-    (constraint,) = whole.intent.constraints
-    assert constraint_floor_ms(whole, constraint, 5) > 4.0 + 5.0
+def test_a_cut_edge_divides_its_time_between_producer_and_shuffle() -> None:
+    wanted = replace(initial(DIAMOND), batching_ms={EdgeName("split", "left"): 14.0})
+    assert flush_time_ms([(DIAMOND, wanted)]) == 7
+    graph = cut_into_parts(DIAMOND)
+    parts = {part.name: part_job(graph, part, lambda cut: cut.name, {}) for part in graph.parts}
+    assert writer_waits(parts.pop("split"), wanted) == {"kafka.linger.ms": "7"}
+    assert not any(writer_waits(part, wanted) for part in parts.values())
 
 
-def test_plan_flags_a_constraint_below_its_floor() -> None:
-    assert not unreachable_constraints(job(50.0, service_ms=2.0))
-    (sentence,) = unreachable_constraints(job(8.0, service_ms=2.0))
-    assert sentence.startswith("8 ms cannot be kept on in->a, a, a->b, b")
-    assert sentence in notes(job(8.0, service_ms=2.0))
+def test_executors_hear_of_a_flush_time_when_it_changes() -> None:
+    sent: list[int] = []
+    shared = SharedFlushTime(sent.append)
+    patient, tight = state(job(1000.0)), state(job(12.0))
+    assert shared.update([patient])
+    assert not shared.update([patient])
+    with shared.starting(*tight):
+        shared.update([patient])
+    assert shared.update([patient])
+    assert sent == [FLUSH_MS, 3, FLUSH_MS]
+
+
+def test_a_job_that_does_not_start_leaves_nothing_behind() -> None:
+    sent: list[int] = []
+    shared = SharedFlushTime(sent.append)
+    with pytest.raises(RuntimeError), shared.starting(*state(job(12.0))):
+        raise RuntimeError
+    shared.update([])
+    assert sent == [FLUSH_MS]
+
+
+def test_the_engine_takes_what_its_jobs_need_and_pushes_no_table_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.engine.flush_time.own_ms = FLUSH_MS
+    control: Any = world.engine.control
+
+    def sent() -> list[int]:
+        return [call.args[0] for call in control.set_flush_time.call_args_list]
+
+    spec = world.submit("patient")
+    tables = control.set_table.call_count
+    wanted = replace(initial(spec), batching_ms={spec.edges[0].name: 8.0}).next_generation()
+    outcome = world.engine.apply(Reallocate(wanted))
+    assert (outcome.status, outcome.code) == (Status.DONE, "AT_BOUNDARY")
+    assert outcome.message == "All jobs flush after 8 ms from their next batch on."
+    assert control.set_table.call_count == tables
+    assert sent() == [FLUSH_MS, 8]
+    other = world.submit("other")
+    assert sent() == [FLUSH_MS, 8, FLUSH_MS]
+    world.engine.cancel(other.id)
+    world.engine.cancel(spec.id)
+    assert sent() == [FLUSH_MS, 8, FLUSH_MS, 8, FLUSH_MS]
+    strange = replace(wanted, batching_ms={EdgeName("a", "nowhere"): 1.0}, generation=9)
+    world.submit("patient")
+    assert world.engine.apply(Reallocate(strange)).status is Status.REFUSED

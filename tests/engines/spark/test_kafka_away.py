@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from tests.engines.spark.conftest import until
+from tests.engines.spark.conftest import allowed_s, until
 from tests.engines.spark.flow import Flow, job_named
 from trilithon.contract.condition import Cause
 from trilithon.contract.engine import Health, Status
@@ -42,6 +42,12 @@ def own_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+def timed(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
 def test_a_job_outlives_an_outage_of_kafka_in_which_its_query_dies(
     spark: SparkSession, own_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -69,17 +75,15 @@ def test_a_job_outlives_an_outage_of_kafka_in_which_its_query_dies(
         with capture_logs() as events:
             os.kill(own_broker.pid, signal.SIGKILL)
             killed = time.monotonic()
-            until(lambda: health() is Health.DEGRADED, 15)
+            until(lambda: health() is Health.DEGRADED, allowed_s(15))
             condition = engine.conditions()[job.id]
             assert condition.cause is Cause.KAFKA
             assert condition.next_try_s is not None
-            until(lambda: health() and engine.monitor.outage is not None, 15)
+            until(lambda: health() and engine.monitor.outage is not None, allowed_s(15))
             shown = engine.conditions()[job.id]
             assert shown.reason == f"Kafka does not answer at {own_broker.address}."
-            # Reports do not wait for a broker that does not answer.
-            asked = time.monotonic()
-            engine.reports()
-            assert time.monotonic() - asked < 2.0
+            # Reports do not wait for a broker that does not answer: each would take four seconds.
+            assert min(timed(engine.reports) for _ in range(3)) < 2.0
             while time.monotonic() - killed < AWAY_S or engine.managed[job.id].running is not None:
                 assert health() is Health.DEGRADED
                 assert time.monotonic() - killed < 90.0, "the query did not die"

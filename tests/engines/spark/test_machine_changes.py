@@ -4,12 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from trilithon.engines.spark.machine_changes import (
-    MachineStepKind,
-    remove_executors,
-    scale_in_steps,
-    scale_out_steps,
-)
+from trilithon.engines.spark.machine_changes import remove_executors, scale_in_steps
 from trilithon.errors import DoesNotFit, EngineFailed
 
 
@@ -35,6 +30,9 @@ class Written:
     def end_batch(self, job: str) -> None:
         self.log.append(f"end {job}")
         self._running -= not self._stuck
+
+    def jobs(self) -> Sequence[str]:
+        return ["t/a"]
 
     def running(self, executors: Sequence[str]) -> int:
         return self._running if executors else 0
@@ -68,20 +66,34 @@ def test_an_executor_that_does_not_get_empty_stays_and_is_used_again() -> None:
             clock=lambda: float(next(seconds)) * 10,
             sleep=lambda _: None,
         )
-    assert control.log == ["exclude e3", "end t/a", "include e3"]
+    assert control.log[:2] == ["exclude e3", "end t/a"]
+    assert control.log[-1] == "include e3"
+    assert "remove e3" not in control.log
 
 
-def test_a_job_without_spare_tasks_is_restarted_once_with_more() -> None:
-    steps = scale_out_steps(
-        {"t/a": {"work": 2}, "t/b": {"work": 1}}, {"t/a": {"work": 4}, "t/b": {}}, ["e4"]
+def test_a_batch_that_starts_its_tasks_after_its_executor_was_seen_empty_is_ended_again() -> None:
+    class Late(Written):
+        looks = 0
+
+        def running(self, executors: Sequence[str]) -> int:
+            self.looks += 1
+            # Placed before the exclusion, and there from the second look on until it is ended.
+            late = self.looks > 1 and self.log.count("end t/a") == 1
+            return len(executors) if late else 0
+
+    control, seconds = Late(), iter(range(1000))
+    remove_executors(
+        control, ["t/a"], ["e3"], clock=lambda: next(seconds) / 10, sleep=lambda _: None
     )
-    assert [(step.kind, step.job) for step in steps] == [
-        (MachineStepKind.END_BATCH, "t/a"),
-        (MachineStepKind.AWAIT_TASKS, "t/a"),
-        (MachineStepKind.PUSH_TABLE, "t/a"),
-        (MachineStepKind.RESTART, "t/b"),
-        (MachineStepKind.AWAIT_TASKS, "t/b"),
-        (MachineStepKind.PUSH_TABLE, "t/b"),
+    assert control.log == ["exclude e3", "end t/a", "end t/a", "remove e3"]
+
+
+def test_a_step_says_what_it_does_and_to_what() -> None:
+    steps = [str(step) for step in scale_in_steps(["t/a"], ["e3"])]
+    assert steps == [
+        "check slots e3",
+        "exclude e3",
+        "end batch (t/a)",
+        "await empty e3",
+        "remove e3",
     ]
-    assert str(steps[1]) == "await tasks e4 (t/a)"
-    assert scale_in_steps([], ["e1"])[-1].kind is MachineStepKind.REMOVE

@@ -8,7 +8,7 @@ import pytest
 from trilithon.engines.spark import probe
 from trilithon.errors import ProbeNotBuilt
 
-SOURCES = Path(__file__).resolve().parents[3] / "probe"
+SOURCES = probe.SOURCES
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,16 @@ def test_the_probes_own_tests_pass(jar: Path) -> None:
 def test_the_jar_in_the_package_is_of_these_sources(jar: Path) -> None:
     """If this fails, `make probe` rebuilds it."""
     assert probe.JAR.read_bytes() == jar.read_bytes()
+
+
+def test_a_jar_of_other_sources_is_told_from_one_of_these(jar: Path, tmp_path: Path) -> None:
+    assert not probe.is_outdated(jar, SOURCES)
+    assert not probe.is_outdated(jar, tmp_path)  # a package has no sources
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "New.java").write_text("final class New {}")
+    assert probe.is_outdated(jar, tmp_path)
+    (tmp_path / "broken.jar").write_bytes(b"half a jar")
+    assert probe.is_outdated(tmp_path / "broken.jar", SOURCES)
 
 
 def test_what_does_not_compile_is_told(tmp_path: Path) -> None:

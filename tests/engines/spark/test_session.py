@@ -1,6 +1,5 @@
 """The Spark session: what it is started with, and that nothing of it is left."""
 
-import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
@@ -96,16 +95,14 @@ def test_threads_of_jobs_run_below_those_of_the_host_and_end_when_they_are_inter
         running = InheritableThread(target=endless, daemon=True)
         running.start()
         control = ProbeControl(spark)
-        until(lambda: control.threads("ads/rogue") == {"driver": 1}, timeout_s=30)
+        until(lambda: control.threads("ads/rogue") == {"driver": 1})
         nice = niceness(gateway.proc.pid)
         assert nice["Executor task l"] == {5}
         # The probe, Spark's scheduler, the compiler and the collector.
         for name in ("trilithon-probe", "dag-scheduler-e", "C2 CompilerThre", "VM Thread"):
             assert nice[name] == {0}, name
-        began = time.monotonic()
         context.cancelJobGroup("rogue")
-        until(lambda: control.threads("ads/rogue") == {}, timeout_s=30)
-        assert time.monotonic() - began < 2
+        until(lambda: control.threads("ads/rogue") == {})
         running.join(timeout=10)
         assert not running.is_alive()
 

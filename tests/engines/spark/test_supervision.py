@@ -50,6 +50,15 @@ class FakeQuery:
         self.error, self.isActive = error, False
 
 
+def no_spark() -> Any:
+    """A session of which nothing is asked but its executors: it has none."""
+    spark = MagicMock()
+    executors = spark._jvm.io.trilithon.probe.Executors
+    executors.removable.return_value, executors.list.return_value = False, "{}"
+    spark.conf.get.return_value = ""
+    return spark
+
+
 class World:
     """An engine without Spark: its queries are fakes, its clock and its executors are ours."""
 
@@ -63,7 +72,7 @@ class World:
         control.tasks_per_stage.return_value = ()
         control.threads.return_value = {}
         self.engine = SparkEngine(
-            MagicMock(),
+            no_spark(),
             Kafka("broker:9092"),
             folder,
             tasks=lambda: self.tasks,
@@ -344,14 +353,16 @@ class Killer:
         control.end_batch.side_effect = lambda name, *_: self.commit(name)
 
     def commits(self, name: str) -> list[Path]:
-        return list((self.world.engine.queries.checkpoints(name) / "first/commits").glob("*"))
+        return list(self.folder(name).glob("*"))
+
+    def folder(self, name: str) -> Path:
+        return Path(str(self.world.engine.queries.checkpoints(name))) / "first" / "commits"
 
     def commit(self, name: str) -> None:
         if name == self.job.id:
             return
-        folder = self.world.engine.queries.checkpoints(name) / "first" / "commits"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / str(len(self.commits(name)))).touch()
+        self.folder(name).mkdir(parents=True, exist_ok=True)
+        (self.folder(name) / str(len(self.commits(name)))).touch()
 
     def pass_second(self) -> None:
         if self.world.queries[self.job.id].isActive:
@@ -380,7 +391,7 @@ def test_a_record_that_kills_executors_fails_its_job_and_no_other(world: World) 
     assert not any(m.supervision.on_probation for m in world.engine.managed.values())
     folder, control = world.engine.folder, world.engine.control
     again = SparkEngine(
-        MagicMock(), Kafka("b:1"), folder, tasks=lambda: 50, slots=50, control=control
+        no_spark(), Kafka("b:1"), folder, tasks=lambda: 50, slots=50, control=control
     )
     again.monitor.start = lambda: None  # type: ignore[method-assign]
     assert again.submit(jobs[1], initial(jobs[1])).status is Status.DONE

@@ -14,6 +14,8 @@ from trilithon.contract.engine import Ability, How
 from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.spark.stall import BASE_S, PER_TASK_S
 
+# The flush time of the shuffle is a part of `transit_s` and does not change.
+_REAL_TIME: Final = {**REAL_TIME, Ability.BATCHING: How.NOT_AT_ALL}
 _WITH_OUTAGE: Final = {
     **dict.fromkeys(Ability, How.WITH_OUTAGE),
     Ability.BATCHING: How.LIVE,
@@ -84,7 +86,7 @@ class Character:
     # Whether each partition of a source has a reader of its own, on a machine of its own as far as
     # there are enough. Only of single records.
     reader_per_partition: bool = False
-    how: Mapping[Ability, How] = field(default_factory=lambda: REAL_TIME)
+    how: Mapping[Ability, How] = field(default_factory=lambda: _REAL_TIME)
 
     @property
     def events_only(self) -> bool:
@@ -224,5 +226,9 @@ def heron(
         low_mark=low_mark,
         generates=True,
         reports_memory=True,
-        how={**_WITH_OUTAGE, Ability.WEIGHTS: How.NOT_AT_ALL},
+        how={
+            **_WITH_OUTAGE,
+            Ability.WEIGHTS: How.NOT_AT_ALL,
+            Ability.AVOIDED_TASKS: How.NOT_AT_ALL,
+        },
     )

@@ -119,7 +119,7 @@ class SimulatedEngine:
             self._check(job, allocation)
             self.ledger.reserve(job.id, Entry(job.tenant, job.tasks, allocation.instances))
         except TrilithonError as error:
-            return _refused(error)
+            return Outcome.of_error(error)
         world, rows = add_job(self.world, job, self.character, self.assumed)
         self.run.changed(world)
         running = SimulatedJob(
@@ -176,7 +176,7 @@ class SimulatedEngine:
                 return self._reallocate(action.allocation)
             return self._one_shot(action)
         except TrilithonError as error:
-            return _refused(error)
+            return Outcome.of_error(error)
 
     def jobs(self) -> Mapping[str, Accepted]:
         return {
@@ -328,10 +328,13 @@ class SimulatedEngine:
                     f"{count} instances."
                 )
         if wanted.batching_ms and self.character.how[Ability.BATCHING] is How.NOT_AT_ALL:
-            raise BatchingUnsupported("Batching holds for the whole application.")
+            raise BatchingUnsupported("This engine does not change how long edges gather records.")
         edges = {edge.name for edge in job.edges}
         if strange := [str(edge) for edge in wanted.batching_ms if edge not in edges]:
             raise InvalidAllocation(f"{job.id} has no edge {', '.join(strange)}.")
+        for avoiding, tasks in wanted.avoided.items():
+            if not all(task < job.operator(avoiding).tasks for task in tasks):
+                raise InvalidAllocation(f"{avoiding} has no task {max(tasks)} to avoid.")
         for places in wanted.placement.values():
             for name in places:
                 if name is not None:
@@ -346,6 +349,7 @@ class SimulatedEngine:
             wanted.job, Entry(running.job.tenant, running.job.tasks, wanted.instances)
         )
         live = self._changes_live(running.allocation, wanted)
+        self._leave_tasks(running, wanted)
         running.allocation = wanted
         generation = wanted.generation
 
@@ -369,6 +373,17 @@ class SimulatedEngine:
         else:
             take_effect()
         return Outcome(Status.DONE, took_s=act_s + outage_s)
+
+    def _leave_tasks(self, running: SimulatedJob, wanted: Allocation) -> None:
+        """An instance whose task is avoided from now on gets a spare one, which is not slow. It
+        keeps its number here.
+        """
+        for operator, tasks in wanted.avoided.items():
+            spare = running.job.operator(operator).tasks - wanted.parallelism[operator]
+            before = running.allocation.avoided.get(operator, ())
+            left = [task for task in tasks if task not in before]
+            for task in left[: max(0, spare - len(before))]:
+                self.world.actors["slow"][running.rows.actor(self.world, operator, task)] = 1.0
 
     def _changes_live(self, before: Allocation, wanted: Allocation) -> bool:
         """Whether only batching changes, and the engine can do that without touching instances."""
@@ -566,7 +581,3 @@ class SimulatedEngine:
 
 def _condition(reason: str) -> Condition:
     return Condition(Health.DEGRADED, reason, Cause.UNKNOWN) if reason else Condition()
-
-
-def _refused(error: TrilithonError) -> Outcome:
-    return Outcome(Status.REFUSED, error.code, f"{error.message} {error.hint}".strip())

@@ -227,7 +227,7 @@ def route(
                 )
                 groups[operator] = given
                 cost = rows.costs[operator]
-                shares = key_shares(keys, cost.zipf, given, count, cost.hot_key)
+                shares = key_shares(keys, cost.zipf, given, weights, cost.hot_key)
             elif edge.grouping is Grouping.BROADCAST:
                 shares = np.ones(count)
             else:

@@ -16,7 +16,7 @@ from trilithon.engines.simulated.world_tables import (
     LOGNORMAL,
     Floats,
 )
-from trilithon.model.groups import KEY_GROUPS
+from trilithon.model.groups import KEY_GROUPS, SPREAD
 from trilithon.model.job import Operator
 from trilithon.model.profile import Distribution, Profile
 
@@ -117,19 +117,24 @@ def _declared_work(operator: Operator) -> list[tuple[str, float]]:
 
 
 def key_shares(
-    keys: int, zipf: float, groups: Sequence[int], instances: int, hot_key: float = 0.0
+    keys: int, zipf: float, groups: Sequence[int], weights: Floats, hot_key: float = 0.0
 ) -> Floats:
     """The part of the records that each instance gets when they are grouped by key.
 
     Key k = 1, 2 … has a part in proportion to k^−z; keys fall into groups, and `groups` says which
-    instance has which, as in the routing tables of the Spark engine. A hot key has a part of the
-    records by itself; the others share the rest.
+    instance has which, as in the routing tables of the Spark engine; what is spread is dealt
+    over all, by weights. A hot key has a part of the records by itself; the others share the
+    rest.
     """
     popularity = np.arange(1, keys + 1, dtype=float) ** -zipf
     popularity *= (1.0 - hot_key) / popularity.sum()
     popularity[0] += hot_key
     # A multiplier that scatters neighbouring keys over the groups, the same everywhere.
     group = (np.arange(keys, dtype=np.int64) * 2_654_435_761) % KEY_GROUPS
-    part = np.bincount(np.asarray(groups)[group], weights=popularity, minlength=instances)
+    owners = np.asarray(groups)[group]
+    spread = owners == SPREAD
+    part = np.bincount(owners[~spread], weights=popularity[~spread], minlength=len(weights))
+    if spread.any():
+        part += popularity[spread].sum() * weights / weights.sum()
     shares: Floats = part / part.sum()
     return shares

@@ -16,15 +16,18 @@ from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.jdk import find_jdk
-from trilithon.engines.spark.kafka import Kafka
+from trilithon.engines.spark.kafka import Kafka, await_known
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import class_archive, driver_process, session
+from trilithon.engines.spark.standalone import StandaloneCluster, check_master
 from trilithon.errors import BrokerUnavailable, TrilithonError
 from trilithon.model.action import Outcome
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 
 PARTITIONS = 2
+# How long Kafka may take to create topics, and then to list them.
+CREATED_S = 30.0
 _log = logs.logger()
 
 
@@ -38,6 +41,8 @@ class Setup:
     # host:port of a Kafka cluster and its client settings; None starts an embedded broker.
     kafka: str | None = None
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
+    # Client settings of tenants with a principal of their own.
+    tenant_kafka: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     quotas: Mapping[str, int] = field(default_factory=dict)
     executors: int | None = None
@@ -46,6 +51,11 @@ class Setup:
     # Whether to make an archive of the classes that Spark loads, for faster starts from then on:
     # worth it for an application that is started again when it dies.
     archive_classes: bool = False
+    # Of one application among several that share the folder and with it checkpoints by job.
+    name: str = ""
+    # The standalone cluster whose machines the engine may add and remove; None for that of the
+    # state folder, if the master is its own.
+    cluster: StandaloneCluster | None = None
 
 
 @contextmanager
@@ -58,26 +68,29 @@ def application(
     """An engine on a new application. An embedded broker gets the jobs' topics first.
     `replace_host` is called, with the reason, when only another process can end a thread.
     """
+    check_master(setup.master)
     with ExitStack() as ending:
         # A broker starts while Spark does: both are JVMs that take seconds.
         broker = None
         if setup.kafka is None:
             broker = ending.enter_context(_starting(progress, keep=setup.keep_broker))
         connector = fetch_jars(CONNECTOR, progress)
+        cluster = setup.cluster or own_cluster(setup.master)
         progress(f"Spark: starting {setup.master}")
         began_s = time.monotonic()
         spark = ending.enter_context(
             session(
                 setup.master,
-                setup.folder / "local",
+                setup.folder / "local" / setup.name,
                 connector,
-                settings=setup.spark_settings,
-                executors=setup.executors,
+                name=f"trilithon-{setup.name}" if setup.name else "trilithon",
+                settings={**_executor_settings(cluster), **setup.spark_settings},
+                executors=setup.executors or _workers(cluster),
                 record_classes=setup.archive_classes,
             )
         )
         _log.info("spark_started", master=setup.master, took_s=_since(began_s))
-        access = Kafka(setup.kafka or "", setup.kafka_settings)
+        access = Kafka(setup.kafka or "", setup.kafka_settings, setup.tenant_kafka)
         if broker is not None:
             access = Kafka(broker.result().address)
             _log.info("broker_ready", address=access.servers, took_s=_since(began_s))
@@ -90,6 +103,7 @@ def application(
             slots=setup.slots,
             quotas=setup.quotas,
             replace_host=replace_host,
+            cluster=cluster,
         )
         if broker is not None:
             engine.monitor.revive = broker.result().revive
@@ -97,6 +111,24 @@ def application(
         if setup.archive_classes:
             ending.callback(_archive_classes(engine, connector))
         yield engine
+
+
+def own_cluster(master: str) -> StandaloneCluster | None:
+    """The standalone cluster of this state folder, if this is the address of its master."""
+    cluster = StandaloneCluster()
+    return cluster if cluster.owns(master) else None
+
+
+def _executor_settings(cluster: StandaloneCluster | None) -> dict[str, str]:
+    """An executor takes a whole worker."""
+    workers = () if cluster is None else cluster.status().workers
+    return {"spark.executor.memory": f"{workers[0].memory_mb}m"} if workers else {}
+
+
+def _workers(cluster: StandaloneCluster | None) -> int | None:
+    """How many executors to wait for: those of the workers that run."""
+    workers = () if cluster is None else cluster.status().workers
+    return sum(worker.pid is not None for worker in workers) or None
 
 
 def _archive_classes(engine: SparkEngine, connector: Sequence[Path]) -> Callable[[], None]:
@@ -143,6 +175,12 @@ class TopicCreatingEngine:
         return self._engine.submit(job, allocation, checkpoint)
 
 
+def _listed(admin: AdminClient) -> set[str]:
+    """The topics that the broker lists without an error."""
+    topics = admin.list_topics(timeout=10).topics
+    return {name for name, topic in topics.items() if topic.error is None}
+
+
 def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:
     """Creates the topics that the jobs read and write, as far as they are missing."""
     admin = AdminClient({"log_level": 0, **kafka.client})
@@ -159,8 +197,11 @@ def create_topics(kafka: Kafka, jobs: Sequence[Job]) -> None:
         missing = [
             NewTopic(name, count, 1) for name, count in wanted.items() if name not in existing
         ]
-        for creation in admin.create_topics(missing).values() if missing else ():
-            creation.result(timeout=30)
+        if not missing:
+            return
+        for creation in admin.create_topics(missing).values():
+            creation.result(timeout=CREATED_S)
+        await_known([each.topic for each in missing], lambda: _listed(admin), CREATED_S)
     except KafkaException as error:
         raise BrokerUnavailable(
             f"Kafka at {kafka.servers} did not create the topics: {error}."

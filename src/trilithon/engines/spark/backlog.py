@@ -82,6 +82,21 @@ class Backlogs:
     def forget(self, job: str) -> None:
         self._jobs.pop(job, None)
 
+    def positions(self, job: str) -> dict[str, list[int]]:
+        """The next offset of each partition that has a reader, by the topics that a job reads."""
+        offsets: dict[str, list[int]] = {}
+        for (topic, _), offset in self.next_offsets(job).items():
+            offsets.setdefault(topic, []).append(offset)
+        return offsets
+
+    def next_offsets(self, job: str) -> dict[tuple[str, int], int]:
+        """The next offset of each partition that has a reader, by topic and number."""
+        readers = self._jobs.get(job)
+        return {
+            (_topic(partition), int(partition.rpartition("-")[2])): offset
+            for partition, (_, offset, _) in (readers.positions if readers else {}).items()
+        }
+
     def lag(self, job: Job, ends: Mapping[str, int]) -> int | None:
         """The records that a job has still to read; None while a position or an end is unknown."""
         readers, topics = self._jobs.get(job.id), {t for s in job.sources for t in s.topics}

@@ -8,9 +8,10 @@ they had read are processed and written.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
+from trilithon.engines.spark.checkpoint import is_committed
+from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.probe_control import ProbeControl
 
 # How long a restart waits for a batch to end: to process the records in flight and to commit.
@@ -49,7 +50,7 @@ class Boundaries:
             self.control.end_batch(job, batch)
         return True
 
-    def end_and_hold(self, job: str, checkpoint: Path, runs: Callable[[], bool]) -> str:
+    def end_and_hold(self, job: str, checkpoint: FilePath, runs: Callable[[], bool]) -> str:
         """Ends the running batch, waits for its commit and keeps later ones from reading records.
         Returns why that failed, or an empty string: after a failure, the records since the last
         commit will be replayed.
@@ -70,6 +71,5 @@ class Boundaries:
         return ""
 
 
-def _committed(checkpoint: Path, batch: str) -> bool:
-    """Spark's last step of a batch is to rename a file to this name."""
-    return (checkpoint / "commits" / batch.rpartition(":")[2]).exists()
+def _committed(checkpoint: FilePath, batch: str) -> bool:
+    return is_committed(checkpoint, int(batch.rpartition(":")[2]))

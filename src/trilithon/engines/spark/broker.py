@@ -9,14 +9,10 @@ folder.
 import base64
 import json
 import os
-import signal
-import socket
 import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,13 +22,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from trilithon import folders
-from trilithon.engines.spark import tether
+from trilithon.engines.spark import background_process
+from trilithon.engines.spark.background_process import HOST, STOP_TIMEOUT_S, command_line
 from trilithon.engines.spark.jars import BROKER, Progress, fetch_jars, java
 from trilithon.errors import BrokerUnavailable
 
-HOST = "127.0.0.1"
 READY_TIMEOUT_S = 90.0
-STOP_TIMEOUT_S = 20.0
 START_ATTEMPTS = 3
 PROCESS_MARK = "-Dtrilithon.broker="
 
@@ -122,7 +117,11 @@ class EmbeddedBroker:
                 except BrokerUnavailable:
                     _abort_start(folder, record, watcher)
                     # Another process may have taken the port since it was chosen.
-                    if attempt == START_ATTEMPTS - 1 or "already in use" not in _tail(folder):
+                    if (
+                        attempt == START_ATTEMPTS - 1
+                        or "already in use"
+                        not in background_process.log_tail(folder / "broker.log")
+                    ):
                         raise
                     last = None
                 except BaseException:
@@ -134,13 +133,21 @@ class EmbeddedBroker:
         raise AssertionError
 
     def revive(self) -> bool:
-        """Starts the broker again, on the same port, if its process died; whether it had died."""
-        if not self.started or _is_broker_of(self.pid, self.folder):
+        """Starts the broker again, on the same port, if its process died; whether it had died. One
+        that was running before is started again if it is known to have died, not if it was stopped.
+        """
+        if _is_broker_of(self.pid, self.folder):
             return False
+        if not self.started:
+            record = _read(self.folder)
+            if record is None or record.pid != self.pid:
+                # It was stopped, or another of its users has started it again.
+                self.pid = record.pid if record is not None and record.pid > 0 else self.pid
+                return False
         detached = self._watcher is None
         if self._watcher is not None:
             # The process that watched the dead broker has nothing left to do.
-            _release(self._watcher)
+            background_process.release(self._watcher)
         again = EmbeddedBroker.start(self.folder, detached=detached)
         if again.address != self.address:
             again.stop()
@@ -159,7 +166,7 @@ class EmbeddedBroker:
         if self._watcher is None:
             stop(self.folder)
             return
-        _release(self._watcher)
+        background_process.release(self._watcher)
         _clear_process(self.folder)
 
     def __enter__(self) -> Self:
@@ -195,7 +202,7 @@ def stop(folder: Path | None = None) -> int | None:
         return None
     with _locked(folder):
         record = _read(folder)
-        stopped = record is not None and _terminate(record.pid, folder)
+        stopped = record is not None and background_process.terminate(record.pid, _mark(folder))
         _clear_process(folder)
     return record.pid if record is not None and stopped else None
 
@@ -208,7 +215,7 @@ def _attach(folder: Path) -> BrokerRecord | None:
     if record.ready and record.tethered_to is not None:
         # It ends when its owner does. An owner that was killed is gone: the broker ends by itself.
         if not any(command_line(record.tethered_to)):
-            _wait_until_gone(record.pid, folder, STOP_TIMEOUT_S)
+            background_process.wait_until_gone(record.pid, _mark(folder), STOP_TIMEOUT_S)
             return None
         raise BrokerUnavailable(
             f"The broker of {folder} (process {record.pid}) "
@@ -218,7 +225,7 @@ def _attach(folder: Path) -> BrokerRecord | None:
     if record.ready and _is_ready(record, timeout_s=10.0):
         return record
     # The process that started it was killed before it was ready, or the broker hangs.
-    _terminate(record.pid, folder)
+    background_process.terminate(record.pid, _mark(folder))
     return None
 
 
@@ -226,7 +233,7 @@ def _launch(
     folder: Path, class_path: list[Path], last: BrokerRecord | None, *, detached: bool
 ) -> "tuple[BrokerRecord, subprocess.Popen[str] | None]":
     # The same port as last time, if it is free: other programs may have it in their settings.
-    port, controller = _free_ports(last.port if last is not None else 0, 0)
+    port, controller = background_process.free_ports(last.port if last is not None else 0, 0)
     properties = PROPERTIES.format(host=HOST, port=port, controller=controller)
     (folder / "server.properties").write_text(properties, encoding="utf-8")
     log = folder / "broker.log"
@@ -236,24 +243,10 @@ def _launch(
     options = ["-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]
     logging = "-Dorg.apache.logging.log4j.level=WARN"
     command = [*program, *options, logging, "kafka.Kafka", "server.properties"]
-    # -I and -S: neither the user's environment nor site-packages are needed.
-    watch = [sys.executable, "-I", "-S", tether.__file__, "detached" if detached else "tethered"]
-    watcher = subprocess.Popen(  # noqa: S603 - our own program
-        [*watch, str(log), *command],
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert watcher.stdout is not None  # noqa: S101 - it is a pipe
-    with watcher.stdout as out:
-        pid = int(out.readline() or -1)
+    pid, watcher = background_process.launch(command, folder, log, detached=detached)
     record = BrokerRecord(pid, port, cluster, None if detached else os.getpid(), ready=False)
     _write(folder, record)
-    if detached:
-        _release(watcher)
-    return record, None if detached else watcher
+    return record, watcher
 
 
 def _format(folder: Path, program: list[str]) -> str:
@@ -284,16 +277,10 @@ def _wait_until_ready(folder: Path, record: BrokerRecord) -> None:
     while time.monotonic() < deadline:
         if not _is_broker_of(record.pid, folder):
             raise _failed(folder, "its process ended")
-        if _listens(record.port) and _is_ready(record, timeout_s=5.0):
+        if background_process.listens(record.port) and _is_ready(record, timeout_s=5.0):
             return
         time.sleep(0.05)
     raise _failed(folder, f"it does not answer within {READY_TIMEOUT_S:g} s")
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex((HOST, port)) == 0
 
 
 def _is_ready(record: BrokerRecord, timeout_s: float) -> bool:
@@ -306,34 +293,19 @@ def _is_ready(record: BrokerRecord, timeout_s: float) -> bool:
 
 
 def _failed(folder: Path, why: str) -> BrokerUnavailable:
-    lines = [line for line in _tail(folder).splitlines() if line.strip() and line[:1] not in "\t "]
-    last = f" Its last log line: {lines[-1].strip()[:300]}" if lines else ""
+    last = background_process.last_line(folder / "broker.log")
     return BrokerUnavailable(
         f"The embedded broker did not start: {why}.{last}", f"Its log is {folder / 'broker.log'}."
     )
 
 
-def _tail(folder: Path) -> str:
-    try:
-        return (folder / "broker.log").read_bytes()[-20_000:].decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def _abort_start(
     folder: Path, record: BrokerRecord, watcher: "subprocess.Popen[str] | None"
 ) -> None:
-    _terminate(record.pid, folder, grace_s=0.0)
+    background_process.terminate(record.pid, _mark(folder), grace_s=0.0)
     if watcher is not None:
-        _release(watcher)
+        background_process.release(watcher)
     _clear_process(folder)
-
-
-def _release(watcher: "subprocess.Popen[str]") -> None:
-    """Closes the watcher's standard input, whereupon it ends the broker, and waits for it."""
-    assert watcher.stdin is not None  # noqa: S101 - it is a pipe
-    watcher.stdin.close()
-    watcher.wait(STOP_TIMEOUT_S)
 
 
 # -- the process and broker.json
@@ -360,86 +332,13 @@ def _clear_process(folder: Path) -> None:
 
 def _is_broker_of(pid: int, folder: Path) -> bool:
     """Whether a process is the broker of this folder: its id may have been reused by another."""
-    return pid > 0 and f"{PROCESS_MARK}{folder}" in command_line(pid)
+    return background_process.runs(pid, _mark(folder))
 
 
-def command_line(pid: int) -> list[str]:
-    """The command line of a process; empty if it is gone or a zombie."""
-    if Path("/proc/self/cmdline").exists():
-        try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            return []
-    listed = subprocess.run(  # noqa: S603 - a standard tool
-        ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return listed.stdout.split()
-
-
-def _terminate(pid: int, folder: Path, grace_s: float = tether.GRACE_S) -> bool:
-    """Terminates the broker, by force after a grace period; False if it does not run."""
-    with _handle(pid) as send:
-        if not _is_broker_of(pid, folder):
-            return False
-        send(signal.SIGTERM)
-        if not _wait_until_gone(pid, folder, grace_s):
-            send(signal.SIGKILL)
-            _wait_until_gone(pid, folder, STOP_TIMEOUT_S)
-    return True
-
-
-def _wait_until_gone(pid: int, folder: Path, within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
-    while _is_broker_of(pid, folder):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-@contextmanager
-def _handle(pid: int) -> Iterator[Callable[[signal.Signals], None]]:
-    """Sends signals to the process that has this id now; on Linux never to a later one."""
-    descriptor = None
-    if pid > 0 and sys.platform == "linux":
-        with suppress(OSError):
-            descriptor = os.pidfd_open(pid)
-
-    def send(number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            if descriptor is not None and sys.platform == "linux":
-                signal.pidfd_send_signal(descriptor, number)
-            elif pid > 0:
-                os.kill(pid, number)
-
-    try:
-        yield send
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+def _mark(folder: Path) -> str:
+    return f"{PROCESS_MARK}{folder}"
 
 
 def _locked(folder: Path) -> AbstractContextManager[None]:
     """Serializes starts and stops in a folder that only its owner can read."""
     return folders.locked(folder, "state", "TRILITHON_STATE", 0o700)
-
-
-def _free_ports(*wanted: int) -> list[int]:
-    """Free ports: the wanted ones where possible, else any."""
-    bound = []
-    try:
-        for port in wanted:
-            trial = socket.socket()
-            bound.append(trial)
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind((HOST, port))
-            except OSError:
-                trial.bind((HOST, 0))
-        return [int(trial.getsockname()[1]) for trial in bound]
-    finally:
-        for trial in bound:
-            trial.close()

@@ -6,22 +6,39 @@ Spark writes `offsets/N` and `commits/N` for a batch N, and the first offsets of
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Final
 
+from trilithon.engines.spark.hadoop_path import FilePath, HadoopPath
 from trilithon.model.job import Job
 
 _FAULT: Final = "fault.json"
 
 
-def last_committed(checkpoint: Path) -> int | None:
+def last_committed(checkpoint: FilePath) -> int | None:
     """The number of the last committed batch; None before the first."""
-    folder = checkpoint / "commits"
-    batches = [int(file.name) for file in folder.glob("*") if file.name.isdigit()]
-    return max(batches, default=None)
+    try:
+        files = list((checkpoint / "commits").iterdir())
+    except FileNotFoundError:
+        return None
+    return max((int(file.name) for file in files if file.name.isdigit()), default=None)
 
 
-def offsets_at(checkpoint: Path, batch: int | None, sources: int) -> list[int] | None:
+def clear_leftovers(checkpoint: FilePath) -> None:
+    """Deletes what a first batch left that could not write its offsets, on a full disk for example.
+    Spark would refuse to begin: the folder of the offsets must be empty before batch 0.
+    """
+    try:
+        files = list((checkpoint / "offsets").iterdir())
+    except FileNotFoundError:
+        return
+    if not any(file.name.isdigit() for file in files):
+        for file in files:
+            file.unlink(missing_ok=True)
+
+
+def offsets_at(checkpoint: FilePath, batch: int | None, sources: int) -> list[int] | None:
     """The offset of each source at the end of a batch, or its first one: the sum over its
     partitions. None if the files are missing or unreadable.
     """
@@ -38,7 +55,7 @@ def offsets_at(checkpoint: Path, batch: int | None, sources: int) -> list[int] |
         return None
 
 
-def partition_offsets(checkpoint: Path, batch: int, sources: int) -> dict[tuple[str, int], int]:
+def partition_offsets(checkpoint: FilePath, batch: int, sources: int) -> dict[tuple[str, int], int]:
     """The offset of each partition at the end of a batch; empty if the file is unreadable."""
     offsets: dict[tuple[str, int], int] = {}
     try:
@@ -51,14 +68,34 @@ def partition_offsets(checkpoint: Path, batch: int, sources: int) -> dict[tuple[
     return offsets
 
 
-def write_fault(folder: Path, job: Job, reason: str) -> None:
+def is_committed(checkpoint: FilePath, batch: int) -> bool:
+    """Whether a batch is committed: Spark's last step is to rename a file to this name."""
+    return (checkpoint / "commits" / str(batch)).exists()
+
+
+def delete_checkpoints(root: FilePath, job: str, only: str = "") -> None:
+    """Deletes all checkpoints of a job, or only one of them. The name comes from a caller: nothing
+    outside of the root is ever deleted.
+    """
+    tenant, _, name = job.partition("/")
+    if any(part in {"", ".", ".."} or "/" in part for part in (tenant, name)):
+        return
+    folder = root / tenant / name
+    chosen = folder / only if only else folder
+    if isinstance(chosen, HadoopPath):
+        chosen.delete()
+    elif isinstance(folder, Path) and folder.resolve().parent.parent == Path(str(root)).resolve():
+        shutil.rmtree(str(chosen), ignore_errors=True)
+
+
+def write_fault(folder: FilePath, job: Job, reason: str) -> None:
     """Remembers beside a job's checkpoints why this version of it was stopped for good."""
     folder.mkdir(parents=True, exist_ok=True)
     data = {"version": _fingerprint(job), "reason": reason}
     (folder / _FAULT).write_text(json.dumps(data), "utf-8")
 
 
-def read_fault(folder: Path, job: Job) -> str:
+def read_fault(folder: FilePath, job: Job) -> str:
     """Why this version of the job was stopped for good; empty if it was not."""
     try:
         data = json.loads((folder / _FAULT).read_text("utf-8"))
@@ -67,7 +104,7 @@ def read_fault(folder: Path, job: Job) -> str:
     return str(data["reason"]) if data.get("version") == _fingerprint(job) else ""
 
 
-def clear_fault(folder: Path) -> None:
+def clear_fault(folder: FilePath) -> None:
     (folder / _FAULT).unlink(missing_ok=True)
 
 

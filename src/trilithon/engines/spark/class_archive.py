@@ -11,6 +11,7 @@ import hashlib
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +20,14 @@ from typing import Final
 import pyspark
 
 from trilithon import folders, logs
-from trilithon.engines.spark.broker import command_line
+from trilithon.engines.spark.background_process import command_line
 
 # What the driver's first jobs load belongs into the archive, and their start comes before it.
 SETTLED_S: Final = 45.0
+# An archive takes some 200 MB: those of jars that are used no more go, except for the last ones.
+KEPT: Final = 2
+# A list of classes that is older was left behind by a driver that was killed.
+_LEFT_S: Final = 86_400.0
 _NICE: Final = 19
 _DUMP_S: Final = 900.0
 # The JVM would print a line for every class that it cannot archive.
@@ -64,6 +69,7 @@ class ClassArchive:
         if " " in str(self.folder):
             return ""  # Spark splits options at spaces
         if self.path.is_file():
+            os.utime(self.path)  # the time of its last use
             return f"-XX:SharedArchiveFile={self.path} -Xlog:cds=off -Xlog:class+path=off"
         if not record:
             return ""
@@ -95,11 +101,25 @@ class ClassArchive:
                 _log.warning("class_archive_not_made", jdk=str(self.jdk))
                 return False
             fresh.replace(self.path)
+            self._tidy()
         finally:
             for left in (recorded, listed, fresh):
                 left.unlink(missing_ok=True)
         _log.info("class_archive_made", path=str(self.path), bytes=self.path.stat().st_size)
         return True
+
+    def _tidy(self) -> None:
+        """Removes archives that were not used for longest, and lists that nobody writes. A driver
+        keeps what it has mapped.
+        """
+        archives = sorted(self.folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+        others = [path for path in archives if path != self.path]
+        now_s = time.time()
+        left = [
+            path for path in self.folder.glob("*.classes") if now_s - path.stat().st_mtime > _LEFT_S
+        ]
+        for path in (*others[: max(0, len(others) - KEPT)], *left):
+            path.unlink(missing_ok=True)
 
     def make_when(
         self, settled: Callable[[], bool], driver: int, settled_s: float = SETTLED_S

@@ -1,13 +1,16 @@
-"""Compiles a job to a chain of Spark stages, or says why this engine cannot run it.
+"""Compiles a part of a job to a chain of Spark stages, or says why this engine cannot run a job.
 
-Pure: needs neither Spark nor Kafka. `frame.py` builds the query of a chain, `start.py` runs it.
+Pure: needs neither Spark nor Kafka. `cuts.py` cuts a job into parts, `frame.py` builds the query of
+a chain, `start.py` runs it.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from trilithon.engines.spark.cuts import TOPIC_PREFIX, Cut, PartJob, cut_into_parts
+from trilithon.engines.spark.state_limits import state_behind_state, unsupported_state
 from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Edge, Grouping, Job, Operator, Sink, Source, Table
 from trilithon.model.validation import edge_paths
@@ -23,14 +26,14 @@ MAX_TASKS: Final = 256
 
 # Problem codes of jobs that this engine cannot run, beside those of the model and of job files.
 CODES: Final[dict[str, str]] = {
-    "BROADCAST_EDGE": "an edge that sends each record to all instances, which Spark cannot do",
-    "CUT_NEEDED": "streams that fan out or merge in a job: split it into jobs linked by topics",
+    "BROADCAST_EDGE": "a broadcast into state, or beside other inputs without a join with it",
     "MISSING_TOPIC": "a topic that Kafka does not have",
     "NO_OPERATOR": "a sink that reads a source directly",
     "OPTION_NOT_SUPPORTED": "an option that real-time mode does not support",
+    "RESERVED_TOPIC": "a topic whose name begins like those between the parts of jobs",
     "SINK_OPTIONS_DIFFER": "sinks of one job with different options of the Kafka writer",
     "SPARK_REFUSED": "an operator that Spark's own analysis refuses",
-    "STATEFUL_OPERATOR": "an operator that keeps state, which this engine does not support yet",
+    "STATEFUL_OPERATOR": "a use of state that Spark's real-time mode does not support",
     "TABLE_FILE": "a table in a file; this engine needs its rows in the job",
     "TABLE_ROWS": "rows of a table that do not fit its schema",
     "TOPIC_WRITTEN_TWICE": "two sinks that write to the same topic",
@@ -48,7 +51,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Chain:
-    """A linear job: a union of sources, a line of operators, sinks at its end."""
+    """One part of a job: a union of sources, a line of operators, sinks at its end."""
 
     job: Job
     sources: tuple[Source, ...]
@@ -61,10 +64,36 @@ class Chain:
     record_limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
+    def whole(self) -> Job:
+        """The job to which the part belongs: its file has the paths of problems."""
+        whole = self.job.whole if isinstance(self.job, PartJob) else None
+        return whole or self.job
+
+    @property
+    def reads(self) -> Mapping[str, Cut]:
+        """The cuts among the sources, by name."""
+        return self.job.reads if isinstance(self.job, PartJob) else {}
+
+    @property
+    def writes(self) -> Mapping[str, Cut]:
+        """The cuts among the sinks, by name."""
+        return self.job.writes if isinstance(self.job, PartJob) else {}
+
+    @property
+    def written_cuts(self) -> tuple[tuple[Cut, str], ...]:
+        """The cuts among the sinks, with their topics."""
+        return tuple((self.writes[s.name], s.topic) for s in self.sinks if s.name in self.writes)
+
+    @property
+    def own_sinks(self) -> tuple[Sink, ...]:
+        """The sinks of the user."""
+        return tuple(sink for sink in self.sinks if sink.name not in self.writes)
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         """From source to sink. The readers of all sources are one stage: a union."""
         reading = Stage("+".join(source.name for source in self.sources), sum(self.readers))
-        return (reading, *(Stage(o.name, o.parallelism.max) for o in self.operators))
+        return (reading, *(Stage(o.name, o.tasks) for o in self.operators))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +121,7 @@ class Chain:
         return next(table for table in self.job.tables if table.name == name)
 
     def path(self, operator: Operator) -> str:
-        return f"operators[{self.job.operators.index(operator)}]"
+        return f"operators[{self.whole.operators.index(operator)}]"
 
     @property
     def writer_options(self) -> dict[str, str]:
@@ -128,14 +157,17 @@ def plan_chain(
     topics: Mapping[str, int] | None = None,
     record_limits: Mapping[str, int] | None = None,
 ) -> Chain:
-    """The chain of a valid job. Raises `InvalidJob` with every reason why it cannot run here.
+    """The chain of a valid job of one part. Raises `InvalidJob` with every reason why it cannot run
+    here.
 
     `partitions` are Kafka's, by source, and `topics` the same by topic; without them those in the
     job's file count, or 1.
     `record_limits` are the bytes of the largest record that each topic takes.
     """
-    if problems := tuple(unsupported(job)):
-        raise InvalidJob(problems, job.id)
+    if not isinstance(job, PartJob):
+        check_supported(job)
+        if len(cut_into_parts(job).parts) != 1:
+            raise ValueError(f"{job.id} has several parts: each has a chain of its own")
     actual = partitions or {}
     return Chain(
         job=job,
@@ -148,14 +180,22 @@ def plan_chain(
     )
 
 
+def check_supported(job: Job) -> None:
+    """Raises `InvalidJob` with every reason why this engine cannot run a valid job."""
+    if problems := tuple(unsupported(job)):
+        raise InvalidJob(problems, job.id)
+
+
 def unsupported(job: Job) -> Iterator[Problem]:
     """Every reason why this engine cannot run a valid job, each with an alternative."""
     yield from _edges(job)
     yield from _sources(job)
     for i, operator in enumerate(job.operators):
         yield from _operator(operator, f"operators[{i}]")
+    yield from state_behind_state(job)
     yield from _tables(job)
     yield from _sinks(job)
+    yield from _reserved(job)
 
 
 def _operators(job: Job) -> set[str]:
@@ -163,18 +203,8 @@ def _operators(job: Job) -> set[str]:
 
 
 def _sources(job: Job) -> Iterator[Problem]:
-    types = {field.name.lower(): field for field in job.sources[0].columns}
+    yield from _united(job)
     for i, source in enumerate(job.sources):
-        for field in source.columns:
-            first = types.get(field.name.lower(), field)
-            if first.type != field.type:
-                yield Problem(
-                    "COLUMNS_DIFFER",
-                    f"sources[{i}].schema",
-                    f"The column {field.name!r} is {field.type} here and {first.type} in "
-                    f"{job.sources[0].name!r}: a union needs the same type in all sources.",
-                    "Give it the same type in both.",
-                )
         if "minPartitions" in dict(source.options):
             yield Problem(
                 "OPTION_NOT_SUPPORTED",
@@ -193,23 +223,31 @@ def _sources(job: Job) -> Iterator[Problem]:
             )
 
 
+def _united(job: Job) -> Iterator[Problem]:
+    """Sources that one operator reads are united: a column needs the same type in all of them."""
+    sources = {source.name: source for source in job.sources}
+    reported: set[tuple[str, str]] = set()
+    for operator in job.operators:
+        read = [sources[e.source] for e in job.parents[operator.name] if e.source in sources]
+        types = {field.name.lower(): field for field in read[0].columns} if read else {}
+        for source, field in [(s, f) for s in read for f in s.columns]:
+            first = types.get(field.name.lower(), field)
+            if first.type != field.type and (source.name, field.name) not in reported:
+                reported.add((source.name, field.name))
+                yield Problem(
+                    "COLUMNS_DIFFER",
+                    f"sources[{job.sources.index(source)}].schema",
+                    f"The column {field.name!r} is {field.type} here and {first.type} in "
+                    f"{read[0].name!r}: a union needs the same type in all sources.",
+                    "Give it the same type in both.",
+                )
+
+
 def _edges(job: Job) -> Iterator[Problem]:
-    """In a chain the first operator reads sources only, each other operator reads the one before
-    it, and all sinks read the last.
-    """
-    operators, sources = _operators(job), {source.name for source in job.sources}
-    sinks = {sink.name for sink in job.sinks}
-    readers: dict[str, list[str]] = {}
+    sources, sinks = {source.name for source in job.sources}, {sink.name for sink in job.sinks}
     for edge, path in zip(job.edges, edge_paths(job), strict=True):
-        readers.setdefault(edge.source, []).append(edge.target)
-        if edge.grouping is Grouping.BROADCAST:
-            yield Problem(
-                "BROADCAST_EDGE",
-                path,
-                f"{edge.target!r} gets every record of {edge.source!r} in all its instances: "
-                "a Spark shuffle sends a record to one task.",
-                "Use shuffle or by_key; join with a table for data that all instances need.",
-            )
+        if edge.grouping is Grouping.BROADCAST and edge.target not in sinks:
+            yield from _broadcast(job, edge, path, sources)
         if edge.source in sources and edge.target in sinks:
             yield Problem(
                 "NO_OPERATOR",
@@ -218,64 +256,36 @@ def _edges(job: Job) -> Iterator[Problem]:
                 "between them.",
                 "Put an operator between them: one with `select: ['*']` copies.",
             )
-    for i, operator in enumerate(job.operators):
-        into = [edge.source for edge in job.parents[operator.name]]
-        if len(into) > 1 and not set(into) <= sources:
-            yield _cut(
-                f"operators[{i}].inputs",
-                f"{', '.join(into)} merge in {operator.name!r}: Spark merges only sources.",
-                f"Let each write to a topic, and let {operator.name!r} read these topics "
-                "in a separate job.",
-            )
-    for name, targets in readers.items():
-        if len(targets) > 1 and not (name in operators and set(targets) <= sinks):
-            place = (
-                [s.name for s in job.sources]
-                if name in sources
-                else [o.name for o in job.operators]
-            )
-            yield _cut(
-                f"{'sources' if name in sources else 'operators'}[{place.index(name)}]",
-                f"{name!r} is read by {', '.join(targets)}: a query has one line of operators.",
-                f"Split the job: let {name!r} write to a topic, and let each of the others read it "
-                "in a separate job.",
-            )
-    yield from _one_line(job, sources)
 
 
-def _one_line(job: Job, sources: set[str]) -> Iterator[Problem]:
-    """Reports several separate lines of operators; fan-outs and merges are reported elsewhere."""
-    first = [
-        operator.name
-        for operator in job.operators
-        if any(edge.source in sources for edge in job.parents[operator.name])
-    ]
-    if len(first) > 1:
-        yield _cut(
-            "operators",
-            f"{', '.join(first)} each begin a line of operators: a query has one.",
-            "Write one job per line.",
-        )
-
-
-def _cut(path: str, message: str, hint: str) -> Problem:
-    return Problem("CUT_NEEDED", path, message, hint)
+def _broadcast(job: Job, edge: Edge, path: str, sources: Collection[str]) -> Iterator[Problem]:
+    """What is broadcast is all that an operator reads, or what it joins its other records with."""
+    operator, alone = job.operator(edge.target), len(job.parents[edge.target]) == 1
+    joined = edge == job.broadcast_table(edge.target)
+    if operator.work.stateful:
+        message = f"{edge.target!r} keeps state: each record belongs to one instance."
+        hint = "Use by_key."
+    elif alone and joined:
+        message = f"{edge.target!r} has no other input to join with {edge.source!r}."
+        hint = "Give it one, or leave out the join."
+    elif not alone and not joined:
+        message = f"{edge.target!r} gets {edge.source!r} in all instances, beside other records."
+        hint = f"Join them: `join: {{table: {edge.source}, on: [...]}}`."
+    elif joined and edge.source in sources:
+        message = f"{edge.source!r} is a source: its topic has no keys by which to join."
+        hint = "Put an operator between them: one with `select: ['*']` copies."
+    else:
+        return
+    yield Problem("BROADCAST_EDGE", path, message, hint)
 
 
 def _operator(operator: Operator, path: str) -> Iterator[Problem]:
-    if operator.work.stateful:
-        part = "aggregate" if operator.work.aggregate else "deduplicate"
-        yield Problem(
-            "STATEFUL_OPERATOR",
-            f"{path}.{part}",
-            f"{operator.name!r} keeps state; this engine runs stateless operators only.",
-            "Write the rows to a topic and count them in Spark's own Structured Streaming.",
-        )
-    if operator.parallelism.max > MAX_TASKS:
+    yield from unsupported_state(operator, path)
+    if operator.tasks > MAX_TASKS:
         yield Problem(
             "TOO_MANY_TASKS",
             f"{path}.parallelism",
-            f"{operator.name!r} has {operator.parallelism.max} tasks; the limit is {MAX_TASKS}.",
+            f"{operator.name!r} has {operator.tasks} tasks; the limit is {MAX_TASKS}.",
             "Lower `max`, for example to 8: idle tasks make the pause between batches longer.",
         )
 
@@ -291,11 +301,34 @@ def _tables(job: Job) -> Iterator[Problem]:
             )
 
 
+def _reserved(job: Job) -> Iterator[Problem]:
+    """Internal topics hold the records of other jobs, perhaps of another tenant."""
+    named = [
+        *(
+            (t, f"sources[{i}].options.subscribe")
+            for i, s in enumerate(job.sources)
+            for t in s.topics
+        ),
+        *((sink.topic, f"sinks[{i}].options.topic") for i, sink in enumerate(job.sinks)),
+        (job.dead_letter_topic or "", "dead_letter_topic"),
+    ]
+    for topic, path in named:
+        if topic.startswith(TOPIC_PREFIX):
+            yield Problem(
+                "RESERVED_TOPIC",
+                path,
+                f"Topics that begin with {TOPIC_PREFIX!r} link the parts of jobs.",
+                "Use another topic.",
+            )
+
+
 def _sinks(job: Job) -> Iterator[Problem]:
     def writer(sink: Sink) -> dict[str, str]:
         return {name: value for name, value in sink.options if name != "topic"}
 
     writers: dict[str, Sink] = {}
+    # The sinks of one operator have one writer; a part ends with one operator.
+    first_of: dict[str, Sink] = {}
     for i, sink in enumerate(job.sinks):
         if (first := writers.setdefault(sink.topic, sink)) is not sink:
             yield Problem(
@@ -305,11 +338,12 @@ def _sinks(job: Job) -> Iterator[Problem]:
                 "record would be in it twice.",
                 f"Leave {sink.name!r} out, or give it a topic of its own.",
             )
-        if writer(sink) != writer(job.sinks[0]):
+        shared = [first_of.setdefault(edge.source, sink) for edge in job.parents[sink.name]]
+        if differing := [other for other in shared if writer(other) != writer(sink)]:
             yield Problem(
                 "SINK_OPTIONS_DIFFER",
                 f"sinks[{i}].options",
-                f"{sink.name!r} and {job.sinks[0].name!r} share one Kafka writer but have "
+                f"{sink.name!r} and {differing[0].name!r} share one Kafka writer but have "
                 "different options.",
-                "Give all sinks the same options besides the topic.",
+                "Give all sinks of an operator the same options besides the topic.",
             )

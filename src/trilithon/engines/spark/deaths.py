@@ -8,6 +8,7 @@ from typing import Final
 from trilithon import logs
 from trilithon.contract.condition import Cause, Health
 from trilithon.engines.spark.checkpoint import write_fault
+from trilithon.engines.spark.cuts import job_of
 from trilithon.engines.spark.failures import Failure, classify
 from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.managed_job import ManagedJob
@@ -40,7 +41,7 @@ class Deaths:
             now_s,
             failure,
             self.backoff,
-            job=name,
+            job=job_of(name),
             position=self.queries.position(managed),
         )
         fields = {"job": name, "cause": failure.cause.value, "reason": failure.reason}
@@ -68,7 +69,7 @@ class Deaths:
         """
         name, now_s = managed.job.id, self.steady_clock()
         failure = Failure(Cause.RECORD, stuck.describe())
-        managed.supervision = managed.supervision.failed(now_s, failure, name)
+        managed.supervision = managed.supervision.failed(now_s, failure, job_of(name))
         reason = managed.supervision.reason
         _log.error("record_never_ends", job=name, operator=stuck.operator, reason=reason)
         write_fault(self.queries.checkpoints(name), managed.job, reason)

@@ -10,20 +10,24 @@ Thread-safe for one caller that changes jobs and another that reads reports.
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from trilithon import logs
 from trilithon.contract.condition import Condition
 from trilithon.contract.engine import (
+    Ability,
     Accepted,
     Action,
+    AddMachines,
     Capabilities,
     Outcome,
     Reallocate,
+    RemoveMachines,
     RestartJob,
     Status,
 )
@@ -32,24 +36,44 @@ from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.backlog import Backlogs
 from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.checkpoint import clear_fault, read_fault
+from trilithon.engines.spark.cuts import cut_into_parts, is_part
+from trilithon.engines.spark.dags import AT_BOUNDARY, Dags, not_restarted
 from trilithon.engines.spark.deaths import Deaths
+from trilithon.engines.spark.edge_records import edge_records
+from trilithon.engines.spark.executors import Executors
+from trilithon.engines.spark.flush_time import FLUSH_MS, FLUSH_TIME
+from trilithon.engines.spark.hadoop_path import FilePath, HadoopPath
+from trilithon.engines.spark.internal_topics import InternalTopics
 from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.kafka_monitor import KafkaMonitor
 from trilithon.engines.spark.ledger import Entry, Ledger
+from trilithon.engines.spark.machine_pool import MachinePool
 from trilithon.engines.spark.managed_job import ManagedJob
 from trilithon.engines.spark.pacing import BatchPacer, RunningBatch
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.queries import JobQueries
 from trilithon.engines.spark.query_supervisor import QuerySupervisor
 from trilithon.engines.spark.restarts import JobRestarts, unknown_job
+from trilithon.engines.spark.shared_flush_time import SharedFlushTime
+from trilithon.engines.spark.standalone import StandaloneCluster
+from trilithon.engines.spark.start import RunningQuery
 from trilithon.engines.spark.supervisor import Health, RestartBackoff
 from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of, sender_of
+from trilithon.engines.spark.warm_up import RunningChain, WarmUp
 from trilithon.engines.spark.watchdog import Watchdog
-from trilithon.errors import InvalidJob, KafkaUnreachable, TrilithonError
-from trilithon.model.allocation import Allocation
+from trilithon.errors import (
+    InvalidJob,
+    KafkaUnreachable,
+    NeedsNewCheckpoint,
+    NotObservable,
+    TrilithonError,
+)
+from trilithon.model.allocation import Allocation, carried_over, facets_between
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
+# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
+CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # Half the executors' reporting period: a caller that polls every second gets a new count each time.
 LAG_EVERY_S: Final = 0.5
@@ -59,7 +83,7 @@ _log = logs.logger()
 
 
 class SparkEngine:
-    """Runs jobs that compile to a chain of operators, on one Spark application."""
+    """Runs jobs on one Spark application: one query for each part of a job."""
 
     def __init__(
         self,
@@ -75,9 +99,11 @@ class SparkEngine:
         steady_clock: Callable[[], float] = time.monotonic,
         replace_host: Callable[[str], None] | None = None,
         control: ProbeControl | None = None,
+        cluster: StandaloneCluster | None = None,
     ) -> None:
         self.spark, self.kafka, self.folder = spark, kafka, folder
         self.control = control or ProbeControl(spark)
+        self.flush_time = SharedFlushTime(self.control.set_flush_time, _own_flush_ms(spark))
         self.boundaries = Boundaries(self.control, clock)
         self.watchdog = Watchdog(self.control, replace_host)
         self.pacer, self.backlogs = BatchPacer(), Backlogs()
@@ -91,8 +117,19 @@ class SparkEngine:
         self._collected: list[Report] = []
         self._lost_senders: list[str] = []
         self._machines: dict[str, str] = {}
+        self.machines = MachinePool(
+            Executors(spark),
+            self.control,
+            self.boundaries,
+            self.ledger,
+            self._machines,
+            cluster,
+            clock,
+            self._running_queries,
+            WarmUp(spark, self.control, self.ledger, tasks, self._running_chains).run,
+        )
         self.logs = Logs(spark, kafka, self._topics_read_committed)
-        self.monitor = KafkaMonitor(self.logs.ends, self._topics_read, steady_clock)
+        self.monitor = KafkaMonitor(self._read_ends, self._topics_read, steady_clock)
         # Until when, and why, no start is tried: each would wait ten seconds for Kafka.
         self._kafka_missed: tuple[float, KafkaUnreachable | None] = (0.0, None)
         self._application = str(spark.sparkContext.applicationId)
@@ -102,7 +139,7 @@ class SparkEngine:
         self.queries = JobQueries(
             spark,
             kafka,
-            folder,
+            _checkpoint_root(spark, folder),
             self.control,
             self.boundaries,
             self.watchdog,
@@ -134,9 +171,39 @@ class SparkEngine:
             steady_clock,
         )
 
+        self.dags = Dags(
+            self,
+            self.queries,
+            self.ledger,
+            self.control,
+            InternalTopics(spark, kafka, self.queries.root),
+            self.logs.ends,
+            self._collect,
+            clock,
+        )
+
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
-        if job.id in self.managed:
+        if job.id in self.managed or job.id in self.dags.accepted:
             return UNCHANGED
+        with self.flush_time.starting(job, allocation):
+            self._update_flush_time()
+            if len(cut_into_parts(job).parts) == 1:
+                return self.submit_chain(job, allocation, checkpoint)
+            return self._submit_parts(job, allocation, checkpoint)
+
+    def _submit_parts(self, job: Job, allocation: Allocation, checkpoint: str) -> Outcome:
+        try:
+            routing_tables.check(job, allocation, self._machines.values())
+            self._refuse_without_kafka()
+            self.ledger.tasks = self._max_tasks()
+            outcome = self.dags.submit(job, allocation, checkpoint)
+        except TrilithonError as error:
+            self._note_missed(error)
+            return _refused(error)
+        return outcome
+
+    def submit_chain(self, job: Job, allocation: Allocation, checkpoint: str) -> Outcome:
+        """Starts a part of a job."""
         began = self.clock()
         managed = ManagedJob(job, allocation, checkpoint)
         try:
@@ -155,14 +222,17 @@ class SparkEngine:
         except BaseException as error:
             self.ledger.release(job.id)
             self.control.end_job(job.id)
-            if isinstance(error, KafkaUnreachable) and error is not self._kafka_missed[1]:
-                self._kafka_missed = (self.steady_clock() + KAFKA_MISSED_S, error)
+            self._note_missed(error)
             if isinstance(error, TrilithonError):
                 return _refused(error)
             raise
         self.managed[job.id] = managed
         self.monitor.start()
         return Outcome(Status.DONE, took_s=self.clock() - began)
+
+    def _note_missed(self, error: BaseException) -> None:
+        if isinstance(error, KafkaUnreachable) and error is not self._kafka_missed[1]:
+            self._kafka_missed = (self.steady_clock() + KAFKA_MISSED_S, error)
 
     def _refuse_without_kafka(self) -> None:
         """Raises what the last start met, if that was Kafka's silence a moment ago."""
@@ -171,6 +241,24 @@ class SparkEngine:
             raise error
 
     def cancel(self, job: str, keep: bool = False) -> Outcome:
+        outcome = self._cancel(job, keep=keep)
+        self._update_flush_time()
+        return outcome
+
+    def _cancel(self, job: str, *, keep: bool) -> Outcome:
+        if job in self.dags.accepted:
+            return self.dags.cancel(job, keep=keep)
+        outcome = self.cancel_chain(job, keep)
+        if not keep and (parts := self.queries.parts_of(job)):
+            # An earlier host ran it, in several parts.
+            for part in parts:
+                self.queries.delete_checkpoints(part)
+            if left := self.dags.delete_topics(job):
+                outcome = replace(outcome, code="TOPICS_LEFT", message=left)
+        return outcome
+
+    def cancel_chain(self, job: str, keep: bool) -> Outcome:
+        """Stops a part of a job."""
         managed, message = self.managed.get(job), ""
         if managed is not None:
             with managed.lock:
@@ -199,13 +287,67 @@ class SparkEngine:
     def apply(self, action: Action) -> Outcome:
         try:
             if isinstance(action, Reallocate):
-                return self._reallocate(action.allocation)
+                return self._with_flush_time(self._reallocate(action.allocation))
             if isinstance(action, RestartJob):
-                return self.restarts.restart(action)
+                return self._restart(action)
+            if isinstance(action, AddMachines):
+                return self.machines.add_machines(action)
+            if isinstance(action, RemoveMachines):
+                return self.machines.remove_machines(action)
         except TrilithonError as error:
             return _refused(error)
         name = type(action).__name__
         return Outcome(Status.REFUSED, "NOT_AT_ALL", f"The Spark engine does not support {name}.")
+
+    def _restart(self, action: RestartJob) -> Outcome:
+        """Restarts a job of one part by itself, and the parts of a job one by one. From one form to
+        the other, and with several parts from another checkpoint, a job starts over.
+        """
+        in_parts, known = action.job in self.dags.accepted, self.jobs().get(action.job)
+        if known is None:
+            return unknown_job(action.job)
+        spec = action.spec or known.job
+        other_form = in_parts != (len(cut_into_parts(spec).parts) > 1)
+        other_start = action.checkpoint not in {None, known.checkpoint}
+        if other_form and not other_start:
+            raise NeedsNewCheckpoint(
+                f"{action.job} has other parts than before: no checkpoint has their offsets.",
+                "Delete the job and submit it again.",
+            )
+        wanted = action.allocation or carried_over(known.allocation, spec)
+        with self.flush_time.starting(spec, wanted):
+            self._update_flush_time()
+            if other_form or (in_parts and other_start):
+                return self._start_over(action, known)
+            return self.dags.restart(action) if in_parts else self.restarts.restart(action)
+
+    def _start_over(self, action: RestartJob, before: Accepted) -> Outcome:
+        """Starts a version from a checkpoint of its own; what the parts of the old one have not
+        passed on to each other yet stays with that one.
+        """
+        if action.id in self.dags.done:
+            return UNCHANGED
+        self.dags.done.add(action.id)
+        began, job = self.clock(), action.spec or before.job
+        wanted = action.allocation or carried_over(before.allocation, job).next_generation()
+        outcome = self.cancel(job.id, keep=True)
+        if outcome.status is Status.FAILED:
+            return outcome
+        outcome = self.submit(job, wanted, action.checkpoint or "")
+        if outcome.status is Status.DONE:
+            return Outcome(Status.DONE, took_s=self.clock() - began)
+        again = replace(before.allocation, generation=wanted.generation + 1)
+        returned = self.submit(before.job, again, before.checkpoint)
+        failed = None if returned.status is Status.DONE else returned
+        return not_restarted(job.id, outcome, failed)
+
+    def restart_chain(self, action: RestartJob) -> Outcome:
+        """Restarts a part of a job."""
+        return self.restarts.restart(action)
+
+    def reallocate_chain(self, wanted: Allocation) -> Outcome:
+        """Changes the allocation of a part of a job."""
+        return self._reallocate(wanted)
 
     def reports(self) -> Sequence[Report]:
         """The executors' reports and the engine's own. Also supervises the queries."""
@@ -218,7 +360,38 @@ class SparkEngine:
             if (self.managed and now >= self._next_lag_s) or self._lost_senders:
                 self._next_lag_s = now + LAG_EVERY_S
                 reports.append(self._host_report(now))
+        if not self._closed:
+            self.dags.hold_back()
+            self._update_flush_time()
         return reports
+
+    def _update_flush_time(self) -> bool:
+        """Whether the smallest flush time that a job needs is another one now."""
+        chains = [
+            (managed.job, managed.allocation)
+            for name, managed in list(self.managed.items())
+            if not is_part(name)
+        ]
+        dags = [(dag.job, dag.allocation) for dag in list(self.dags.accepted.values())]
+        return self.flush_time.update([*chains, *dags])
+
+    def _with_flush_time(self, outcome: Outcome) -> Outcome:
+        """Batching times take effect in each job's next batch, which is not ended early."""
+        if outcome.status is not Status.DONE or not self._update_flush_time() or outcome.code:
+            return outcome
+        message = f"All jobs flush after {self.flush_time.current_ms} ms from their next batch on."
+        return replace(outcome, code=AT_BOUNDARY, message=message)
+
+    def _collect(self) -> None:
+        with self._reports_lock:
+            self._collect_reports()
+
+    def _read_ends(self, topics: Collection[str]) -> Mapping[str, int]:
+        began_s = self.clock()
+        ends = self.logs.ends(topics)
+        self.dags.lags.observe_ends(ends, (began_s + self.clock()) / 2)
+        self.dags.purge()
+        return ends
 
     def _collect_reports(self) -> None:
         """Drains the executors' reports and keeps them for the next call of `reports`."""
@@ -232,17 +405,37 @@ class SparkEngine:
         self.backlogs.observe(drained["reports"])
         self.watchdog.observe(drained, jobs)
         for sent in drained["reports"]:
-            report = report_of(sent, jobs, self._application)
+            report = report_of(sent, jobs, self._application, self.dags.whole)
+            for name in {reader["job"] for reader in sent.get("readers", ())} & jobs.keys():
+                running = self.managed[name].running
+                partitions = {} if running is None else running.chain.partitions
+                self.dags.lags.observe_read(self.backlogs, name, partitions, report.time_s)
             if sent["executor"] not in drained["lost"]:
                 self._machines[sent["executor"]] = report.machine_keys[0]
             self._collected.append(report)
 
+    def edge_records(self, job: str, edge: str, count: int) -> list[dict[str, Any]]:
+        """The latest records of an edge between two operators of one query."""
+        part = self.dags.part_with(job, edge)
+        managed = None if part is None else self.managed.get(part)
+        if part is None or managed is None or managed.running is None:
+            raise NotObservable(
+                f"No query of {job} runs that has the edge {edge}.", "See its state, and try again."
+            )
+        return edge_records(self.control, part, edge, count)
+
     def capabilities(self) -> Capabilities:
-        jobs = [managed.job for managed in list(self.managed.values())]
+        jobs = [accepted.job for accepted in self.jobs().values()]
         fixed = fixed_operators(jobs, state_moves=False)
         self.ledger.tasks = self._max_tasks()
+        machine_slots = self.machines.slots_per_machine()
         return Capabilities(
-            REAL_TIME, slots=self.ledger.slots, tasks=self.ledger.tasks, fixed=fixed
+            {**REAL_TIME, **self.machines.abilities()},
+            slots=self.ledger.slots,
+            tasks=self.ledger.tasks,
+            fixed=fixed,
+            machine_slots=machine_slots,
+            tasks_spread=True,
         )
 
     def close(self) -> None:
@@ -262,11 +455,13 @@ class SparkEngine:
                 except Exception:  # noqa: BLE001 - the others are stopped, and Spark ends with all
                     _log.exception("job_not_stopped", job=managed.job.id)
         self.managed.clear()
+        self.dags.accepted.clear()
+        self._update_flush_time()
         self.logs.close()
 
     def jobs(self) -> Mapping[str, Accepted]:
         conditions = self.conditions()
-        return {
+        chains = {
             name: Accepted(
                 managed.job,
                 managed.allocation,
@@ -274,10 +469,13 @@ class SparkEngine:
                 managed.checkpoint,
             )
             for name, managed in list(self.managed.items())
+            if not is_part(name)
         }
+        return chains | self.dags.jobs(conditions)
 
     def conditions(self) -> Mapping[str, Condition]:
-        return self.supervisor.conditions(self.clock() - self.steady_clock())
+        parts = self.supervisor.conditions(self.clock() - self.steady_clock())
+        return self.dags.joined(parts)
 
     def supervise(self) -> None:
         self.supervisor.supervise()
@@ -301,6 +499,9 @@ class SparkEngine:
             self.boundaries.end(job)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:
+        if (dag := self.dags.accepted.get(wanted.job)) is not None:
+            routing_tables.check(dag.job, wanted, self._machines.values())
+            return self.dags.reallocate(wanted)
         if (managed := self.managed.get(wanted.job)) is None:
             return unknown_job(wanted.job)
         if wanted.generation <= managed.allocation.generation:
@@ -313,20 +514,25 @@ class SparkEngine:
                 managed.allocation = wanted
                 return Outcome(Status.DONE, took_s=self.clock() - began)
             self.ledger.change(wanted.job, slots=wanted.instances)
+            if facets_between(managed.allocation, wanted) == (Ability.BATCHING,):
+                managed.allocation = wanted
+                return Outcome(Status.DONE, took_s=self.clock() - began)
             managed.groups = routing_tables.push(self.control, managed.job, wanted, managed.groups)
             managed.allocation = wanted
-            code, message = self._end_batch_for_order(managed)
+            code, message = self._end_batch_for_table(managed)
         return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
 
-    def _end_batch_for_order(self, managed: ManagedJob) -> tuple[str, str]:
-        """With `preserve_order` a new routing table takes effect in the next batch: the running
-        batch is ended early. Returns the outcome's code and message.
+    def _end_batch_for_table(self, managed: ManagedJob) -> tuple[str, str]:
+        """With `preserve_order` a new routing table takes effect in the next batch, and so does a
+        placement on an executor that joined during the running one and has no tasks: that batch is
+        ended early. Returns the outcome's code and message.
         """
         ordered = managed.job.bounds.preserve_order and routing_tables.keyed(managed.job)
-        if not ordered or managed.running is None:
+        waits = ordered or routing_tables.without_tasks(self.control, managed.allocation)
+        if not waits or managed.running is None:
             return "", ""
         self.boundaries.end(managed.job.id)
-        return "AT_BOUNDARY", "It takes effect in the next batch; the running one is ended now."
+        return AT_BOUNDARY, "It takes effect in the next batch; the running one is ended now."
 
     def _host_report(self, now_s: float) -> Report:
         self._sequence += 1
@@ -346,12 +552,38 @@ class SparkEngine:
             names = [source.name for source in job.sources]
             readers = dict(zip(names, running.chain.readers, strict=True))
             running_jobs.append(
-                RunningJob(job, managed.allocation, running.incarnation, arrived, readers)
+                RunningJob(
+                    job,
+                    managed.allocation,
+                    running.incarnation,
+                    arrived,
+                    readers,
+                    self.dags.waiting(job),
+                )
             )
         lost, self._lost_senders = self._lost_senders, []
         allocations = [running_job.allocation for running_job in running_jobs]
         placed = routing_tables.placed(self.control, allocations)
-        return host_report(self._sequence, now_s, running_jobs, lost, placed, self._application)
+        report = host_report(
+            self._sequence, now_s, running_jobs, lost, placed, self._application, self.dags.whole
+        )
+        for sender in lost:
+            self.dags.whole.lose(sender)
+        return report
+
+    def _running_queries(self) -> dict[str, RunningQuery]:
+        runs = {name: managed.running for name, managed in list(self.managed.items())}
+        return {name: run for name, run in runs.items() if run is not None and run.active}
+
+    def _running_chains(self) -> list[RunningChain]:
+        return [
+            RunningChain(
+                running.chain,
+                self.kafka.of_tenant(running.chain.job.tenant),
+                self.backlogs.next_offsets(name),
+            )
+            for name, running in self._running_queries().items()
+        ]
 
     def _topics_read(self) -> set[str]:
         """The topics that jobs read, or will read when they are restarted."""
@@ -368,10 +600,24 @@ class SparkEngine:
         return {topic for s in sources if s.committed_only for topic in s.topics}
 
 
+def _checkpoint_root(spark: SparkSession, folder: Path) -> FilePath:
+    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
+    names.
+    """
+    uri = spark.conf.get(CHECKPOINTS, "")
+    return HadoopPath(spark, uri) if uri else folder / "checkpoints"
+
+
+def _own_flush_ms(spark: SparkSession) -> int:
+    """The flush time with which the application was started."""
+    conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - Spark parses its own units
+    return int(conf.getTimeAsMs(FLUSH_TIME, f"{FLUSH_MS}ms"))
+
+
 def _refused(error: TrilithonError) -> Outcome:
     if isinstance(error, InvalidJob):
         if len(error.problems) == 1:
             return Outcome(Status.REFUSED, error.problems[0].code, error.problems[0].sentence)
         message = " ".join(str(problem) for problem in error.problems)
         return Outcome(Status.REFUSED, error.code, message)
-    return Outcome(Status.REFUSED, error.code, f"{error.message} {error.hint}".strip())
+    return Outcome.of_error(error)

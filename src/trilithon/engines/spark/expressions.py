@@ -25,13 +25,14 @@ from trilithon.spec.functions import ALLOWED, OWN
 # others are refused: subqueries, windows, parameters, names made by IDENTIFIER(), and stars within
 # an expression, which would expose Trilithon's own columns.
 _NODES: Final = frozenset(
-    """Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat
-    CreateNamedStruct Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual ILike In
-    IntegralDivide IsNotNull IsNull LambdaFunction LessThan LessThanOrEqual Like LikeAll LikeAny
-    Literal Multiply Not NotLikeAll NotLikeAny Or Overlay RLike Remainder ShiftLeft ShiftRight
-    ShiftRightUnsigned StringLocate StringTrim StringTrimLeft StringTrimRight Substring Subtract
-    TimestampAdd TimestampDiff UnaryMinus UnaryPositive UnresolvedAttribute UnresolvedExtractValue
-    UnresolvedFunction UnresolvedNamedLambdaVariable""".split()
+    """Add AggregateExpression Alias And AnyValue BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
+    CaseWhen Cast Concat CreateNamedStruct Divide EqualNullSafe EqualTo First GreaterThan
+    GreaterThanOrEqual ILike In IntegralDivide IsNotNull IsNull LambdaFunction Last LessThan
+    LessThanOrEqual Like LikeAll LikeAny Literal Multiply Not NotLikeAll NotLikeAny Or Overlay
+    RLike Remainder ShiftLeft ShiftRight ShiftRightUnsigned StringLocate StringTrim
+    StringTrimLeft StringTrimRight Substring Subtract TimestampAdd TimestampDiff UnaryMinus
+    UnaryPositive UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction
+    UnresolvedNamedLambdaVariable""".split()
 )
 # Operators that Spark's parser turns into function calls of these names.
 _OPERATORS: Final = frozenset({"between"})

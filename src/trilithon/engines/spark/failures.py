@@ -19,6 +19,9 @@ from trilithon.errors import (
 )
 
 _MAX_CHARS: Final = 500
+_MAX_CAUSES: Final = 10
+# A message that is the same up to here is the same message.
+_SAME_CHARS: Final = 80
 # A problem of a job that others can remove: somebody creates the topic.
 _OTHERS_PROBLEMS: Final = frozenset({"MISSING_TOPIC"})
 
@@ -65,6 +68,7 @@ _SIGNS: Final[tuple[tuple[Cause, re.Pattern[str]], ...]] = tuple(
                 r"java\.io\.FileNotFoundException",
                 r"org\.apache\.hadoop\.\S*Exception",
                 r"CONCURRENT_STREAM_LOG_UPDATE",
+                r"STREAMING_CHECKPOINT_LOG_WRITE_FAILURE",
             ),
         ),
         (
@@ -164,17 +168,36 @@ def describe(error: BaseException) -> str:
         return error.message
     text = str(error).strip()
     lines = text.splitlines() or [""]
-    causes = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE)
+    causes = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE) or _java_causes(error)
     first = lines[0] or type(error).__name__
-    line = f"{first} ({causes[-1]})" if causes and causes[-1] not in first else first
-    return line[:_MAX_CHARS]
+    # Spark wraps an exception in another one with the same message.
+    if causes and _message(causes[-1])[:_SAME_CHARS] not in first:
+        # The innermost cause is what people look for: it is not what is cut.
+        cause = f" ({causes[-1][: _MAX_CHARS // 2]})"
+        return first[: _MAX_CHARS - len(cause)] + cause
+    return first[:_MAX_CHARS]
+
+
+def _message(line: str) -> str:
+    """The message of an exception without its class; the whole line if it has no other."""
+    return line.partition(": ")[2] or line
+
+
+def _java_causes(error: BaseException) -> list[str]:
+    """The first lines of the exceptions that an exception of Java came from, the innermost last."""
+    lines: list[str] = []
+    seen = getattr(error, "_cause", None)
+    while isinstance(seen, BaseException) and len(lines) < _MAX_CAUSES:
+        lines += str(seen).strip().splitlines()[:1]
+        seen = getattr(seen, "_cause", None)
+    return lines
 
 
 def _whole_text(error: BaseException) -> str:
     """The text of an error and of what it came from."""
     texts: list[str] = []
     seen: BaseException | None = error
-    while seen is not None and len(texts) < 10:
+    while seen is not None and len(texts) < _MAX_CAUSES:
         texts.append(f"{type(seen).__name__}: {seen}")
         # PySpark keeps Java's stack trace beside the message.
         texts.append(str(getattr(seen, "_stackTrace", "") or ""))

@@ -1,32 +1,45 @@
-"""Chooses how long Spark's shuffle and Kafka gather records, by the constraints of all jobs.
+"""Chooses how long Spark's shuffle and Kafka's producers gather records before they send them.
 
-The shuffle sends what a writer has gathered after `networkBufferMaxWaitTimeMs`. That is one setting
-of the application, read when the tasks of a batch start: all jobs share it, and another value holds
-from each job's next batch on. So it is the smallest that any constraint needs. Kafka's own waits
-(`fetch.max.wait.ms` of a source, `linger.ms` of a sink) are options of a query: a job gets others
-at a restart.
+A writer of the shuffle sends what it has gathered after `networkBufferMaxWaitTimeMs`. It reads that
+setting of the application when its task starts. So all jobs share one flush time, and another one
+holds from each job's next batch on. It is the smallest that any job needs:
 
-A constraint needs, of what declared service times leave of its promise ℓ, the share that the paper
-gives to shipping (Latency guarantees, IV-F), divided among its edges:
+    a job with batching times        the smallest of its edges'
+    a job with constraints alone     at most the engine's own, and no more than
+                                     share · (promise − declared work) / edges for each constraint
+    any other job                    the engine's own
 
-    flush ≤ (1 − share) · (ℓ − Σ service) / edges
+Where an edge leads over a topic, Kafka's producer gathers, too (`linger.ms`). That is an option of
+a query: a job gets another one when it is started again. An edge inside a query has its whole time
+for the shuffle, an edge to a sink for the producer, and a cut edge, which passes both, half for
+each.
+
+A consumer's `fetch.max.wait.ms` is left alone: as long as `fetch.min.bytes` is 1, Kafka answers
+with the first record (`python -m bench.proof_flush_time --parts waits`).
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-from trilithon.engines.spark.stall import floor_ms
-from trilithon.model.intent import Constraint
+from trilithon.engines.spark.cuts import PartJob, cut_into_parts
+from trilithon.model.allocation import Allocation
+from trilithon.model.intent import Constraint, EdgeName, Metric
 from trilithon.model.job import Job
 
-# The engine's own setting, and the bounds of a choice: less than a millisecond costs throughput and
-# gains nothing; the upper bound is Spark's default.
-FLUSH_MS: Final = 5
-LEAST_FLUSH_MS: Final = 1
-MOST_FLUSH_MS: Final = 50
-SHIPPING_SHARE: Final = 0.8
-FETCH_WAIT: Final = "kafka.fetch.max.wait.ms"
+FLUSH_TIME: Final = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
 LINGER: Final = "kafka.linger.ms"
+# The engine's own flush time: Spark's, 50 ms, would be most of the latency.
+FLUSH_MS: Final = 5
+# The bounds of a choice: the setting is in whole milliseconds, and 0 would send every record by
+# itself. The credit gate lets 20 records be on their way to an instance, or what it takes in 20 ms:
+# hops that take longer than that bound the throughput. With 50 ms, 1,000 records/s became 800
+# (`python -m bench.proof_flush_time`). The longest is half of the gate's time.
+LEAST_FLUSH_MS: Final = 1
+MOST_FLUSH_MS: Final = 10
+# The policy `latency` gives waiting the other half (`waiting_share_alone`).
+SHIPPING_SHARE: Final = 0.5
+
+JobState = tuple[Job, Allocation]
 
 
 def declared_service_ms(job: Job, constraint: Constraint) -> float:
@@ -35,56 +48,49 @@ def declared_service_ms(job: Job, constraint: Constraint) -> float:
     return sum(profile.service_ms or 0.0 for profile in profiles if profile is not None)
 
 
-def needed_flush_ms(job: Job, constraint: Constraint) -> float | None:
-    """The longest flush time with which a constraint can be kept; None if it has no edge."""
-    if not constraint.edges:
-        return None
-    left_ms = constraint.mean_latency_ms - declared_service_ms(job, constraint)
-    return SHIPPING_SHARE * left_ms / len(constraint.edges)
-
-
-def flush_time_ms(jobs: Iterable[Job]) -> int:
-    """The application's flush time: the smallest that any constraint needs, in whole ms."""
-    needed = [
-        flush_ms
-        for job in jobs
-        for constraint in job.intent.constraints
-        if (flush_ms := needed_flush_ms(job, constraint)) is not None
+def flush_limit_ms(job: Job, wanted: Allocation, own_ms: float = FLUSH_MS) -> float:
+    """The longest flush time with which a job can keep what it promises; see the module."""
+    sinks = {sink.name for sink in job.sinks}
+    cuts = _cut_edges(job) if wanted.batching_ms else set()
+    limits = [
+        wait_ms / 2 if edge in cuts else wait_ms
+        for edge, wait_ms in wanted.batching_ms.items()
+        if edge.target not in sinks
     ]
-    if not needed:
-        return FLUSH_MS
-    return max(LEAST_FLUSH_MS, min(MOST_FLUSH_MS, int(min(needed))))
+    # Batching times are made from constraints: a threshold on latency is not in them.
+    if not limits or any(t.metric is Metric.LATENCY for t in job.intent.thresholds):
+        limits.append(own_ms)
+    if not wanted.batching_ms:
+        limits += [
+            SHIPPING_SHARE * (c.mean_latency_ms - declared_service_ms(job, c)) / len(c.edges)
+            for c in job.intent.constraints
+            if c.edges
+        ]
+    return min(limits)
 
 
-def kafka_waits(job: Job) -> dict[str, int]:
-    """Options of a job's sources and sinks, for its next restart; empty without constraints."""
-    if not any(constraint.edges for constraint in job.intent.constraints):
-        return {}
-    longest_ms = flush_time_ms([job])
-    return {FETCH_WAIT: longest_ms, LINGER: longest_ms}
+def flush_time_ms(jobs: Iterable[JobState], own_ms: int = FLUSH_MS) -> int:
+    """The flush time of an application with these jobs, in whole ms."""
+    limits_ms = [flush_limit_ms(job, wanted, own_ms) for job, wanted in jobs]
+    if not limits_ms:
+        return own_ms
+    return max(LEAST_FLUSH_MS, min(max(MOST_FLUSH_MS, own_ms), int(min(limits_ms))))
 
 
-def constraint_floor_ms(job: Job, constraint: Constraint, flush_ms: float = FLUSH_MS) -> float:
-    """The mean latency below which no parallelism gets a sequence: declared work, half of a flush
-    time on each edge, and what pauses between batches cost records that come to a source.
+def writer_waits(job: Job, wanted: Allocation) -> dict[str, str]:
+    """Options of the Kafka writer of a whole job or of one of its parts: as long as the edges that
+    it writes may gather. None without batching times: Kafka's producer sends at once.
     """
-    first = constraint.edges[0].source if constraint.edges else ""
-    reads = any(source.name == first for source in job.sources)
-    pauses_ms = floor_ms(job, None) if reads else 0.0
-    shipping_ms = flush_ms / 2 * len(constraint.edges)
-    return declared_service_ms(job, constraint) + shipping_ms + pauses_ms
+    sinks = {sink.name for sink in job.sinks}
+    cuts = {c.name: c.edge.name for c in job.writes.values()} if isinstance(job, PartJob) else {}
+    waits_ms = [
+        wait_ms / 2 if edge.target in cuts else wait_ms
+        for edge in job.edges
+        if edge.target in sinks
+        and (wait_ms := wanted.batching_ms.get(cuts.get(edge.target, edge.name))) is not None
+    ]
+    return {LINGER: str(int(min(waits_ms)))} if waits_ms else {}
 
 
-def unreachable_constraints(job: Job, flush_ms: float = FLUSH_MS) -> list[str]:
-    """A sentence for each constraint that no parallelism can keep."""
-    sentences = []
-    for constraint in job.intent.constraints:
-        lowest_ms = constraint_floor_ms(job, constraint, flush_ms)
-        if lowest_ms > constraint.mean_latency_ms:
-            path = ", ".join(str(part) for part in constraint.sequence)
-            sentences.append(
-                f"{constraint.mean_latency_ms:g} ms cannot be kept on {path}: declared work, a "
-                f"flush time of {flush_ms:g} ms on {len(constraint.edges)} edges and pauses "
-                f"between batches take {lowest_ms:.1f} ms. Promise more, or use longer batches."
-            )
-    return sentences
+def _cut_edges(job: Job) -> set[EdgeName]:
+    return {cut.edge.name for cut in cut_into_parts(job).cuts}

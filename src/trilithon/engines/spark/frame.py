@@ -7,10 +7,14 @@
 A record carries a few internal columns beside the user's. A record that fails is not dropped where
 it fails, since a query has one writer: it becomes a dead letter, passes the operators untouched and
 is written to a topic of its own at the end. `$d` is null as long as a record has not failed.
+
+An internal topic, which carries a cut edge from one part of a job to another, is a sink of the one
+query and a source of the other. Its records have the id as key and the origin as a header.
 """
 
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,23 +22,21 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
+from trilithon.engines.spark import broadcasts, cut_records
 from trilithon.engines.spark.compiler import Chain
+from trilithon.engines.spark.cuts import Cut
 from trilithon.engines.spark.expressions import checked_column, named_field, try_evaluate
 from trilithon.engines.spark.kafka import Kafka
-from trilithon.engines.spark.session import CATALOG
+from trilithon.engines.spark.local_tables import local_table
+from trilithon.engines.spark.record_columns import DEAD, ID, ORIGIN, SENDER, STAMP, TASK
+from trilithon.engines.spark.record_columns import call_probe as _probe
+from trilithon.engines.spark.record_columns import named as _col
+from trilithon.engines.spark.stateful import StatefulSteps
 from trilithon.errors import InvalidJob, Problem
-from trilithon.model.job import Edge, Field, Grouping, Join, Operator, Source, Table
+from trilithon.model.job import Edge, Field, Grouping, Join, Operator, Source
 from trilithon.spec.sql_expressions import parse_expression
 
-# Internal columns begin with a character that no column of a job can have.
-ORIGIN: Final = "$o"  # when the record was written to its source, µs: Kafka's timestamp
-ID: Final = "$i"  # topic-partition-offset, for detecting duplicates; -position after an explode
-DEAD: Final = "$d"  # the dead letter that the record is, as JSON; null if it is none
-STAMP: Final = "$t"  # when it was sent over the edge, and by which executor
-TASK: Final = "$p"  # the receiving task
-SENDER: Final = "$s"  # which of several sources it came from
 _MATCHED: Final = "$m"
 _ROW: Final = "$r"
 _TRIED: Final = "$x"
@@ -43,6 +45,7 @@ _WRITTEN: Final = "$w"
 _CORRUPT: Final = "$c"
 _POSITION: Final = "$n"
 _KEYS: Final = "$h"
+_CUT_VALUE: Final = "$u"
 _TARGET: Final = "$z"
 _CARRIED: Final = (ORIGIN, ID, DEAD)
 
@@ -50,16 +53,30 @@ _CARRIED: Final = (ORIGIN, ID, DEAD)
 KAFKA_SOURCE: Final = "io.trilithon.source.KafkaSource"
 # What a record has beside its value and its id: the batch's and the record's own bytes, the header.
 RECORD_OVERHEAD: Final = 128
-# The Kafka header with a record's id, in the sinks and in the dead letters.
-ID_HEADER: Final = "trilithon-source"
 
 
-def build_frame(spark: SparkSession, chain: Chain, kafka: Kafka) -> DataFrame:
+def build_frame(
+    spark: SparkSession,
+    chain: Chain,
+    kafka: Kafka,
+    job: str | None = None,
+    read: Callable[[Mapping[str, str]], DataFrame] | None = None,
+) -> DataFrame:
     """The chain's query, with the columns that Kafka's writer takes: topic, key, value, headers.
+
+    The probes count it as `job`, which is the chain's own one, and it streams from Kafka, unless
+    `read` makes the frame of a source from the options of Spark's Kafka source.
 
     Raises `InvalidJob`, with the path in the job, for what Spark's parser or analyzer refuses.
     """
-    return _Builder(spark, chain, kafka).build()
+    return _Builder(spark, chain, kafka, job, read).build()
+
+
+def output_columns(spark: SparkSession, chain: Chain, kafka: Kafka) -> tuple[Field, ...]:
+    """The columns of the chain's last operator, with the types that Spark gives them."""
+    stream = _Builder(spark, chain, kafka).operators()
+    schema = stream.frame.select(*map(_col, stream.columns)).schema
+    return tuple(Field(name, kind) for name, kind in cut_records.sql_types(schema.fields))
 
 
 @dataclass(frozen=True)
@@ -73,40 +90,71 @@ class _Stream:
 
 
 class _Builder:
-    def __init__(self, spark: SparkSession, chain: Chain, kafka: Kafka) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        chain: Chain,
+        kafka: Kafka,
+        job: str | None = None,
+        read: Callable[[Mapping[str, str]], DataFrame] | None = None,
+    ) -> None:
         self.spark = spark
         self.chain = chain
         self.kafka = kafka
-        self.job = chain.job.id
+        self.job = job or chain.job.id
+        self.read = read or self._stream
 
     def build(self) -> DataFrame:
+        return self._sinks(self.operators())
+
+    def operators(self) -> _Stream:
+        """Everything before the sinks."""
         first = self.chain.operators[0]
         edges = {edge.source: edge for edge in self.chain.edges_into(first)}
+        sources = dict(enumerate(self.chain.sources))
+        tables = {i: sources.pop(i) for i in [*sources] if self._is_table(sources[i])}
         branches = []
-        for i, source in enumerate(self.chain.sources):
-            read = self._source(source, f"sources[{i}]")
-            sent = self._leave(read, edges[source.name], first)
+        for i, source in sources.items():
+            sent = self._leave(self._read(source), edges[source.name], first)
             several = len(edges) > 1
             branches.append(sent.frame.withColumn(SENDER, F.lit(i)) if several else sent.frame)
         frame = branches[0]
         for branch in branches[1:]:
             frame = frame.unionByName(branch)
-        stream = _Stream(frame, tuple(field.name for field in self.chain.sources[0].columns))
+        columns = tuple(field.name for field in next(iter(sources.values())).columns)
+        stream = self._with_tables(_Stream(frame, columns), tables, edges, first)
         stream = self._receive(stream, first)
         stream = self._work(stream, first)
         for operator in self.chain.operators[1:]:
             (edge,) = self.chain.edges_into(operator)
             stream = self._receive(self._leave(stream, edge, operator), operator)
             stream = self._work(stream, operator)
-        return self._sinks(stream)
+        return stream
 
     # -- sources
 
-    def _source(self, source: Source, path: str) -> _Stream:
+    def _is_table(self, source: Source) -> bool:
+        """Whether its rows are broadcast to be joined with."""
+        return source.name in self.chain.reads and bool(self.chain.reads[source.name].table_key)
+
+    def _read(self, source: Source) -> _Stream:
+        cut = self.chain.reads.get(source.name)
+        if cut is not None and cut.internal:
+            return self._cut_source(source, cut)
+        index = self.chain.whole.sources.index((cut and cut.source) or source)
+        return self._source(source, f"sources[{index}]", cut)
+
+    def _raw(self, source: Source, more: Mapping[str, str]) -> DataFrame:
+        """The records as Kafka has them."""
+        return self.read({**_reading(source, self.chain), **more, **self.kafka.options})
+
+    def _stream(self, options: Mapping[str, str]) -> DataFrame:
+        return self.spark.readStream.format(KAFKA_SOURCE).options(**options).load()
+
+    def _source(self, source: Source, path: str, cut: Cut | None = None) -> _Stream:
         parts = dict(source.metadata)
         headers = {"includeHeaders": "true"} if "headers" in parts.values() else {}
-        options = {**_reading(source, self.chain), **headers, **self.kafka.options}
-        raw = self.spark.readStream.format(KAFKA_SOURCE).options(**options).load()
+        raw = self._raw(source, headers)
         parsed = F.from_json(
             _col(_VALUE),
             ", ".join([_ddl(source.schema), f"`{_CORRUPT}` STRING"]),
@@ -116,7 +164,7 @@ class _Builder:
         frame = raw.select(
             F.col("value").cast("string").alias(_VALUE),
             origin.alias(ORIGIN),
-            F.concat_ws("-", "topic", "partition", "offset").alias(ID),
+            cut_records.source_id(self.chain.whole, source, cut).alias(ID),
             *(F.col(part).alias(column) for column, part in parts.items()),
         ).where(_probe("take", F.lit(f"{self.job}/>{source.name}"), _col(ORIGIN), _col(ORIGIN)))
         try:
@@ -142,6 +190,45 @@ class _Builder:
         )
         return _Stream(frame, tuple(field.name for field in source.columns), DEAD)
 
+    def _cut_source(self, source: Source, cut: Cut) -> _Stream:
+        """The records of another part. What they are was checked when they were written."""
+        raw = self._raw(source, cut_records.reading(cut))
+        frame = cut_records.received(raw, _VALUE, cut, f"{self.job}/>{source.name}")
+        strict = {"mode": "FAILFAST", **cut_records.JSON}
+        try:
+            parsed = F.from_json(_col(_VALUE), _ddl(source.schema), strict)
+            frame = frame.withColumn(_ROW, parsed)
+        except PySparkException as error:
+            # A type that JSON does not have, such as a map whose keys are no strings.
+            path = self.chain.path(self.chain.operators[0])
+            raise InvalidJob([_refused(error, f"{path}.inputs")], self.job) from error
+        frame = frame.select(
+            *(_col(_ROW)[field.name].alias(field.name) for field in source.schema),
+            _col(ORIGIN),
+            _col(ID),
+            F.lit(None).cast("string").alias(DEAD),
+        )
+        return _Stream(frame, tuple(field.name for field in source.schema), ID)
+
+    def _with_tables(
+        self,
+        stream: _Stream,
+        tables: Mapping[int, Source],
+        edges: Mapping[str, Edge],
+        target: Operator,
+    ) -> _Stream:
+        """The records of other inputs, and with them the rows that are broadcast to be joined
+        with.
+        """
+        frame = broadcasts.without_rows(stream.frame) if tables else stream.frame
+        for i, source in tables.items():
+            raw = self._raw(source, cut_records.reading(self.chain.reads[source.name]))
+            rows = cut_records.received_rows(raw, f"{self.job}/>{source.name}")
+            rows = rows.withColumn(SENDER, F.lit(i))
+            edge = f"{self.job}/{edges[source.name].source}>{target.name}"
+            frame = frame.unionByName(broadcasts.table_rows(rows, frame, edge, target))
+        return _Stream(frame, stream.columns)
+
     # -- edges
 
     def _leave(self, stream: _Stream, edge: Edge, target: Operator) -> _Stream:
@@ -150,14 +237,32 @@ class _Builder:
     def _send(self, stream: _Stream, edge: Edge, target: Operator) -> _Stream:
         name = F.lit(f"{self.job}/{edge.source}>{edge.target}")
         start = F.lit(target.parallelism.initial)
-        if edge.grouping is Grouping.BY_KEY:
+        keys: tuple[str, ...] = ()
+        if target.work.stateful:
+            steps = self._stateful(target)
+            failed = functools.partial(self._failed, edge.source, stream.columns)
+            stream = _Stream(steps.keyed(stream.frame, stream.columns, failed), stream.columns)
+            keys = steps.keys
+            task = _probe("route_to", name, steps.task)
+        elif edge.grouping is Grouping.BROADCAST:
+            edge_name = f"{self.job}/{edge.source}>{edge.target}"
+            copies = broadcasts.copied(stream.frame, stream.columns, edge_name, target)
+            stream = _Stream(copies, stream.columns)
+            task = _probe("route_to", name, _col(TASK))
+        elif edge.grouping is Grouping.BY_KEY:
             key = F.xxhash64(*(_col(name) for name in edge.key))
             task = _probe("route_by_key", name, start, key)
         else:
             task = _probe("route", name, start, _col(stream.evaluated))
         frame = stream.frame.withColumn(TASK, task)
         frame = frame.withColumn(STAMP, _probe("emit", name, _col(TASK)))
-        return _Stream(_keep(frame, stream.columns, STAMP, TASK), stream.columns)
+        if target is not self.chain.operators[0]:
+            frame = self._shown(frame, name, stream.columns)
+        added = (key for key in keys if key not in stream.columns)
+        return _Stream(_keep(frame, stream.columns, STAMP, TASK, *added), stream.columns)
+
+    def _stateful(self, operator: Operator) -> StatefulSteps:
+        return StatefulSteps(self.spark, operator, self.chain.path(operator))
 
     def _receive(self, stream: _Stream, operator: Operator) -> _Stream:
         edges = self.chain.edges_into(operator)
@@ -169,9 +274,32 @@ class _Builder:
             name = order[-1]
             for i, other in enumerate(order[:-1]):
                 name = F.when(_col(SENDER) == i, other).otherwise(name)
-        shuffled = stream.frame.repartitionById(operator.parallelism.max, _col(TASK))
+        if operator.work.stateful:
+            keys = self._stateful(operator).keys
+            shuffled = stream.frame.repartition(operator.tasks, *map(_col, keys))
+        else:
+            keys = ()
+            shuffled = stream.frame.repartitionById(operator.tasks, _col(TASK))
         taken = shuffled.where(_probe("take", name, _col(STAMP), _col(ORIGIN)))
-        return _Stream(_keep(taken, stream.columns), stream.columns)
+        if self._broadcast(operator) is not None:
+            taken = broadcasts.remembered(taken, self._name(operator))
+        added = (key for key in keys if key not in stream.columns)
+        return _Stream(_keep(taken, stream.columns, *added), stream.columns)
+
+    def _shown(self, frame: DataFrame, edge: Column, columns: Sequence[str]) -> DataFrame:
+        """The records of an edge inside the query, shown to whoever looks at it. Other edges are
+        topics. A record is written as text only while somebody does, and before the shuffle, which
+        carries no column that the receiver does not need.
+        """
+        row = try_evaluate(
+            self.spark, F.to_json(F.struct(*map(_col, columns)), {**cut_records.JSON})
+        )
+        wanted = _col(DEAD).isNull() & _probe("watched", edge)
+        shown = _probe("show", edge, row, _col(TASK))
+        try:
+            return frame.where(F.when(wanted, shown).otherwise(F.lit(True)))
+        except AnalysisException:
+            return frame  # a type that JSON does not have
 
     # -- operators
 
@@ -186,7 +314,23 @@ class _Builder:
             stream = self._guarded(place, self._explode, stream, operator, alias, text, place)
         if work.select:
             stream = self._guarded(f"{path}.select", self._select, stream, operator)
+        if work.stateful:
+            part = "aggregate" if work.aggregate else "deduplicate"
+            stream = self._guarded(f"{path}.{part}", self._keep_state, stream, operator)
         return stream
+
+    def _keep_state(self, stream: _Stream, operator: Operator) -> _Stream:
+        """Updates the state with each row. An aggregate gives the new values of the row's group, as
+        of the record that changed them; what is a dead letter already passes in a group of its own.
+        """
+        steps = self._stateful(operator)
+        if not operator.work.aggregate:
+            kept = steps.first_of_each(stream.frame)
+            return _Stream(_keep(kept, stream.columns), stream.columns)
+        frame = steps.grouped(stream.frame, stream.columns, _ROW)
+        frame = self._mark_dead(frame, steps.group_columns, operator, "aggregate", _ROW)
+        frame = frame.select(*steps.results(_ROW), *map(_col, (*_CARRIED, _ROW)))
+        return _Stream(frame, steps.result_columns, _ROW)
 
     def _guarded(self, path: str, step: Any, stream: _Stream, *arguments: Any) -> _Stream:
         """Runs a step whose frame Spark analyses at once; a refusal gets the path in the job."""
@@ -198,9 +342,34 @@ class _Builder:
             raise InvalidJob([_refused(error, path)], self.job) from error
         return result
 
+    def _broadcast(self, operator: Operator) -> Source | None:
+        """The cut with whose latest rows an operator joins its records."""
+        if operator is not self.chain.operators[0]:
+            return None
+        return next(filter(self._is_table, self.chain.sources), None)
+
+    def _join_broadcast(
+        self, stream: _Stream, operator: Operator, join: Join, table: Source
+    ) -> _Stream:
+        """The records with the latest row that was broadcast for their key."""
+        matched = broadcasts.latest_row(self._name(operator), join, table.schema)
+        frame = stream.frame.withColumn(_MATCHED, matched)
+        strict = {"mode": "FAILFAST", **cut_records.JSON}
+        frame = frame.withColumn(_ROW, F.from_json(_col(_MATCHED), _ddl(table.schema), strict))
+        keep = _col(DEAD).isNotNull() | F.lit(join.how == "left") | _col(_MATCHED).isNotNull()
+        frame = frame.where(self._mark(operator, keep))
+        have = {name.lower() for name in stream.columns}
+        more = [field.name for field in table.schema if field.name.lower() not in have]
+        frame = frame.select(
+            *map(_col, (*stream.columns, *_CARRIED)), *(_col(_ROW)[n].alias(n) for n in more)
+        )
+        return _Stream(frame, (*stream.columns, *more))
+
     def _join(self, stream: _Stream, operator: Operator, join: Join) -> _Stream:
+        if (broadcast := self._broadcast(operator)) is not None:
+            return self._join_broadcast(stream, operator, join, broadcast)
         index = self.chain.job.tables.index(self.chain.table(join.table))
-        table = self._table(self.chain.job.tables[index], f"tables[{index}]")
+        table = local_table(self.spark, self.chain.job.tables[index], f"tables[{index}]", self.job)
         have = {name.lower() for name in stream.columns}
         more = [name for name in table.columns if name.lower() not in have]
         right = table.select(
@@ -288,85 +457,88 @@ class _Builder:
         self, frame: DataFrame, columns: Sequence[str], operator: Operator, part: str, tried: str
     ) -> DataFrame:
         failed = _col(DEAD).isNull() & _col(tried).isNull()
-        row = try_evaluate(self.spark, F.to_json(F.struct(*(_col(name) for name in columns))))
-        letter = self._dead_letter(operator.name, f"{part} cannot be evaluated for this row", row)
-        marked = F.when(self._reject(operator.name, failed), letter).otherwise(_col(DEAD))
-        return frame.withColumn(DEAD, marked)
+        reason = f"{part} cannot be evaluated for this row"
+        return self._failed(operator.name, columns, frame, failed, reason)
 
-    def _table(self, table: Table, path: str) -> DataFrame:
-        """The rows as a local relation, made by the JVM: from Python they would start tasks on
-        every core.
-        """
-        names = [field.name for field in table.schema]
-        rows = [dict(zip(names, row, strict=True)) for row in table.rows or ()]
-        text = json.dumps(rows, default=str)
-        kind = f"array<struct<{', '.join(f'`{f.name}`: {f.type}' for f in table.schema)}>>"
-        try:
-            values = self.spark.range(1).select(
-                F.inline(F.from_json(F.lit(text), kind, {"mode": "FAILFAST"}))
-            )
-            parsed: Any = values._jdf.collectAsList()  # noqa: SLF001
-        except Exception as error:  # from the JVM it comes as an error of py4j
-            raise InvalidJob([_bad_rows(table, path)], self.job) from error
-        if parsed.size() != len(rows):
-            raise InvalidJob([_bad_rows(table, path)], self.job)
-        jvm_session: Any = self.spark._jsparkSession  # noqa: SLF001
-        schema: Any = values._jdf.schema()  # noqa: SLF001
-        return ClassicFrame(jvm_session.createDataFrame(parsed, schema), self.spark)
+    def _failed(
+        self, node: str, columns: Sequence[str], frame: DataFrame, failed: Column, reason: str
+    ) -> DataFrame:
+        """The rows that failed in a node become dead letters."""
+        row = try_evaluate(self.spark, F.to_json(F.struct(*(_col(name) for name in columns))))
+        letter = self._dead_letter(node, reason, row)
+        marked = F.when(self._reject(node, failed), letter).otherwise(_col(DEAD))
+        return frame.withColumn(DEAD, marked)
 
     # -- sinks
 
     def _sinks(self, stream: _Stream) -> DataFrame:
-        last = self.chain.operators[-1]
+        chain, last = self.chain, self.chain.operators[-1]
         stream = self._guarded("sinks", self._keys, stream, last)
         alive = _col(DEAD).isNull()
-        value = try_evaluate(
-            self.spark, F.to_json(F.struct(*(_col(name) for name in stream.columns)))
-        )
-        frame = stream.frame.withColumn(_VALUE, F.when(alive, value))
-        frame = self._mark_dead(frame, stream.columns, last, "writing as JSON", _VALUE)
+        row = F.struct(*(_col(name) for name in stream.columns))
+        frame = stream.frame
+        for column, options, needed in (
+            (_VALUE, {}, chain.own_sinks),
+            (_CUT_VALUE, cut_records.JSON, chain.writes),
+        ):
+            value = F.lit(None).cast("string")
+            if needed:
+                value = F.when(alive, try_evaluate(self.spark, F.to_json(row, dict(options))))
+            frame = frame.withColumn(column, value)
+            if needed:
+                frame = self._mark_dead(frame, stream.columns, last, "writing as JSON", column)
         frame = self._mark_too_large(frame, last)
+        if chain.writes:
+            left = F.array(*(self._left(last, cut) for cut in chain.writes.values()))
+            frame = frame.withColumn(cut_records.LEFT, F.when(alive, left))
         sunk = F.lit(f"{self.job}/{last.name}")
         delivered = _probe("sink", sunk, _col(ORIGIN), _col(_VALUE))
+        if not chain.own_sinks:
+            delivered = F.lit(True)
+        id_ = F.encode(_col(ID), "UTF-8")
+        header = {cut_records.ID_HEADER: id_}
         targets = F.array(
             *(
-                F.struct(F.lit(sink.topic).alias("topic"), _col(_KEYS)[f"k{i}"].alias("key"))
-                for i, sink in enumerate(self.chain.sinks)
-            )
+                cut_records.target(sink.topic, _col(_KEYS)[f"k{i}"], _col(_VALUE), header)
+                for i, sink in enumerate(chain.own_sinks)
+            ),
+            *(
+                cut_records.sent(cut, topic, _col(_CUT_VALUE), _col(cut_records.LEFT)[i])
+                for i, (cut, topic) in enumerate(chain.written_cuts)
+            ),
         )
-        dead_letters = self.chain.job.dead_letter_topic
+        dead_letters = chain.job.dead_letter_topic
         # A column, not a condition: Spark would push that below the value and evaluate it twice.
         frame = frame.withColumn(
             _WRITTEN, F.when(alive, delivered).otherwise(F.lit(dead_letters is not None))
         ).where(_col(_WRITTEN))
-        id_ = F.encode(_col(ID), "UTF-8")
         if dead_letters is not None:
             # A replay writes it again: readers, and a compacted topic, keep one per key.
-            letter = F.struct(F.lit(dead_letters).alias("topic"), id_.alias("key"))
+            letter = cut_records.target(dead_letters, id_, _col(DEAD), header)
             targets = F.when(alive, targets).otherwise(F.array(letter))
-        header = F.struct(F.lit(ID_HEADER).alias("key"), id_.alias("value"))
-        return frame.select(
-            F.explode(targets).alias(_TARGET),
-            F.coalesce(_col(DEAD), _col(_VALUE)).alias("value"),
-            F.array(header).alias("headers"),
-        ).select(
-            *(_col(_TARGET)[name].alias(name) for name in ("topic", "key")), "value", "headers"
-        )
+        return cut_records.targets_of(targets, _TARGET, frame)
+
+    def _left(self, last: Operator, cut: Cut) -> Column:
+        """When a record leaves for another part, behind the gate that holds it back."""
+        edge = F.lit(f"{self.job}/{last.name}>{cut.name}")
+        return _probe("leave", edge, _col(_CUT_VALUE))
 
     def _keys(self, stream: _Stream, last: Operator) -> _Stream:
         """Adds a struct with the key of each sink's record, as bytes; null where it has none."""
         keys = []
-        for i, sink in enumerate(self.chain.sinks):
+        for i, sink in enumerate(self.chain.own_sinks):
             key = F.lit(None).cast("binary")
             if sink.key is not None:
-                path = f"sinks[{self.chain.job.sinks.index(sink)}].key"
+                path = f"sinks[{self.chain.whole.sinks.index(sink)}].key"
                 key = _bytes(
                     stream.frame, checked_column(self.spark, sink.key, stream.columns, path)
                 )
             keys.append(key.alias(f"k{i}"))
+        if not keys:
+            return stream
         tried = F.when(_col(DEAD).isNull(), try_evaluate(self.spark, F.struct(*keys)))
         frame = stream.frame.withColumn(_KEYS, tried)
-        if any(sink.key is not None for sink in self.chain.sinks):
+        if any(sink.key is not None for sink in self.chain.own_sinks):
             frame = self._mark_dead(frame, stream.columns, last, "key", _KEYS)
         return _Stream(frame, stream.columns, stream.evaluated)
 
@@ -375,20 +547,29 @@ class _Builder:
         again.
         """
         limit = self.chain.largest_record
-        size = F.octet_length(_col(_VALUE)) + F.octet_length(_col(ID)) + RECORD_OVERHEAD
-        keys = [F.octet_length(_col(_KEYS)[f"k{i}"]) for i in range(len(self.chain.sinks))]
-        size += F.greatest(F.lit(0), *(F.coalesce(key, F.lit(0)) for key in keys))
+        value = F.coalesce(_col(_CUT_VALUE), _col(_VALUE))
+        size = F.octet_length(value) + F.octet_length(_col(ID)) + RECORD_OVERHEAD
+        if self.chain.writes:
+            size += F.octet_length(_col(ID)) + cut_records.OVERHEAD
+        if any(cut.table_key for cut in self.chain.writes.values()):
+            size += F.octet_length(value)  # its key has no more than its value
+        keys = [F.octet_length(_col(_KEYS)[f"k{i}"]) for i in range(len(self.chain.own_sinks))]
+        if keys:
+            size += F.greatest(F.lit(0), *(F.coalesce(key, F.lit(0)) for key in keys))
         too_large = _col(DEAD).isNull() & (size > limit)
         letter = self._dead_letter(
-            last.name, f"the record is larger than the sinks take: {limit} bytes", _col(_VALUE)
+            last.name, f"the record is larger than the sinks take: {limit} bytes", value
         )
         marked = F.when(self._reject(last.name, too_large), letter).otherwise(_col(DEAD))
         return frame.withColumn(DEAD, marked)
 
     # -- probes
 
+    def _name(self, operator: Operator) -> Column:
+        return F.lit(f"{self.job}/{operator.name}")
+
     def _mark(self, operator: Operator, condition: Column) -> Column:
-        return _probe("mark", F.lit(f"{self.job}/{operator.name}"), condition)
+        return _probe("mark", self._name(operator), condition)
 
     def _reject(self, node: str, condition: Column) -> Column:
         return _probe("reject", F.lit(f"{self.job}/{node}"), condition)
@@ -402,14 +583,6 @@ class _Builder:
         chars, any_ = F.lit(self.chain.dead_letter_chars), F.lit(True)
         texts = (F.lit(reason), F.lit(node), _col(ID), value)
         return _probe("dead_letter", *texts, chars, any_ if evaluated is None else evaluated)
-
-
-def _probe(function: str, *arguments: Column) -> Column:
-    return F.call_function(f"{CATALOG}.{function}", *arguments)
-
-
-def _col(name: str) -> Column:
-    return F.col(f"`{name}`")
 
 
 def _keep(frame: DataFrame, columns: Sequence[str], *more: str) -> DataFrame:
@@ -455,13 +628,4 @@ def _refused(error: PySparkException, path: str) -> Problem:
     message = str(error).splitlines()[0]
     return Problem(
         "SPARK_REFUSED", path, f"Spark refuses this: {message}", "Correct the expression."
-    )
-
-
-def _bad_rows(table: Table, path: str) -> Problem:
-    return Problem(
-        "TABLE_ROWS",
-        f"{path}.rows",
-        f"The rows of the table {table.name!r} do not fit its schema.",
-        f"Each row needs: {', '.join(str(field) for field in table.schema)}.",
     )

@@ -1,6 +1,8 @@
 """Connects the engine to Kafka: its address and settings, topics, partitions and end offsets."""
 
+import re
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +15,11 @@ from pyspark.sql import SparkSession
 from trilithon.errors import InvalidJob, KafkaUnreachable, Problem, RecordsExpired
 from trilithon.model.job import Job
 
+_ABSENT: Final = re.compile("UnknownTopicOrPartition|TopicAuthorization")
 _TIMEOUT_MS: Final = 10_000
 # A monitor asks all the time: two calls that time out are to take less than ten seconds.
 _MONITOR_TIMEOUT_MS: Final = 4_000
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,17 @@ class Kafka:
 
     servers: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    # Settings of tenants with a principal of their own, which replace those above.
+    tenants: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+    def of_tenant(self, tenant: str) -> "Kafka":
+        """The same cluster as a tenant's jobs reach it: with the tenant's principal, if it has one,
+        and at its listener, if the settings name another.
+        """
+        if (own := self.tenants.get(tenant)) is None:
+            return Kafka(self.servers, self.settings)
+        servers = own.get("bootstrap.servers", self.servers)
+        return Kafka(servers, {k: v for k, v in own.items() if k != "bootstrap.servers"})
 
     @property
     def client(self) -> dict[str, str]:
@@ -59,6 +74,18 @@ def partitions(
         raise InvalidJob(missing, job.id)
     read = {topic for source in job.sources for topic in source.topics}
     return counts, {topic: existing[topic] for topic in sorted(read)}
+
+
+def await_known(
+    names: Collection[str], known: Callable[[], Collection[str]], within_s: float
+) -> None:
+    """Waits until topics that were created are among those that Kafka lists: a busy broker lists
+    them a moment later, and who plans a job in between would miss them. After a while the plan
+    says which one is missing.
+    """
+    deadline = time.monotonic() + within_s
+    while set(names) - set(known()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
 
 
 class Logs:
@@ -126,7 +153,7 @@ def check_not_expired(
     """
     if not offsets:
         return
-    with _admin(spark, kafka) as (jvm, admin):
+    with admin_client(spark, kafka) as (jvm, admin):
         named = jvm.org.apache.kafka
         request = jvm.java.util.HashMap()
         partitions = {key: named.common.TopicPartition(*key) for key in offsets}
@@ -148,7 +175,7 @@ def check_not_expired(
 
 def topics(spark: SparkSession, kafka: Kafka, names: Collection[str]) -> dict[str, int]:
     """The number of partitions of each of these topics that exists."""
-    with _admin(spark, kafka) as (jvm, admin):
+    with admin_client(spark, kafka) as (jvm, admin):
         return _described(jvm, admin, names)
 
 
@@ -156,7 +183,7 @@ def record_limits(spark: SparkSession, kafka: Kafka, names: Collection[str]) -> 
     """The bytes of the largest record that each topic takes; a topic whose settings may not be read
     is left out.
     """
-    with _admin(spark, kafka) as (jvm, admin):
+    with admin_client(spark, kafka) as (jvm, admin):
         resource = jvm.org.apache.kafka.common.config.ConfigResource
         topic = jvm.org.apache.kafka.common.config.ConfigResource.Type.TOPIC
         asked = jvm.java.util.ArrayList()
@@ -183,13 +210,14 @@ def _described(jvm: Any, admin: Any, names: Collection[str]) -> dict[str, int]:
         try:
             counts[str(name)] = int(described.get().partitions().size())
         except Py4JJavaError as error:
-            if "UnknownTopicOrPartition" not in str(error.java_exception.toString()):
+            # Of a topic that a principal may not see, Kafka does not say whether it exists.
+            if not _ABSENT.search(str(error.java_exception.toString())):
                 raise
     return counts
 
 
 @contextmanager
-def _admin(spark: SparkSession, kafka: Kafka) -> Iterator[tuple[Any, Any]]:
+def admin_client(spark: SparkSession, kafka: Kafka) -> Iterator[tuple[Any, Any]]:
     """The connector's own client: if it reaches Kafka, queries do."""
     jvm: Any = spark._jvm  # noqa: SLF001
     with _unreachable_as_error(kafka):
@@ -224,8 +252,9 @@ def _missing(names: Sequence[str], path: str, existing: Mapping[str, int]) -> li
         Problem(
             "MISSING_TOPIC",
             path,
-            f"Kafka has no topic {name!r}.",
-            "Create it first: records written before it exists would be lost or block the job.",
+            f"Kafka has no topic {name!r} that this job's principal may use.",
+            "Create it first, and allow the principal to use it: records written before it exists "
+            "would be lost or block the job.",
         )
         for name in names
         if name not in existing

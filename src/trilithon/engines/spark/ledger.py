@@ -63,6 +63,24 @@ class Ledger:
             replace(self, entries=others).check(job, wanted, before)
             self.entries = {**self.entries, job: wanted}
 
+    def reserve_all(self, wanted: Mapping[str, Entry]) -> None:
+        """Adds or changes the entries of all parts of a job, or of none: without room for one of
+        them raises `DoesNotFit`, unchanged. Those that give something back come first.
+        """
+        with self._lock:
+            before = self.entries
+
+            def growth(name: str) -> int:
+                old = before.get(name)
+                return wanted[name].slots - (0 if old is None else old.slots)
+
+            try:
+                for name in sorted(wanted, key=growth):
+                    self.reserve(name, wanted[name])
+            except DoesNotFit:
+                self.entries = before
+                raise
+
     def change(self, job: str, *, tasks: int | None = None, slots: int | None = None) -> None:
         """Changes the tasks or the slots of a job, under the same conditions."""
         with self._lock:

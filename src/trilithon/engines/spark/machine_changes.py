@@ -1,20 +1,16 @@
-"""Plans and carries out changes of machines on Spark: what has to happen, and in which order.
+"""Plans and carries out the removal of executors: what has to happen, and in which order.
 
-Tasks are placed when a batch begins, and used or idle they run until it ends. So
-
-- a scale-out ends the batch of each job that gets instances on new executors; when the next batch
-  has tasks there, the routing table activates them. A job without spare tasks is restarted once
-  with more.
-- a scale-in excludes the leaving executors, checks that the tasks of all jobs fit on the others,
-  ends the batch of every job (idle tasks run on the leaving executors, too, and a query fails with
-  its task), sees the executors empty, and removes them then.
+Tasks are placed when a batch begins, and used or idle they run until it ends. So a scale-in
+excludes the leaving executors, checks that the tasks of all jobs fit on the others, ends the batch
+of every job (idle tasks run on the leaving executors, too, and a query fails with its task), sees
+the executors empty, and removes them then.
 
 The order is here; what it is made of is the `ExecutorControl` that is given. Before the removal
 everything can be taken back, and a failure takes it back.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -22,15 +18,16 @@ from typing import Final, Protocol
 from trilithon.errors import DoesNotFit, EngineFailed
 
 _POLL_S: Final = 0.1
+# A batch that was placed just before its executors were excluded may start its tasks there after
+# they were seen empty: they must stay so for a while, and a batch that came is ended again.
+EMPTY_S: Final = 0.5
+END_AGAIN_S: Final = 3.0
 
 
 class MachineStepKind(StrEnum):
     CHECK_SLOTS = "check_slots"
     EXCLUDE = "exclude"
-    RESTART = "restart"
     END_BATCH = "end_batch"
-    AWAIT_TASKS = "await_tasks"
-    PUSH_TABLE = "push_table"
     AWAIT_EMPTY = "await_empty"
     REMOVE = "remove"
 
@@ -66,32 +63,14 @@ class ExecutorControl(Protocol):
     def end_batch(self, job: str) -> None:
         """Ends the batch of a job and waits until the next has begun."""
 
+    def jobs(self) -> Sequence[str]:
+        """The jobs that have a batch now."""
+
     def running(self, executors: Sequence[str]) -> int:
         """The tasks that run on these executors."""
 
     def remove(self, executors: Sequence[str]) -> None:
         """Ends the executors. Their tasks would fail."""
-
-
-def scale_out_steps(
-    wanted: Mapping[str, Mapping[str, int]],
-    spare: Mapping[str, Mapping[str, int]],
-    executors: Sequence[str],
-) -> tuple[MachineStep, ...]:
-    """The steps for new instances (`wanted`, by job and operator) on new executors. `spare` are the
-    tasks of each operator that no instance uses.
-    """
-    steps: list[MachineStep] = []
-    new = tuple(executors)
-    for job in sorted(wanted):
-        short = any(count > spare.get(job, {}).get(name, 0) for name, count in wanted[job].items())
-        # Either begins a new batch, with tasks on all executors that there are by then.
-        steps.append(
-            MachineStep(MachineStepKind.RESTART if short else MachineStepKind.END_BATCH, job)
-        )
-        steps.append(MachineStep(MachineStepKind.AWAIT_TASKS, job, new))
-        steps.append(MachineStep(MachineStepKind.PUSH_TABLE, job, new))
-    return tuple(steps)
 
 
 def scale_in_steps(jobs: Sequence[str], executors: Sequence[str]) -> tuple[MachineStep, ...]:
@@ -147,10 +126,31 @@ def _do(
     elif step.kind is MachineStepKind.REMOVE:
         control.remove(step.executors)
     else:
-        while (running := control.running(step.executors)) > 0:
-            if clock() > deadline_s:
-                raise EngineFailed(
-                    f"{running} tasks still run on {', '.join(step.executors)}.",
-                    "Nothing was removed; try again.",
-                )
-            sleep(_POLL_S)
+        _await_empty(control, step.executors, deadline_s, clock, sleep)
+
+
+def _await_empty(
+    control: ExecutorControl,
+    executors: Sequence[str],
+    deadline_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """Waits until no task has run on these executors for a while."""
+    empty_since_s, ended_s = None, clock()
+    while empty_since_s is None or clock() - empty_since_s < EMPTY_S:
+        running = control.running(executors)
+        if running == 0:
+            empty_since_s = clock() if empty_since_s is None else empty_since_s
+        elif clock() > deadline_s:
+            raise EngineFailed(
+                f"{running} tasks still run on {', '.join(executors)}.",
+                "Nothing was removed; try again.",
+            )
+        else:
+            empty_since_s = None
+            if clock() - ended_s > END_AGAIN_S:
+                for job in sorted(control.jobs()):
+                    control.end_batch(job)
+                ended_s = clock()
+        sleep(_POLL_S)

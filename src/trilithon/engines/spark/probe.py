@@ -4,6 +4,7 @@ The probe is the small Java part that runs inside Spark's executors. A wheel con
 checkout `javac` builds it against PySpark's own jars. Standard library only: set-up runs it.
 """
 
+import hashlib
 import importlib.util
 import os
 import subprocess
@@ -16,6 +17,9 @@ from trilithon.engines.spark.jdk import MISSING, find_jdk
 from trilithon.errors import ProbeNotBuilt
 
 JAR = Path(__file__).with_name("trilithon-probe.jar")
+# The sources of a checkout; a package has none.
+SOURCES = Path(__file__).resolve().parents[4] / "probe"
+_DIGEST = "Trilithon-Sources"
 # A fixed time stamp, so that the same classes make the same bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LINT = "-Xlint:all,-processing,-path,-classfile,-serial"
@@ -30,8 +34,28 @@ def build(sources: Path, jar: Path = JAR) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         classes = Path(folder)
         _compile(sources / "src", classes, spark_jars())
-        _pack(classes, jar)
+        _pack(classes, jar, digest(sources))
     return jar
+
+
+def digest(sources: Path) -> str:
+    """Tells other sources of the probe."""
+    total = hashlib.sha256()
+    for path in sorted((sources / "src").rglob("*.java")):
+        total.update(f"{path.relative_to(sources)}\0".encode() + path.read_bytes() + b"\0")
+    return total.hexdigest()[:32]
+
+
+def is_outdated(jar: Path = JAR, sources: Path = SOURCES) -> bool:
+    """Whether a checkout has other sources than those that the jar was built of."""
+    if not (sources / "src").is_dir():
+        return False
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            manifest = archive.read("META-INF/MANIFEST.MF").decode()
+    except (zipfile.BadZipFile, KeyError):
+        return True
+    return f"{_DIGEST}: {digest(sources)}\r\n" not in manifest
 
 
 def run_tests(sources: Path, jar: Path = JAR) -> str:
@@ -85,14 +109,15 @@ def _run(tool: str, *arguments: str) -> str:
     return process.stdout
 
 
-def _pack(classes: Path, jar: Path) -> None:
+def _pack(classes: Path, jar: Path, sources_digest: str) -> None:
     entries = {
         path.relative_to(classes).as_posix(): path.read_bytes() for path in classes.rglob("*.class")
     }
+    manifest = f"Manifest-Version: 1.0\r\n{_DIGEST}: {sources_digest}\r\n\r\n"
     fresh = jar.with_suffix(".new")
     with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in [
-            ("META-INF/MANIFEST.MF", b"Manifest-Version: 1.0\r\n\r\n"),
+            ("META-INF/MANIFEST.MF", manifest.encode()),
             *sorted(entries.items()),
         ]:
             info = zipfile.ZipInfo(name, _EPOCH)

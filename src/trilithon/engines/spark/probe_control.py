@@ -69,6 +69,35 @@ class ProbeControl:
         """
         self._probe.endBatch(job, batch, hold)
 
+    def hold_back(self, part: str, cut: str, for_s: float, pause_s: float | None) -> None:
+        """Holds back those who write to another part over a cut, for so long: each writes a record
+        per pause, or none if it is None; a pause of 0 lets them go.
+        """
+        pause_us = -1 if pause_s is None else round(1e6 * pause_s)
+        self._probe.holdBack(part, cut, round(1000 * for_s), pause_us)
+
+    def watch(self, edge: str, for_s: float) -> None:
+        """Looks at the records of an edge inside a query, written `job/from>to`, for so long."""
+        self._probe.watch(edge, round(1000 * for_s))
+
+    def seen(self, edge: str) -> list[dict[str, Any]]:
+        """The latest records of an edge that is watched, the oldest first."""
+        records: list[dict[str, Any]] = json.loads(self._probe.seen(edge))
+        return records
+
+    def set_flush_time(self, ms: int) -> None:
+        """How long writers of the shuffle gather records: for all jobs, from the next batch of each
+        on.
+        """
+        self._probe.flushTime(ms)
+
+    def flush_times(self) -> dict[str, int]:
+        """The flush time that each executor has set, in ms; an executor without one is left
+        out.
+        """
+        times: dict[str, int] = json.loads(self._probe.flushTimes())
+        return {executor: ms for executor, ms in times.items() if ms >= 0}
+
     def threads(self, job: str) -> dict[str, int]:
         """The threads that run tasks of a job, per executor."""
         lives: dict[str, dict[str, int]] = json.loads(self._probe.threads(job))

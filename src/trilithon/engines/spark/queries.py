@@ -1,10 +1,8 @@
 """Starts and stops the query of a job on its checkpoint."""
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,18 +12,24 @@ from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.checkpoint import (
     clear_fault,
+    clear_leftovers,
+    delete_checkpoints,
     last_committed,
     offsets_at,
     partition_offsets,
 )
 from trilithon.engines.spark.compiler import Chain
+from trilithon.engines.spark.cuts import is_part, job_of
 from trilithon.engines.spark.failures import describe
+from trilithon.engines.spark.flush_time import writer_waits
 from trilithon.engines.spark.frame import build_frame
+from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.kafka import Kafka, check_not_expired
 from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.managed_job import ManagedJob
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.start import plan_with_partitions, start_frame
+from trilithon.engines.spark.state_partitions import fit_state
 from trilithon.engines.spark.watchdog import Watchdog
 from trilithon.errors import EngineFailed
 from trilithon.model.job import Job
@@ -41,7 +45,8 @@ class JobQueries:
 
     spark: SparkSession
     kafka: Kafka
-    folder: Path
+    # The folder of the checkpoints of all jobs.
+    root: FilePath
     control: ProbeControl
     boundaries: Boundaries
     watchdog: Watchdog
@@ -50,10 +55,10 @@ class JobQueries:
 
     def plan(self, job: Job) -> Chain:
         """The chain of a job with the current partitions of its topics."""
-        return plan_with_partitions(self.spark, job, self.kafka)
+        return plan_with_partitions(self.spark, job, self.kafka.of_tenant(job.tenant))
 
     def frame(self, chain: Chain) -> DataFrame:
-        return build_frame(self.spark, chain, self.kafka)
+        return build_frame(self.spark, chain, self.kafka.of_tenant(chain.job.tenant))
 
     def start(self, managed: ManagedJob, chain: Chain | None = None) -> None:
         """Starts the job's query from its checkpoint. Without a chain the job is planned anew: its
@@ -65,25 +70,28 @@ class JobQueries:
         checkpoint = self.checkpoint(managed)
         if (committed := last_committed(checkpoint)) is not None:
             offsets = partition_offsets(checkpoint, committed, len(chain.sources))
-            check_not_expired(self.spark, self.kafka, offsets)
+            check_not_expired(self.spark, self.kafka.of_tenant(managed.job.tenant), offsets)
         self.run(managed, chain, self.frame(chain))
 
     def run(self, managed: ManagedJob, chain: Chain, frame: DataFrame) -> None:
         """Starts the query of a frame with the routing tables of the desired allocation."""
+        fit_state(self.spark, self.checkpoint(managed), chain.operators)
         self.watchdog.records.forget(managed.job.id)
         clear_fault(self.checkpoints(managed.job.id))
         managed.groups = routing_tables.push(
             self.control, managed.job, managed.allocation, managed.groups
         )
         checkpoint, sources = self.checkpoint(managed), len(chain.sources)
+        clear_leftovers(checkpoint)
         committed = last_committed(checkpoint)
         managed.running = start_frame(
             self.spark,
             chain,
             frame,
-            self.kafka,
+            self.kafka.of_tenant(managed.job.tenant),
             checkpoint,
             batch_s=UNPACED_BATCHES * managed.job.batch_s,
+            waits=writer_waits(managed.job, managed.allocation),
         )
         managed.base = offsets_at(checkpoint, committed, sources)
         managed.supervision = managed.supervision.started(self.steady_clock())
@@ -118,16 +126,26 @@ class JobQueries:
         except OSError:
             return ""
 
-    def checkpoint(self, managed: ManagedJob) -> Path:
+    def checkpoint(self, managed: ManagedJob) -> FilePath:
         return self.checkpoints(managed.job.id) / (managed.checkpoint or "first")
 
-    def checkpoints(self, job: str) -> Path:
+    def checkpoints(self, job: str) -> FilePath:
         """The folder of all checkpoints of a job."""
         tenant, _, name = job.partition("/")
-        return self.folder / "checkpoints" / tenant / name
+        return self.root / tenant / name
+
+    def delete_checkpoint(self, job: str, checkpoint: str) -> None:
+        """Deletes one checkpoint of a job."""
+        delete_checkpoints(self.root, job, checkpoint or "first")
+
+    def parts_of(self, job: str) -> list[str]:
+        """The parts of a job that have checkpoints."""
+        tenant, _, name = job.partition("/")
+        try:
+            names = [path.name for path in (self.root / tenant).iterdir()]
+        except OSError:
+            return []
+        return [f"{tenant}/{part}" for part in names if is_part(part) and job_of(part) == name]
 
     def delete_checkpoints(self, job: str) -> None:
-        folder = self.checkpoints(job)
-        # The name comes from the caller: never delete anything outside the checkpoint folder.
-        if folder.resolve().parent.parent == (self.folder / "checkpoints").resolve():
-            shutil.rmtree(folder, ignore_errors=True)
+        delete_checkpoints(self.root, job)

@@ -15,6 +15,7 @@ from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.managed_job import ManagedJob, PreviousState
 from trilithon.engines.spark.queries import JobQueries
 from trilithon.engines.spark.start import RunningQuery
+from trilithon.engines.spark.state_partitions import check_same_state
 from trilithon.engines.spark.supervisor import Supervision
 from trilithon.errors import NeedsNewCheckpoint, TrilithonError
 from trilithon.model.allocation import carried_over
@@ -53,6 +54,7 @@ class JobRestarts:
             _check_same_job(managed.job, job)
             if checkpoint == managed.checkpoint:
                 _check_same_log(managed.job, job)
+                check_same_state(managed.job, job)
             chain = self.queries.plan(job)
             frame = self.queries.frame(chain)
             allocation = action.allocation or (

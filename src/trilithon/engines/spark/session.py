@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from trilithon.engines.spark import probe
 from trilithon.engines.spark.class_archive import ClassArchive
+from trilithon.engines.spark.flush_time import FLUSH_MS, FLUSH_TIME
 from trilithon.engines.spark.jdk import MISSING, find_jdk
 from trilithon.engines.spark.masters import (
     await_executors,
@@ -47,6 +48,10 @@ _REQUIRED: Final = {
     "spark.sql.subexpressionElimination.enabled": "false",
     # A parser that reads only the fields in use would miss an invalid one.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # Real-time mode keeps state in RocksDB only.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
     # Times in JSON without a zone mean the same on every machine.
     "spark.sql.session.timeZone": "UTC",
 }
@@ -68,8 +73,7 @@ _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    # How long the shuffle may batch records. Spark's default, 50 ms, would be most of the latency.
-    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "5",
+    FLUSH_TIME: str(FLUSH_MS),
 }
 
 
@@ -79,6 +83,7 @@ def session(
     folder: Path,
     jars: Sequence[Path],
     *,
+    name: str = "trilithon",
     settings: Mapping[str, str] | None = None,
     executors: int | None = None,
     log_level: str = "ERROR",
@@ -90,7 +95,7 @@ def session(
     `jars` are the Kafka connector's; Spark's own files go below `folder`. With `record_classes` the
     driver records which classes it loads, if there is no archive of them yet.
     """
-    spark = _start(master, folder, jars, settings or {}, record_classes=record_classes)
+    spark = _start(master, folder, jars, name, settings or {}, record_classes=record_classes)
     try:
         spark.sparkContext.setLogLevel(log_level)
         await_executors(spark, executors or executors_of(master))
@@ -128,6 +133,7 @@ def _start(
     master: str,
     folder: Path,
     jars: Sequence[Path],
+    name: str,
     settings: Mapping[str, str],
     *,
     record_classes: bool,
@@ -137,21 +143,26 @@ def _start(
             raise SparkNotStarted(
                 f"{jar} is missing.", "In a checkout, `make probe` builds the probe's jar."
             )
+    if probe.is_outdated():
+        raise SparkNotStarted(
+            "The probe's jar was built of other sources than these.",
+            "`make probe` builds it again.",
+        )
     if (home := find_jdk()) is None:
         raise SparkNotStarted(MISSING)
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - PySpark has no API for it
         raise SparkNotStarted("This process has an open Spark session already.", "Close it first.")
     folder.mkdir(parents=True, exist_ok=True)
     builder: Any = SparkSession.builder
-    builder = builder.master(master).appName("trilithon")
+    builder = builder.master(master).appName(name)
     archive = class_archive(home, jars).java_options(record=record_classes)
-    for name, value in configuration(master, folder, jars, settings, archive).items():
-        builder = builder.config(name, value)
+    for key, value in configuration(master, folder, jars, settings, archive).items():
+        builder = builder.config(key, value)
     # Spark's launcher finds Java by JAVA_HOME only; SPARK_LOCAL_IP is the address it announces.
     needed = {"JAVA_HOME": str(home)}
     if on_this_machine(master):
         needed["SPARK_LOCAL_IP"] = "127.0.0.1"
-    before = {name: os.environ.get(name) for name in needed}
+    before = {variable: os.environ.get(variable) for variable in needed}
     os.environ.update(needed)
     try:
         with _redirect_stderr(folder / "spark.log"):
@@ -162,10 +173,10 @@ def _start(
             f"Spark did not start: {error}", f"See {folder / 'spark.log'}."
         ) from error
     finally:
-        for name, old in before.items():
-            os.environ.pop(name, None)
+        for variable, old in before.items():
+            os.environ.pop(variable, None)
             if old is not None:
-                os.environ[name] = old
+                os.environ[variable] = old
     return spark
 
 

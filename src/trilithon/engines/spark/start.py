@@ -1,9 +1,9 @@
 """Starts a chain as one real-time query whose stages are the compiled ones, or refuses it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
@@ -14,8 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from trilithon import logs
 from trilithon.engines.spark.compiler import Chain, plan_chain
 from trilithon.engines.spark.frame import build_frame
+from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.kafka import Kafka, partitions, record_limits
 from trilithon.engines.spark.probe_control import ProbeControl
+from trilithon.engines.spark.state_partitions import state_partitions
 from trilithon.errors import PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
 
@@ -54,7 +56,7 @@ class RunningQuery:
 
 
 def start(
-    spark: SparkSession, job: Job, kafka: Kafka, checkpoint: Path, timeout_s: float = START_S
+    spark: SparkSession, job: Job, kafka: Kafka, checkpoint: FilePath, timeout_s: float = START_S
 ) -> RunningQuery:
     """Compiles and starts a job, and waits until its first batch runs.
 
@@ -79,19 +81,21 @@ def start_frame(
     chain: Chain,
     frame: DataFrame,
     kafka: Kafka,
-    checkpoint: Path,
+    checkpoint: FilePath,
     timeout_s: float = START_S,
     batch_s: float | None = None,
+    waits: Mapping[str, str] | None = None,
 ) -> RunningQuery:
     """Starts a chain's query; stops it and raises if its stages are not the compiled ones. Spark
-    ends a batch by itself after `batch_s`, or after the time that the job's trigger says.
+    ends a batch by itself after `batch_s`, or after the time that the job's trigger says. `waits`
+    are options of the writer, unless the job has others.
     """
     control, job = ProbeControl(spark), chain.job
     incarnation = control.start_job(job.id, chain.names)
     writer = (
         frame.writeStream.format("kafka")
         .queryName(job.id)
-        .options(**{**chain.writer_options, **kafka.options})
+        .options(**{**(waits or {}), **chain.writer_options, **kafka.options})
         .option("checkpointLocation", str(checkpoint))
         .outputMode("update")
     )
@@ -100,18 +104,13 @@ def start_frame(
     writer = real_time(realTime=f"{round((batch_s or job.batch_s) * 1000)} milliseconds")
     # The query's thread inherits these local properties and passes them to its tasks: by them a
     # probe knows its job.
-    properties = {"trilithon.job": job.id, "trilithon.incarnation": str(incarnation)}
-    context = spark.sparkContext
+    properties = job_properties(job.id, incarnation)
     try:
-        for name, value in properties.items():
-            context.setLocalProperty(name, value)
-        query = writer.start()
+        with local_properties(spark, properties), state_partitions(spark, chain.operators):
+            query = writer.start()
     except PySparkException as error:
         control.end_job(job.id)
         raise QueryNotStarted(f"Spark did not start {job.id}: {first_line(error)}") from error
-    finally:
-        for name in properties:
-            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
     try:
         _await_stages(control, query, chain, timeout_s)
     except BaseException:
@@ -120,6 +119,24 @@ def start_frame(
         control.end_job(job.id)
         raise
     return RunningQuery(chain, query, incarnation)
+
+
+def job_properties(job: str, incarnation: int) -> dict[str, str]:
+    """By which a probe knows its job."""
+    return {"trilithon.job": job, "trilithon.incarnation": str(incarnation)}
+
+
+@contextmanager
+def local_properties(spark: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Spark passes these on to what this thread starts."""
+    context = spark.sparkContext
+    try:
+        for name, value in properties.items():
+            context.setLocalProperty(name, value)
+        yield
+    finally:
+        for name in properties:
+            context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it
 
 
 def _await_stages(

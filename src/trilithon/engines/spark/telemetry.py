@@ -4,10 +4,13 @@ The sending instance counts the records that an edge carries and those sent to e
 receiving instance counts the records taken and times the channel. The assembler adds them up.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from trilithon.engines.spark.cuts import PartJob, is_cut, job_of
+from trilithon.engines.spark.part_reports import WholeJobs
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
@@ -42,8 +45,9 @@ class _Rows:
             row.update(numbers)
 
     def columns(self) -> Any:
+        known = {name for row in self.rows.values() for name in row}
         nan, rows = float("nan"), self.rows.values()
-        return self.table(**{n: [row.get(n, nan) for row in rows] for n in self.table.names()})
+        return self.table.of(len(rows), **{n: [row.get(n, nan) for row in rows] for n in known})
 
 
 def sender_of(application: str, executor: str) -> str:
@@ -51,9 +55,14 @@ def sender_of(application: str, executor: str) -> str:
     return f"{application}/{executor}"
 
 
-def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str = "") -> Report:
+def report_of(
+    sent: Mapping[str, Any],
+    jobs: Mapping[str, Job],
+    application: str = "",
+    whole: WholeJobs | None = None,
+) -> Report:
     """The report of one executor, without jobs that are no longer known and without the counters of
-    earlier incarnations of a job.
+    earlier incarnations of a job. `whole` joins the parts of a job.
     """
     if sent.get("version") != VERSION:
         raise ValueError(f"a report of probe version {sent.get('version')}, expected is {VERSION}")
@@ -66,15 +75,27 @@ def report_of(sent: Mapping[str, Any], jobs: Mapping[str, Job], application: str
         if instance["incarnation"] == latest[instance["job"]]:
             translator.instance(instance)
     translator.set_incarnations()
+    sender = sender_of(application, str(sent["executor"]))
+    (whole or WholeJobs()).join(
+        sender,
+        translator.instances.rows,
+        translator.edges.rows,
+        translator.sources.rows,
+        translator.sinks.rows,
+        translator.histograms,
+    )
     host = f"{sent['host']}/{sent['executor']}"
     machine = sent["machine"]
     # The JVM gives a negative number for what the machine does not measure.
     loads = {"load": machine["load"], "cores_busy": machine["cpu_machine"] * machine["cores"]}
     loads["clock_steps"] = sent.get("clock_steps", -1)
+    # The memory of a machine is the heap of its executor: the rest belongs to others.
+    loads["memory_bytes"] = machine.get("heap_bytes", -1)
+    loads["memory_used_bytes"] = machine.get("heap_used_bytes", -1)
     known = {name: [float(value)] for name, value in loads.items() if value >= 0}
     machines = Machines.of(1, cores=[machine["cores"]], **known)
     return Report(
-        sender=sender_of(application, str(sent["executor"])),
+        sender=sender,
         sequence=int(sent["sequence"]),
         # The driver's time never steps; the times of reports are those of its wall clock.
         time_s=float(sent.get("wall_us", sent["time_us"])) / 1e6,
@@ -103,30 +124,34 @@ class _Translator:
         self.sinks = _Rows(Sinks)
         self.histograms: dict[tuple[str, str], dict[int, float]] = {}
         self.incarnations: dict[str, float] = {}
+        # The shortest time to the reader of an internal topic.
+        self.first_legs: dict[tuple[str, str, str], float] = {}
 
     def instance(self, sent: Mapping[str, Any]) -> None:
-        if (job := self.jobs.get(sent["job"])) is None:
+        name, operator = sent["job"], sent["operator"]
+        if (job := self.jobs.get(name)) is None:
             return
-        operator = sent["operator"]
         if operator not in job.children:
             return  # an operator of an earlier version of the job
-        self.incarnations[job.id] = float(sent["incarnation"])
-        if operator in {source.name for source in job.sources}:
+        self.incarnations[name] = float(sent["incarnation"])
+        if isinstance(job, PartJob) and (cut := job.reads.get(operator)) and cut.internal:
+            self._first_leg((name, operator, cut.edge.target), sent["in"].get("", {}))
+        if any(source.name == operator for source in job.sources):
             failed = float(sent.get("rejected", 0))
-            self.sources.add((job.id, operator), taken=float(sent["taken"]), failed=failed)
+            self.sources.add((name, operator), taken=float(sent["taken"]), failed=failed)
             # The reader of a partition without records is not a sender.
             for target in sent["out"]:
-                self.edges.add((job.id, operator, target), senders=float(sent["active"]))
+                self.edges.add((name, operator, target), senders=float(sent["active"]))
         else:
-            self._operator(job, operator, sent)
+            self._operator(name, operator, sent)
         for target, edge in sent["out"].items():
-            self._outbound((job.id, operator, target), edge)
+            self._outbound((name, operator, target), edge)
         if "e2e" in sent:
             self._sinks(job, operator, sent["e2e"])
 
-    def _operator(self, job: Job, operator: str, sent: Mapping[str, Any]) -> None:
+    def _operator(self, job: str, operator: str, sent: Mapping[str, Any]) -> None:
         service, writes = sent["service"], sent["writes"]
-        key = (job.id, operator, int(sent["index"]))
+        key = (job, operator, int(sent["index"]))
         self.instances.add(
             key,
             taken=float(sent["taken"]),
@@ -149,15 +174,15 @@ class _Translator:
                 gap_sq_s2=gaps["sumsq_us2"] / 1e12,
             )
             self.edges.add(
-                (job.id, source, operator),
+                (job, source, operator),
                 taken=float(channel["count"]),
                 transfers=float(channel["count"]),
                 channel_s=channel["sum_us"] / 1e6,
             )
             # The stamp is by the sender's clock, the arrival by the receiver's: both may be off.
-            self.edges.put((job.id, source, operator), clock_error_s=self.clock_error_s)
+            self.edges.put((job, source, operator), clock_error_s=self.clock_error_s)
             if "least_us" in edge:
-                self._transport((job.id, source, operator), edge)
+                self._transport((job, source, operator), edge)
 
     def _transport(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
         """Transport is the shortest channel time that any instance saw. What a record for an idle
@@ -167,6 +192,19 @@ class _Translator:
         least_so_far_s = self.edges.rows.get(key, {}).get("idle_transport_s", least_s)
         self.edges.put(key, idle_transport_s=min(least_so_far_s, least_s))
         self.edges.add(key, batching_s=edge["gathered_us"] / 1e6)
+
+    def _first_leg(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
+        """A cut edge has two legs: to the reader of the internal topic, and from there over the
+        shuffle, which the receiving operator measures.
+        """
+        self.edges.add(
+            key,
+            channel_s=edge.get("channel", {}).get("sum_us", 0.0) / 1e6,
+            batching_s=edge.get("gathered_us", 0.0) / 1e6,
+        )
+        if "least_us" in edge:
+            least_s = edge["least_us"] / 1e6
+            self.first_legs[key] = min(least_s, self.first_legs.get(key, least_s))
 
     def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
         job, _, target = key
@@ -180,6 +218,8 @@ class _Translator:
     def _sinks(self, job: Job, operator: str, delivered: Mapping[str, Any]) -> None:
         """Adds the rows of an operator's sinks, each of which gets every record."""
         for edge in job.children[operator]:
+            if is_cut(edge.target):
+                continue  # what goes on to another part is counted when it leaves
             key = (job.id, edge.target)
             measured, ahead = float(delivered["count"]), float(delivered.get("ahead", 0))
             count = measured + ahead
@@ -194,6 +234,8 @@ class _Translator:
 
     def set_incarnations(self) -> None:
         """Adds to each row the incarnation in which it was counted."""
+        for key, least_s in self.first_legs.items():
+            self.edges.add(key, idle_transport_s=least_s)
         for table in (self.instances, self.edges, self.sources, self.sinks):
             for key in table.rows:
                 table.put(key, incarnation=self.incarnations[key[0]])
@@ -209,6 +251,8 @@ class RunningJob:
     # Records that arrived at each source; a source whose topic cannot be read is missing.
     arrived: Mapping[str, float]
     partitions: Mapping[str, int]
+    # Records that wait for an operator in the topics of cut edges.
+    waiting: Mapping[str, float] = field(default_factory=dict)
 
 
 # The probe's counters. No executor reports an instance that has had no record yet, so the host
@@ -220,6 +264,7 @@ _COUNTED: Final = {
     ).split(),
     Edges: "emitted taken parked_s transfers channel_s batching_s".split(),
     Sinks: "written latencies latency_s ahead".split(),
+    Sources: "taken failed".split(),
 }
 
 
@@ -230,54 +275,74 @@ def host_report(
     lost: Sequence[str] = (),
     placed: Mapping[tuple[str, str], tuple[int, ...]] | None = None,
     application: str = "",
+    whole: WholeJobs | None = None,
 ) -> Report:
     """The host's own report: the rows that exist, the arrivals at each source, lost executors."""
+    nan = float("nan")
     instances, edges, sinks, sources = (
-        _Rows(table) for table in (Instances, Edges, Sinks, Sources)
+        _HostRows(table) for table in (Instances, Edges, Sinks, Sources)
     )
+    senders, partitions, arrived, waiting = [], [], [], list[float]()
+    joined, written = whole or WholeJobs(), set[tuple[str, str]]()
     for running in running_jobs:
         job, incarnation = running.job, float(running.incarnation)
-        for operator, count in running.allocation.parallelism.items():
+        name, parallelism = job_of(job.id), running.allocation.parallelism
+        for operator, count in parallelism.items():
             used = (placed or {}).get((job.id, operator), ())
+            # What waits before an operator waits for its instances: each will get its share.
+            share = math.floor(running.waiting.get(operator, 0.0) / count)
             for index in used if len(used) == count else range(count):
-                instances.put(
-                    (job.id, operator, index), incarnation=incarnation, **_zeros(Instances)
-                )
+                instances.add((name, operator, index), incarnation)
+                waiting.append(share)
+        # Rows that several parts count have the incarnation of the whole job.
+        shared = joined.incarnations.get(name, incarnation)
         for edge in job.edges:
-            key = (job.id, edge.source, edge.target)
-            edges.put(key, incarnation=incarnation, **_zeros(Edges))
-            # Senders are the instances, not the tasks: an idle task is not held back.
-            if edge.source in running.allocation.parallelism:
-                edges.put(key, senders=float(running.allocation.parallelism[edge.source]))
+            if (key := joined.host_edge(job.id, edge)) is not None:
+                cut = key != (name, edge.source, edge.target)
+                edges.add(key, shared if cut else incarnation)
+                # Senders are the instances, not the tasks: an idle task is not held back.
+                senders.append(parallelism.get(edge.source, nan))
         for sink in job.sinks:
-            sinks.put((job.id, sink.name), incarnation=incarnation, **_zeros(Sinks))
+            if not is_cut(sink.name) and (name, sink.name) not in written:
+                written.add((name, sink.name))
+                sinks.add((name, sink.name), shared)
         for source in job.sources:
-            sources.put(
-                (job.id, source.name),
-                incarnation=incarnation,
-                taken=0.0,
-                failed=0.0,
-                partitions=float(running.partitions[source.name]),
-            )
-            if source.name in running.arrived:
-                sources.put((job.id, source.name), arrived=running.arrived[source.name])
+            if is_cut(source.name):
+                continue
+            sources.add((name, source.name), incarnation)
+            partitions.append(running.partitions[source.name])
+            arrived.append(running.arrived.get(source.name, nan))
     return Report(
         sender=sender_of(application, "host"),
         sequence=sequence,
         time_s=time_s,
-        instance_keys=tuple(instances.rows),
-        instances=instances.columns(),
-        edge_keys=tuple(edges.rows),
-        edges=edges.columns(),
-        sink_keys=tuple(sinks.rows),
+        instance_keys=tuple(instances.keys),
+        instances=instances.columns(sent=waiting),
+        edge_keys=tuple(edges.keys),
+        edges=edges.columns(senders=senders),
+        sink_keys=tuple(sinks.keys),
         sinks=sinks.columns(),
-        latencies=Sketches.of({} for _ in sinks.rows),
-        source_keys=tuple(sources.rows),
-        sources=sources.columns(),
+        latencies=Sketches.of({} for _ in sinks.keys),
+        source_keys=tuple(sources.keys),
+        sources=sources.columns(partitions=partitions, arrived=arrived),
         lost=tuple(lost),
-        placed=placed or {},
+        placed={(job_of(part), operator): at for (part, operator), at in (placed or {}).items()},
     )
 
 
-def _zeros(table: type[Columns]) -> dict[str, float]:
-    return dict.fromkeys(_COUNTED[table], 0.0)
+@dataclass
+class _HostRows:
+    """Rows whose counters are 0: column by column, since a host has thousands of them."""
+
+    table: type[Columns]
+    keys: list[Any] = field(default_factory=list)
+    incarnations: list[float] = field(default_factory=list)
+
+    def add(self, key: Any, incarnation: float) -> None:
+        self.keys.append(key)
+        self.incarnations.append(incarnation)
+
+    def columns(self, **known: Sequence[float]) -> Any:
+        zeros: dict[str, Any] = dict.fromkeys(_COUNTED[self.table], 0.0)
+        rows = {**zeros, "incarnation": self.incarnations, **known}
+        return self.table.trusted(len(self.keys), **rows)

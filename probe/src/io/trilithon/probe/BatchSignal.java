@@ -4,6 +4,7 @@ package io.trilithon.probe;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.LongSupplier;
+import java.util.function.Supplier;
 import org.apache.spark.TaskContext;
 
 /** Without a job, as in a query of somebody else, a batch never ends early. */
@@ -40,6 +41,15 @@ public final class BatchSignal {
         job == null ? new ReaderProgress(key, registry.clock) : registry.reader(key);
     progress.begin(batch, nextOffset);
     return progress;
+  }
+
+  /**
+   * What readers of a partition keep on this executor from batch to batch while the incarnation of
+   * the job lasts; made anew without a job.
+   */
+  public <T> T kept(String partition, Class<T> type, Supplier<T> make) {
+    return job == null ? make.get()
+        : type.cast(registry.memory(new ReaderProgress.Key(job, incarnation, partition), make));
   }
 
   /** How long the reader may wait for a record, at most this long; 0 if the batch has ended. */

@@ -44,8 +44,8 @@ public final class Control {
   }
 
   /**
-   * {"generation", "weights": [...]} or {"generation", "executors": {"id": instances}}, with
-   * "credit", "groups".
+   * {"generation", "weights": [...]} or {"generation", "executors": {"id": instances}, "anywhere",
+   * "avoid": [tasks]}, with "credit", "groups".
    */
   public static boolean setTable(String job, String operator, String table) {
     JsonNode json = Json.parse(table);
@@ -103,6 +103,38 @@ public final class Control {
   /** Per job, the batch that its tasks run in and its times; not before a job's first batch. */
   public static String batches() {
     return Json.write(locations.batches());
+  }
+
+  /**
+   * Holds the senders of an edge that leads to another part of the job back, for so many milliseconds
+   * unless it is repeated: each sends a record per pause, or none if the pause is negative; a
+   * pause of 0 lets them go.
+   */
+  public static void holdBack(String job, String cut, long forMs, long pauseUs) {
+    state().holdBack(job, cut, forMs, pauseUs);
+  }
+
+  /** Looks at the records of an edge inside a query, "job/from>to", for so many milliseconds. */
+  public static void watch(String edge, long forMs) {
+    state().watch(edge, forMs);
+  }
+
+  /** The latest records of an edge that is watched: [{"instance", "time_s", "value"}]. */
+  public static String seen(String edge) {
+    return Json.write(state().seen(edge));
+  }
+
+  /**
+   * How long writers of the shuffle gather records, in ms: for all jobs, from the next batch of each
+   * on.
+   */
+  public static void flushTime(long ms) {
+    state().flushTime(ms);
+  }
+
+  /** The flush time that each executor has set: {"executor": ms}, -1 for none. */
+  public static String flushTimes() {
+    return Json.write(state().flushTimes());
   }
 
   /**

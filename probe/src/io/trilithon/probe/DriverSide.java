@@ -21,6 +21,7 @@ final class DriverSide implements DriverPlugin {
     TaskLocations locations = new TaskLocations(state);
     spark.addSparkListener(locations);
     Control.connect(state, locations);
+    Executors.connect(spark);
     return Map.of(
         EXCHANGE_MS, spark.conf().get(EXCHANGE_MS, "100"),
         REPORT_MS, spark.conf().get(REPORT_MS, "1000"),
@@ -30,11 +31,12 @@ final class DriverSide implements DriverPlugin {
   /** Called for one message at a time: must not block. */
   @Override
   public Object receive(Object message) {
-    JsonNode json = Json.parse((String) message);
-    if (json.path("kind").asText().equals("exchange")) {
-      return state.exchange(json, json.path("executor").asText().equals(DRIVER));
+    String text = (String) message;
+    if (SentReport.is(text)) {
+      state.report(SentReport.of(text));
+      return null;
     }
-    state.report(json);
-    return null;
+    JsonNode json = Json.parse(text);
+    return state.exchange(json, json.path("executor").asText().equals(DRIVER));
   }
 }

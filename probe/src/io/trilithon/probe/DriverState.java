@@ -4,6 +4,7 @@ package io.trilithon.probe;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.util.RawValue;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -30,17 +31,23 @@ final class DriverState {
   private final Map<String, Integer> incarnations = new TreeMap<>();
   private final Map<String, Located> located = new HashMap<>();
   private final Map<String, Integer> ordinals = new HashMap<>();
-  private final ArrayDeque<JsonNode> reports = new ArrayDeque<>();
+  private final ArrayDeque<RawValue> reports = new ArrayDeque<>();
   private long dropped;
   /** Counts the changes of tables, incarnations and endings. */
   private long tablesVersion;
   private final Versions changed = new Versions(20_000);
   private final Endings endings = new Endings();
+  private final HoldBacks holdBacks = new HoldBacks();
+  private final PeekBoard peeks = new PeekBoard();
   private final ArrayList<String> lost = new ArrayList<>();
   /** Per executor: {"job": {"incarnation": threads}}, as it last told. */
   private final Map<String, JsonNode> threads = new TreeMap<>();
   private boolean threadsChanged;
   private final Map<String, String> halting = new HashMap<>();
+  /** The flush time in ms that all executors should have; -1 leaves them as they were started. */
+  private long flushMs = -1;
+  /** Per executor, the flush time that its writers have when they start. */
+  private final Map<String, Long> flushTimes = new TreeMap<>();
 
   private record Located(String batch, Map<Integer, String> executors) {}
 
@@ -154,6 +161,16 @@ final class DriverState {
         clock.nowUs() + END_AHEAD_US, hold, ++tablesVersion);
   }
 
+  /**
+   * Holds the senders of an edge to another part back for so long, from now on: each sends a record
+   * per pause, or none if the pause is negative; a pause of 0 lets them go.
+   */
+  synchronized void holdBack(String job, String cut, long forMs, long pauseUs) {
+    long nowUs = clock.nowUs();
+    holdBacks.set(EdgeName.receiver(job, cut), nowUs + 1000 * forMs,
+        pauseUs < 0 ? HoldBacks.CLOSED : pauseUs, nowUs);
+  }
+
   synchronized String exchange(JsonNode message, boolean sameJvm) {
     String executor = message.path("executor").asText();
     int ordinal = ordinals.computeIfAbsent(executor, e -> ordinals.size() % Stamp.MAX_EXECUTORS);
@@ -161,12 +178,25 @@ final class DriverState {
       threads.put(executor, message.path("threads"));
       threadsChanged = true;
     }
+    flushTimes.put(executor, message.path("flush_ms").asLong(-1));
+    peeks.seen(message.path("seen"));
     board.update(ordinal, message.path("cells"), clock.nowUs());
     long answers = board.answers(ordinal);
     ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("ordinal", ordinal)
         .put("same_jvm", sameJvm);
     answer.set("credits", board.answer(ordinal, message.path("answers").asLong(-1) != answers));
     answer.put("answers", answers + 1);
+    ObjectNode held = holdBacks.toJson(clock.nowUs());
+    if (!held.isEmpty()) {
+      answer.set("held_back", held);
+    }
+    ArrayNode watched = peeks.watched(clock.nowUs());
+    if (!watched.isEmpty()) {
+      answer.set("watched", watched);
+    }
+    if (flushMs >= 0) {
+      answer.put("flush_ms", flushMs);
+    }
     if (!sameJvm && halting.containsKey(executor)) {
       answer.put("halt", halting.get(executor));
     }
@@ -204,16 +234,14 @@ final class DriverState {
     answer.set("endings", endings.toJson(version));
   }
 
-  synchronized void report(JsonNode report) {
+  synchronized void report(SentReport report) {
     clock.followWall();
-    ((ObjectNode) report).put("wall_us", clock.wallOf(report.path("time_us").asLong()))
-        .put("clock_steps", clock.steps());
-    totals.report(report.path("executor").asText(), report);
+    totals.report(report);
     if (reports.size() == MAX_REPORTS) {
       reports.removeFirst();
       dropped++;
     }
-    reports.addLast(report);
+    reports.addLast(new RawValue(report.withWall(clock.wallOf(report.timeUs), clock.steps())));
   }
 
   synchronized void executorLost(String executor) {
@@ -223,6 +251,32 @@ final class DriverState {
     threads.remove(executor);
     threadsChanged = true;
     halting.remove(executor);
+    flushTimes.remove(executor);
+  }
+
+  /** Looks at the records of an edge inside a query, for so long from now on. */
+  synchronized void watch(String edge, long forMs) {
+    peeks.watch(edge, clock.nowUs() + 1000 * forMs);
+  }
+
+  /** The latest records that were seen of an edge, the oldest first. */
+  synchronized ArrayNode seen(String edge) {
+    return peeks.records(edge);
+  }
+
+  /** How long writers of the shuffle gather records, from the next batch of each job on. */
+  synchronized void flushTime(long ms) {
+    if (ms < 0) {
+      throw new IllegalArgumentException("a flush time is 0 ms or more, not " + ms);
+    }
+    flushMs = ms;
+  }
+
+  /** {"executor": ms}: the flush time that each was last told; -1 for none. */
+  synchronized ObjectNode flushTimes() {
+    ObjectNode json = Json.object();
+    flushTimes.forEach(json::put);
+    return json;
   }
 
   /** The threads of a job: {"executor": {"incarnation": threads}}. */
@@ -248,7 +302,7 @@ final class DriverState {
   synchronized ObjectNode drainReports() {
     ObjectNode json = Json.object().put("dropped", dropped);
     ArrayNode list = json.putArray("reports");
-    reports.forEach(report -> list.add(report.deepCopy()));
+    reports.forEach(list::addRawValue);
     reports.clear();
     ArrayNode gone = json.putArray("lost");
     lost.forEach(gone::add);

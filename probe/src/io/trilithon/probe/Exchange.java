@@ -5,6 +5,7 @@ package io.trilithon.probe;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.function.Consumer;
+import java.util.function.LongConsumer;
 import java.util.function.UnaryOperator;
 
 /** Messages are JSON text: Spark's RPC class loader would not find a class of the probe. */
@@ -13,20 +14,27 @@ final class Exchange {
   private final String executor;
   private final UnaryOperator<String> driver;
   private final Consumer<String> halt;
+  private final LongConsumer flushTime;
+  /** The flush time of this JVM in ms, as the driver last said; -1 if it never did. */
+  private long flushMs = -1;
   private long tablesVersion = -1;
   private long answers = -1;
   private final CellReports cells;
   private long askedNs = System.nanoTime();
   private JsonNode threadsSent = Json.object();
 
-  /** {@code halt} ends this JVM; the driver asks for it with a reason. */
+  /**
+   * {@code halt} ends this JVM; the driver asks for it with a reason. {@code flushTime} sets how long
+   * shuffle writers that start from now on gather records, in ms.
+   */
   Exchange(Registry registry, String executor, UnaryOperator<String> driver,
-      Consumer<String> halt) {
+      Consumer<String> halt, LongConsumer flushTime) {
     this.registry = registry;
     this.cells = new CellReports(registry);
     this.executor = executor;
     this.driver = driver;
     this.halt = halt;
+    this.flushTime = flushTime;
   }
 
   /** One round trip, unless one began after that time: tasks call this out of turn. */
@@ -40,11 +48,16 @@ final class Exchange {
   synchronized void run() {
     long startNs = System.nanoTime();
     ObjectNode message = Json.object().put("kind", "exchange").put("executor", executor)
-        .put("tables_version", tablesVersion).put("answers", answers);
+        .put("tables_version", tablesVersion).put("answers", answers)
+        .put("flush_ms", flushMs);
     message.set("cells", cells.changed());
     JsonNode threads = registry.threadsJson();
     if (!threads.equals(threadsSent)) {
       message.set("threads", threads);
+    }
+    ObjectNode seen = registry.peeks.drain();
+    if (!seen.isEmpty()) {
+      message.set("seen", seen);
     }
     long askedUs = registry.clock.localUs();
     JsonNode answer = Json.parse(driver.apply(Json.write(message)));
@@ -54,7 +67,10 @@ final class Exchange {
       registry.clock.learnWall(answer.path("wall"));
     }
     threadsSent = threads;
+    registry.holdBacks.learn(answer.path("held_back"));
+    registry.peeks.learn(answer.path("watched"));
     cells.delivered();
+    setFlushTime(answer.path("flush_ms").asLong(flushMs));
     learn(answer);
     answers = answer.path("answers").asLong();
     askedNs = startNs;
@@ -64,6 +80,13 @@ final class Exchange {
     }
     registry.cells.values()
         .forEach(cell -> cell.measure(registry.ordinal(), registry.clock.localUs()));
+  }
+
+  private void setFlushTime(long ms) {
+    if (ms != flushMs) {
+      flushTime.accept(ms);
+      flushMs = ms;
+    }
   }
 
   private void learn(JsonNode answer) {

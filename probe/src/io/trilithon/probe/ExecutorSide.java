@@ -18,6 +18,8 @@ import org.slf4j.LoggerFactory;
 final class ExecutorSide implements ExecutorPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(ExecutorSide.class);
   private static final int FIRST_TRIES = 20;
+  /** How long a writer of the streaming shuffle gathers records; it reads this when it starts. */
+  private static final String FLUSH_TIME = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs";
   /** The exit code of an executor that the driver replaces; not one that Spark gives a meaning. */
   private static final int REPLACED = 75;
   /** How the names of Spark's threads that run tasks begin. */
@@ -37,7 +39,8 @@ final class ExecutorSide implements ExecutorPlugin {
     Registry registry = Registry.JVM;
     String executor = context.executorID();
     timer = Executors.newScheduledThreadPool(2, ExecutorSide::daemon);
-    exchange = new Exchange(registry, executor, this::ask, ExecutorSide::halt);
+    exchange = new Exchange(registry, executor, this::ask, ExecutorSide::halt,
+        ExecutorSide::setFlushTime);
     report = new Report(registry, executor);
     registry.connect(
         since -> guarded("exchange", () -> exchange.runUnlessSince(since)).run());
@@ -92,7 +95,7 @@ final class ExecutorSide implements ExecutorPlugin {
     }
     try {
       // PluginContext.hostname() throws on real executors
-      context.send(Json.write(report.next(SparkEnv.get().blockManager().blockManagerId().host())));
+      context.send(report.next(SparkEnv.get().blockManager().blockManagerId().host()));
     } catch (java.io.IOException e) {
       throw new java.io.UncheckedIOException(e);
     }
@@ -119,6 +122,10 @@ final class ExecutorSide implements ExecutorPlugin {
       }
     });
     Runtime.getRuntime().halt(REPLACED);
+  }
+
+  private static void setFlushTime(long ms) {
+    SparkEnv.get().conf().set(FLUSH_TIME, Long.toString(ms));
   }
 
   private static Thread daemon(Runnable work) {

@@ -87,6 +87,20 @@ public final class Functions {
     }
   }
 
+  /**
+   * leave(edge, any): when a record leaves for another part of its job, µs of the wall clock; waits
+   * while the edge is held back.
+   */
+  public static final class Leave extends ProbeFunction {
+    public Leave() {
+      super("leave", LONG, TEXT, TEXT);
+    }
+
+    public static long invoke(UTF8String edge, UTF8String any) {
+      return Probes.leave(edge);
+    }
+  }
+
   /** sink(operator, origin_us, any): the last expression before a sink, as a filter. */
   public static final class Sink extends ProbeFunction {
     public Sink(DataType any) {
@@ -191,16 +205,87 @@ public final class Functions {
   }
 
   /**
-   * origin(operator, any): the origin time of the record taken last, for the output of an
-   * aggregation.
+   * route_to(edge, task): the record goes to this task, which has the state of its key, as soon as
+   * that has credit.
    */
-  public static final class Origin extends ProbeFunction {
-    public Origin() {
-      super("origin", LONG, TEXT, LONG);
+  public static final class RouteTo extends ProbeFunction {
+    public RouteTo() {
+      super("route_to", INT, TEXT, INT);
     }
 
-    public static long invoke(UTF8String operator, long any) {
-      return Probes.origin(operator);
+    public static int invoke(UTF8String edge, int task) {
+      return Probes.routeTo(edge, task);
+    }
+  }
+
+  /** copies(edge, parallelism, any): the tasks that are used, each of which gets a copy. */
+  public static final class Copies extends ProbeFunction {
+    public Copies() {
+      super("copies", DataTypes.createArrayType(INT, false), TEXT, INT, TEXT);
+    }
+
+    public static ArrayData invoke(UTF8String edge, int parallelism, UTF8String any) {
+      return Probes.copies(edge, parallelism);
+    }
+  }
+
+  /** copy(edge, parallelism, task, counted): the stamp of a copy for one task, behind its gate. */
+  public static final class Copy extends ProbeFunction {
+    public Copy() {
+      super("copy", LONG, TEXT, INT, INT, BOOLEAN);
+    }
+
+    public static long invoke(UTF8String edge, int parallelism, int task, boolean counted) {
+      return Probes.copy(edge, parallelism, task, counted);
+    }
+  }
+
+  /** watched(edge): whether somebody looks at this edge; a record is written as text only then. */
+  public static final class Watched extends ProbeFunction {
+    public Watched() {
+      super("watched", BOOLEAN, TEXT);
+    }
+
+    public static boolean invoke(UTF8String edge) {
+      return Probes.watched(edge);
+    }
+  }
+
+  /** show(edge, record, task): shows a record of a watched edge, as a filter that lets all pass. */
+  public static final class Show extends ProbeFunction {
+    public Show() {
+      super("show", BOOLEAN, TEXT, TEXT, INT);
+    }
+
+    public static boolean invoke(UTF8String edge, UTF8String record, int task) {
+      return Probes.show(edge, record, task);
+    }
+  }
+
+  /** remember(operator, key, row): a filter that keeps what was broadcast and lets the rest pass. */
+  public static final class Remember extends ProbeFunction {
+    public Remember() {
+      super("remember", BOOLEAN, TEXT, TEXT, TEXT);
+    }
+
+    public static boolean invoke(UTF8String operator, UTF8String key, UTF8String row) {
+      return Probes.remember(operator, key, row);
+    }
+  }
+
+  /** lookup(operator, key): the latest row of the key that was broadcast; null without one. */
+  public static final class Lookup extends ProbeFunction {
+    public Lookup() {
+      super("lookup", TEXT, TEXT, TEXT);
+    }
+
+    @Override
+    public boolean isResultNullable() {
+      return true;
+    }
+
+    public static UTF8String invoke(UTF8String operator, UTF8String key) {
+      return Probes.lookup(operator, key);
     }
   }
 

@@ -90,6 +90,23 @@ final class Instance {
     lock.endWrite();
   }
 
+  /** The thread was parked before an internal topic. */
+  void heldBack(Outbound edge, long ns) {
+    lock.beginWrite();
+    edge.parkedNs += ns;
+    parkedInRecordNs += ns;
+    parkedUntilNs = System.nanoTime();
+    lock.endWrite();
+  }
+
+  /** A record left for another part of the job. */
+  void left(Outbound edge) {
+    lock.beginWrite();
+    edge.emitted++;
+    written();
+    lock.endWrite();
+  }
+
   void rejected() {
     lock.beginWrite();
     rejected++;
@@ -116,10 +133,6 @@ final class Instance {
     histogram.addMs(latencyMs);
     written();
     lock.endWrite();
-  }
-
-  long originUs() {
-    return originUs;
   }
 
   /** A task begins to run the instance; the reporter asks it for the CPU time of its thread. */

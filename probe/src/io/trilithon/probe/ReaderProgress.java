@@ -15,6 +15,7 @@ public final class ReaderProgress {
   private volatile LongSupplier next = () -> -1;
   private volatile boolean idle;
   private volatile long skipped;
+  private volatile long doubles;
   private volatile long beganUs;
   private volatile long polledUs;
   private volatile long firstUs;
@@ -49,6 +50,11 @@ public final class ReaderProgress {
     }
   }
 
+  /** A record was left out: an earlier one has the same id. */
+  public void leftOut() {
+    doubles = doubles + 1;
+  }
+
   /** A poll brought nothing: whatever was committed before it began has been read. */
   public void foundNothing() {
     polled();
@@ -76,7 +82,8 @@ public final class ReaderProgress {
   ObjectNode toJson() {
     return Json.object().put("job", key.job).put("incarnation", key.incarnation)
         .put("partition", key.partition).put("batch", batch).put("next", next.getAsLong())
-        .put("idle", idle).put("skipped", skipped).put("began_us", beganUs)
+        .put("idle", idle).put("skipped", skipped)
+        .put("doubles", doubles).put("began_us", beganUs)
         .put("polled_us", polledUs).put("first_us", firstUs).put("ended_us", endedUs);
   }
 }

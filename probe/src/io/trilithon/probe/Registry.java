@@ -10,6 +10,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongConsumer;
 import java.util.function.Predicate;
+import java.util.function.Supplier;
 
 class Registry {
   /** The functions are static calls, so their registry is static, too. */
@@ -17,11 +18,15 @@ class Registry {
 
   final Clock clock = new Clock();
   final Endings endings = new Endings();
+  final HoldBacks holdBacks = new HoldBacks();
+  final Peeks peeks = new Peeks();
   /** The tasks of jobs whose threads run in this JVM. */
   final Set<TaskProbe> tasks = ConcurrentHashMap.newKeySet();
   final Map<String, CreditCell> cells = new ConcurrentHashMap<>();
   private final Map<InstanceKey, Instance> instances = new ConcurrentHashMap<>();
   private final Map<ReaderProgress.Key, ReaderProgress> readers = new ConcurrentHashMap<>();
+  private final Map<ReaderProgress.Key, Object> memories = new ConcurrentHashMap<>();
+  private final Map<InstanceKey, BroadcastTable> broadcasts = new ConcurrentHashMap<>();
   private final Map<String, TableRef> tables = new ConcurrentHashMap<>();
   private final CountDownLatch ready = new CountDownLatch(1);
   private volatile int ordinal;
@@ -34,6 +39,16 @@ class Registry {
 
   ReaderProgress reader(ReaderProgress.Key key) {
     return readers.computeIfAbsent(key, k -> new ReaderProgress(k, clock));
+  }
+
+  /** What a reader keeps from batch to batch while its job's incarnation lasts. */
+  Object memory(ReaderProgress.Key key, Supplier<?> make) {
+    return memories.computeIfAbsent(key, k -> make.get());
+  }
+
+  /** What was broadcast to an instance while its tasks ran here. */
+  BroadcastTable broadcast(InstanceKey key) {
+    return broadcasts.computeIfAbsent(key, k -> new BroadcastTable(BroadcastTable.MOST_KEYS));
   }
 
   TableRef table(String receiver) {
@@ -114,7 +129,11 @@ class Registry {
   void forget(String job, int incarnationsBelow) {
     instances.keySet().removeIf(
         key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
+    broadcasts.keySet().removeIf(
+        key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
     readers.keySet().removeIf(
+        key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
+    memories.keySet().removeIf(
         key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
   }
 

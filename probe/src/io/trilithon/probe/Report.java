@@ -19,19 +19,24 @@ final class Report {
     this.executor = executor;
   }
 
-  ObjectNode next(String host) {
-    ObjectNode json = Json.object().put("kind", "report").put("version", VERSION)
+  /** The message with the next report. */
+  String next(String host) {
+    long nowUs = registry.clock.nowUs();
+    ObjectNode json = Json.object().put("version", VERSION)
         .put("executor", executor)
         .put("ordinal", registry.ordinal()).put("host", host).put("sequence", ++sequence)
-        .put("time_us", registry.clock.nowUs());
+        .put("time_us", nowUs);
     json.putObject("machine").put("cores", SYSTEM.getAvailableProcessors())
         .put("load", SYSTEM.getSystemLoadAverage()).put("cpu_machine", SYSTEM.getCpuLoad())
         .put("cpu_process", SYSTEM.getProcessCpuLoad())
-        .put("cpu_process_ns", SYSTEM.getProcessCpuTime());
+        .put("cpu_process_ns", SYSTEM.getProcessCpuTime())
+        .put("heap_bytes", Runtime.getRuntime().maxMemory())
+        .put("heap_used_bytes",
+            Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory());
     json.putObject("clock").put("offset_us", registry.clock.offsetUs())
         .put("error_us", registry.clock.errorUs());
     json.set("instances", registry.instancesJson());
     json.set("readers", registry.readersJson());
-    return json;
+    return SentReport.write(executor, nowUs, Json.write(json));
   }
 }

@@ -25,6 +25,8 @@ final class RouteProbe implements Gate.Meter {
   private long hash;
   private final IntSupplier chooseNext = this::chooseNext;
   private final IntSupplier chooseByKey = this::chooseByKey;
+  private int stateAt;
+  private final IntSupplier chooseState = () -> stateAt;
   private final IntSupplier credit = () -> seen.credit;
 
   RouteProbe(Registry registry, EdgeName name, Instance sender, CreditCell cell, String batch,
@@ -71,8 +73,28 @@ final class RouteProbe implements Gate.Meter {
   int routeByKey(int parallelism, long keyHash) {
     refresh(parallelism);
     hash = keyHash;
+    picked = -1;
     return granted(
         Gate.pass(cell, chooseByKey, credit, registry.ordinal(), registry.clock, task, this));
+  }
+
+  /** The tasks that get records now. */
+  int[] used(int parallelism) {
+    refresh(parallelism);
+    return seen.targets;
+  }
+
+  boolean uses(int parallelism, int task) {
+    refresh(parallelism);
+    return seen.uses(task);
+  }
+
+  /** State is where it is: no table chooses the task, but its credit counts. */
+  int routeTo(int target) {
+    refresh(target + 1);
+    stateAt = target;
+    return granted(
+        Gate.pass(cell, chooseState, credit, registry.ordinal(), registry.clock, task, this));
   }
 
   private int granted(int target) {
@@ -114,8 +136,13 @@ final class RouteProbe implements Gate.Meter {
     RoutingTable table = ref.get();
     if (table != null && table != seen) {
       refresh(1);
+      picked = -1;
     }
-    return seen.taskOfHash(hash);
+    int task = seen.taskOfHash(hash);
+    if (task == RoutingTable.SPREAD && picked < 0) {
+      picked = order.next();
+    }
+    return task == RoutingTable.SPREAD ? picked : task;
   }
 
   @Override

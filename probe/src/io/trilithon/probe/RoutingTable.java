@@ -12,6 +12,8 @@ import java.util.Arrays;
  */
 final class RoutingTable {
   static final int KEY_GROUPS = 1024;
+  /** In place of a task: the records of the group are dealt over all used tasks. */
+  static final int SPREAD = -1;
   static final int MAX_TASKS = 256;
   static final int DEFAULT_CREDIT = 20;
 
@@ -44,8 +46,8 @@ final class RoutingTable {
   }
 
   /**
-   * Reads {"generation", "weights": [per task], "credit"?, "groups"?: [1024 tasks], "placed"?,
-   * "batch"?, "ordered"?}.
+   * Reads {"generation", "weights": [per task], "credit"?, "groups"?: [1024 tasks or -1],
+   * "placed"?, "batch"?, "ordered"?}.
    */
   static RoutingTable parse(JsonNode json) {
     JsonNode list = json.path("weights");
@@ -77,8 +79,8 @@ final class RoutingTable {
     }
     int[] groups = new int[KEY_GROUPS];
     for (int i = 0; i < KEY_GROUPS; i++) {
-      groups[i] = list.get(i).asInt(-1);
-      if (groups[i] < 0 || groups[i] >= tasks) {
+      groups[i] = list.get(i).asInt(tasks);
+      if (groups[i] < SPREAD || groups[i] >= tasks) {
         throw new IllegalArgumentException(
             "group " + i + " is on task " + list.get(i) + " of " + tasks);
       }
@@ -102,15 +104,25 @@ final class RoutingTable {
       }
     }
     for (int group = 0; placed && groups != null && group < groups.length; group++) {
-      groups[group] = targets[groups[group] % used]; // with a placement, groups name instances
+      if (groups[group] != SPREAD) {
+        groups[group] = targets[groups[group] % used]; // with a placement, groups name instances
+      }
     }
     return new RoutingTable(generation, batch, placed, ordered, credit, targets, weights, groups);
   }
 
-  /** The task of a key: that of its group, or without groups one of the used tasks by hash. */
+  /**
+   * The task of a key: that of its group, or {@link #SPREAD}; without groups one of the used tasks
+   * by hash.
+   */
   int taskOfHash(long hash) {
     int group = (int) Math.floorMod(hash, (long) KEY_GROUPS);
     return groups != null ? groups[group] : targets[group % targets.length];
+  }
+
+  /** Whether the task gets records. */
+  boolean uses(int task) {
+    return Arrays.binarySearch(targets, task) >= 0; // in the order of the tasks
   }
 
   /** The same table with another credit, for setCredit. */

@@ -7,6 +7,8 @@ package io.trilithon.probe;
  */
 final class Stamp {
   static final int MAX_EXECUTORS = 1024;
+  /** Of a copy that nobody counts: for an idle task, or one that was delivered before. */
+  static final long UNCOUNTED = Long.MIN_VALUE;
   private static final int BITS = 10;
 
   private Stamp() {}

@@ -34,6 +34,7 @@ final class TaskProbe {
   private final List<CreditCell> cells = new ArrayList<>();
   private final Map<UTF8String, TakeProbe> takes = new HashMap<>();
   private final Map<UTF8String, RouteProbe> routes = new HashMap<>();
+  private final Map<UTF8String, LeaveProbe> leaves = new HashMap<>();
   private final Map<UTF8String, Instance> marks = new HashMap<>();
   private UTF8String lastTakeName;
   private TakeProbe lastTake;
@@ -138,6 +139,17 @@ final class TaskProbe {
       lastRouteName = name;
     }
     return lastRoute;
+  }
+
+  /** A task has one per edge out of its part; with several, names alternate. */
+  LeaveProbe leave(UTF8String name) {
+    LeaveProbe probe = leaves.get(name);
+    if (probe == null) {
+      EdgeName edge = EdgeName.parse(name.toString());
+      probe = new LeaveProbe(registry, edge, hold(edge.job(), edge.from()), task, signal());
+      leaves.put(name.clone(), probe);
+    }
+    return probe;
   }
 
   /** The instance inside which something is marked: named by job/operator. */

@@ -5,9 +5,10 @@ package io.trilithon.probe;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 
 /**
@@ -19,11 +20,15 @@ final class Totals {
       "job", "operator", "index", "incarnation", "active", "executor", "least_us",
       "max_us", "stalled_us", "origin_us", "ahead_max_ms");
 
-  private final Map<String, JsonNode> last = new TreeMap<>();
-  private final Map<String, Integer> losses = new HashMap<>();
+  private final Map<String, SentReport> last = new TreeMap<>();
+  private final Set<String> lost = new HashSet<>();
+  /** What lost executors had counted, by instance: as much however many are lost. */
+  private final Map<String, ObjectNode> gone = new TreeMap<>();
 
-  synchronized void report(String executor, JsonNode report) {
-    last.put(executor, report);
+  synchronized void report(SentReport report) {
+    if (!lost.contains(report.executor)) {
+      last.put(report.executor, report);
+    }
   }
 
   /**
@@ -31,35 +36,39 @@ final class Totals {
    * report are missing.
    */
   synchronized void lost(String executor) {
-    JsonNode report = last.get(executor);
-    if (report == null) {
-      return;
-    }
-    for (JsonNode instance : report.path("instances")) {
-      ((ObjectNode) instance).put("active", false);
-      losses.merge(id(instance), 1, Integer::sum);
+    lost.add(executor);
+    SentReport report = last.remove(executor);
+    if (report != null) {
+      report.json().path("instances").forEach(instance -> {
+        ObjectNode sum = gone.computeIfAbsent(id(instance), id -> identity(instance));
+        add(sum, (ObjectNode) instance);
+        sum.put("losses", sum.path("losses").asInt() + 1);
+      });
     }
   }
 
   synchronized void forget(String job, int incarnationsBelow) {
-    for (JsonNode report : last.values()) {
-      ArrayNode instances = (ArrayNode) report.path("instances");
+    gone.values().removeIf(instance -> isOlder(instance, job, incarnationsBelow));
+    for (SentReport report : last.values()) {
+      ArrayNode instances = (ArrayNode) report.json().path("instances");
       for (int i = instances.size() - 1; i >= 0; i--) {
-        JsonNode instance = instances.get(i);
-        if (instance.path("job").asText().equals(job)
-            && instance.path("incarnation").asInt() < incarnationsBelow) {
-          losses.remove(id(instance));
+        if (isOlder(instances.get(i), job, incarnationsBelow)) {
           instances.remove(i);
         }
       }
     }
   }
 
+  private static boolean isOlder(JsonNode instance, String job, int incarnationsBelow) {
+    return instance.path("job").asText().equals(job)
+        && instance.path("incarnation").asInt() < incarnationsBelow;
+  }
+
   synchronized ArrayNode toJson() {
     Map<String, ObjectNode> sums = new TreeMap<>();
-    last.forEach((executor, report) -> report.path("instances").forEach(instance -> {
-      ObjectNode sum = sums.computeIfAbsent(id(instance), id -> identity(instance).put("losses",
-          losses.getOrDefault(id, 0)));
+    gone.forEach((id, instance) -> sums.put(id, instance.deepCopy()));
+    last.forEach((executor, report) -> report.json().path("instances").forEach(instance -> {
+      ObjectNode sum = sums.computeIfAbsent(id(instance), id -> identity(instance));
       if (instance.path("active").asBoolean()) {
         sum.put("active", true).put("executor", executor);
       }
@@ -75,7 +84,7 @@ final class Totals {
         .put("operator", instance.path("operator").asText())
         .put("index", instance.path("index").asInt())
         .put("incarnation", instance.path("incarnation").asInt())
-        .put("active", false);
+        .put("active", false).put("losses", 0);
   }
 
   private static String id(JsonNode instance) {

@@ -70,11 +70,13 @@ public final class KafkaSource implements TableProvider {
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      return () -> new KafkaScan(connector.newScanBuilder(options).build());
+      KafkaStream.Memory memory = new KafkaStream.Memory(
+          options.getInt(KafkaStream.REMEMBERED, 0), options.getInt(KafkaStream.LATEST, 0));
+      return () -> new KafkaScan(connector.newScanBuilder(options).build(), memory);
     }
   }
 
-  private record KafkaScan(Scan connector) implements Scan {
+  private record KafkaScan(Scan connector, KafkaStream.Memory memory) implements Scan {
     @Override
     public StructType readSchema() {
       return connector.readSchema();
@@ -89,7 +91,7 @@ public final class KafkaSource implements TableProvider {
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       return new KafkaStream<>((MicroBatchStream & SupportsRealTimeMode
           & SupportsTriggerAvailableNow & ReportsSourceMetrics)
-          connector.toMicroBatchStream(checkpoint));
+          connector.toMicroBatchStream(checkpoint), memory);
     }
 
     @Override

@@ -2,6 +2,8 @@
 package io.trilithon.probe;
 
 import io.trilithon.source.EndableReaderTest;
+import io.trilithon.source.LatestRowsTest;
+import io.trilithon.source.RecentIdsTest;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.Arrays;
@@ -12,7 +14,8 @@ final class AllTests {
   private static final List<Class<?>> CLASSES = List.of(
       NamesTest.class, MeasuresTest.class, RoutingTest.class, CreditTest.class,
       InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class,
-      EndableReaderTest.class,
+      EndableReaderTest.class, RecentIdsTest.class, LatestRowsTest.class,
+      HoldBacksTest.class, PeeksTest.class, BroadcastTableTest.class,
       StallTest.class, BoundsTest.class, ClockTest.class, FailuresTest.class);
 
   private AllTests() {}

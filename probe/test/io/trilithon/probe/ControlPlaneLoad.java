@@ -34,7 +34,8 @@ final class ControlPlaneLoad {
     for (int e = 0; e < executors; e++) {
       Registry registry = new Registry();
       registries.add(registry);
-      exchanges.add(new Exchange(registry, Integer.toString(e), this::exchange, reason -> { }));
+      exchanges.add(new Exchange(registry, Integer.toString(e), this::exchange, reason -> { },
+          ms -> { }));
       reports.add(new Report(registry, Integer.toString(e)));
     }
     exchanges.forEach(Exchange::run);
@@ -117,10 +118,10 @@ final class ControlPlaneLoad {
       driver.endBatch("t/j" + j, "run" + j + ":" + number, false);
     }
     for (Report report : reports) {
-      String message = Json.write(report.next("host"));
+      String message = report.next("host");
       reportBytes += message.length();
       long began = THREADS.getCurrentThreadCpuTime();
-      driver.report(Json.parse(message));
+      driver.report(SentReport.of(message));
       driverNs += THREADS.getCurrentThreadCpuTime() - began;
     }
     long began = THREADS.getCurrentThreadCpuTime();

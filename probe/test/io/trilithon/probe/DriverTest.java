@@ -51,12 +51,12 @@ class DriverTest {
     Check.equal("r:1", effective().path("batch").asText());
   }
 
-  private static ObjectNode report(String executor, int index, long taken, boolean active) {
+  private static SentReport report(String executor, int index, long taken, boolean active) {
     ObjectNode report = Json.object().put("executor", executor);
     ObjectNode i = report.putArray("instances").addObject().put("job", "j").put("operator", "a")
         .put("index", index).put("incarnation", 1).put("active", active).put("taken", taken);
     i.putObject("out").putObject("b").putObject("sent_to").put("0", taken);
-    return report;
+    return SentReport.of(SentReport.write(executor, 1_000_000, Json.write(report)));
   }
 
   void anInstanceThatMovedIsSummed() {
@@ -78,6 +78,32 @@ class DriverTest {
     Check.equal(100L, sum.path("taken").asLong());
     Check.equal(1, sum.path("losses").asInt());
     Check.that(!sum.path("active").asBoolean(), "not active");
+  }
+
+  void executorsThatAreLostOneAfterTheOtherAddUp() {
+    for (int i = 0; i < 50; i++) {
+      driver.report(report(Integer.toString(i), 3, 10, true));
+      driver.executorLost(Integer.toString(i));
+      driver.report(report(Integer.toString(i), 3, 99, true)); // too late: its threads may go on
+    }
+    driver.report(report("50", 3, 7, true));
+    Check.equal(1, driver.totals.toJson().size());
+    JsonNode sum = driver.totals.toJson().get(0);
+    Check.equal(507L, sum.path("taken").asLong());
+    Check.equal(50, sum.path("losses").asInt());
+    Check.equal("50", sum.path("executor").asText());
+  }
+
+  void aReportIsPassedOnAsItCameWithTheTimeOfTheWall() {
+    SentReport sent = report("host 1/7", 3, 100, true);
+    Check.equal("host 1/7", sent.executor);
+    Check.equal(1_000_000L, sent.timeUs);
+    driver.report(sent);
+    JsonNode drained = Json.parse(Json.write(driver.drainReports())).path("reports").get(0);
+    Check.equal("host 1/7", drained.path("executor").asText());
+    Check.equal(100L, drained.path("instances").get(0).path("taken").asLong());
+    Check.that(drained.path("wall_us").isIntegralNumber(), "has the time of the wall clock");
+    Check.equal(0, drained.path("clock_steps").asInt());
   }
 
   void reportsAreDrainedOnceAndBounded() {

@@ -9,6 +9,7 @@ import java.util.List;
 class ExchangeTest {
   private final DriverState driver = new DriverState(new Clock());
   private final List<String> halted = new ArrayList<>();
+  private final List<Long> flushTimes = new ArrayList<>();
   private final Registry one = new Registry();
   private final Registry two = new Registry();
   private final Exchange first = exchange(one, "1");
@@ -16,7 +17,7 @@ class ExchangeTest {
 
   private Exchange exchange(Registry registry, String executor) {
     return new Exchange(registry, executor, message -> driver.exchange(Json.parse(message), false),
-        halted::add);
+        halted::add, flushTimes::add);
   }
 
   private void push(int generation, String weights) {
@@ -53,7 +54,7 @@ class ExchangeTest {
       String answer = driver.exchange(Json.parse(message), false);
       messages.addAll(List.of(Json.parse(message), Json.parse(answer)));
       return answer;
-    }, halted::add);
+    }, halted::add, flushTimes::add);
   }
 
   private JsonNode last(int fromEnd) {
@@ -326,5 +327,31 @@ class ExchangeTest {
     ExecutorSide.guarded("x", () -> {
       throw new IllegalStateException("on purpose");
     }).run();
+  }
+
+  void aFlushTimeIsSetOnceInEachExecutorAndTheDriverKnowsWhere() {
+    first.run();
+    Check.equal(List.of(), flushTimes);
+    driver.flushTime(3);
+    first.run();
+    first.run();
+    Check.equal(List.of(3L), flushTimes);
+    first.run();
+    second.run();
+    Check.equal(List.of(3L, 3L), flushTimes);
+    Check.equal("{\"1\":3,\"2\":-1}", Json.write(driver.flushTimes()));
+    driver.executorLost("2");
+    Check.equal("{\"1\":3}", Json.write(driver.flushTimes()));
+  }
+
+  void aFlushTimeBelowZeroIsRefused() {
+    driver.flushTime(5);
+    try {
+      driver.flushTime(-1);
+      throw new AssertionError("accepted");
+    } catch (IllegalArgumentException e) {
+      first.run();
+      Check.equal(List.of(5L), flushTimes);
+    }
   }
 }

@@ -27,6 +27,13 @@ class RoutingTest {
     }
   }
 
+  void aTaskWithoutWeightIsNotUsed() {
+    RoutingTable uneven = table("{\"generation\":1,\"weights\":[0,2,0,1]}");
+    for (int task = 0; task < 5; task++) {
+      Check.equal(task == 1 || task == 3, uneven.uses(task));
+    }
+  }
+
   void everyKeyHasOneTask() {
     RoutingTable even = RoutingTable.even(3, 20);
     for (long hash : new long[] {0, 5, -7, Long.MIN_VALUE, Long.MAX_VALUE}) {
@@ -45,6 +52,18 @@ class RoutingTest {
     Check.equal(1, t.taskOfHash(5));
     Check.equal(1, t.taskOfHash(5 + 1024));
     Check.equal(0, t.taskOfHash(6));
+  }
+
+  void aGroupCanBeSpread() {
+    String groups = "-1" + ",1".repeat(1023);
+    RoutingTable t = table("{\"generation\":1,\"weights\":[1,1],\"groups\":[" + groups + "]}");
+    Check.equal(RoutingTable.SPREAD, t.taskOfHash(1024));
+    Check.equal(1, t.taskOfHash(1));
+    RoutingTable placed = table(
+        "{\"generation\":1,\"placed\":true,\"weights\":[0,1],\"groups\":[" + groups + "]}");
+    Check.equal(RoutingTable.SPREAD, placed.taskOfHash(0));
+    Check.refused("group 0 is on task -2", () -> table(
+        "{\"weights\":[1],\"groups\":[-2" + ",0".repeat(1023) + "]}"));
   }
 
   void groupsOfAWishNameInstancesWhereverTheyAre() {
@@ -84,6 +103,32 @@ class RoutingTest {
     ObjectNode desired = (ObjectNode) Json.parse("{\"executors\":{\"1\":1},\"anywhere\":2}");
     ObjectNode resolved = Placement.resolve(desired, "b", places("0", "0", "1", "1"));
     Check.equal("[1,1,1,0]", resolved.get("weights").toString());
+  }
+
+  void anAvoidedTaskIsNotUsedByInstancesThatMayRunAnywhere() {
+    Map<Integer, String> two = places("1", "2", "1", "2", "1", "2", "1", "2");
+    String wish = "{\"executors\":{\"1\":1},\"anywhere\":3";
+    ObjectNode before = Placement.resolve((ObjectNode) Json.parse(wish + "}"), "b", two);
+    Check.equal("[1,1,1,1,0,0,0,0]", before.get("weights").toString());
+    ObjectNode desired = (ObjectNode) Json.parse(wish + ",\"avoid\":[1]}");
+    ObjectNode resolved = Placement.resolve(desired, "b", two);
+    Check.equal("[1,0,1,1,1,0,0,0]", resolved.get("weights").toString());
+    Check.that(resolved.get("unmet").isEmpty(), "all met");
+  }
+
+  void anAvoidedTaskIsNotUsedOnItsExecutorEither() {
+    String wish = "{\"executors\":{\"1\":2},\"avoid\":[0,4]}";
+    ObjectNode desired = (ObjectNode) Json.parse(wish);
+    ObjectNode resolved = Placement.resolve(desired, "b", places("1", "2", "1", "2", "1"));
+    Check.equal("[0,1,1,0,0]", resolved.get("weights").toString());
+    Check.equal("{\"1\":1}", resolved.get("unmet").toString());
+  }
+
+  void avoidedTasksAreUsedIfThereAreNoOthers() {
+    String wish = "{\"executors\":{\"1\":1},\"anywhere\":2,\"avoid\":[0,1]}";
+    ObjectNode desired = (ObjectNode) Json.parse(wish);
+    ObjectNode resolved = Placement.resolve(desired, "b", places("1", "1", "1", "2"));
+    Check.equal("[1,0,1,1]", resolved.get("weights").toString());
   }
 
   void whatCannotBeMetIsSaid() {

@@ -67,6 +67,8 @@ class WorkloadTest {
         new StructType().add("a", DataTypes.StringType).add("b", DataTypes.LongType),
         new StructType().add("a", DataTypes.StringType).add("b", DataTypes.IntegerType)
             .add("c", DataTypes.LongType),
+        new StructType().add("a", DataTypes.StringType).add("b", DataTypes.IntegerType)
+            .add("c", DataTypes.IntegerType).add("d", DataTypes.BooleanType),
         new StructType().add("a", DataTypes.StringType).add("b", DataTypes.StringType)
             .add("c", DataTypes.StringType).add("d", DataTypes.StringType)
             .add("e", DataTypes.IntegerType).add("f", DataTypes.BooleanType)};

@@ -17,7 +17,7 @@ import scala.Tuple2;
 public final class EndableReaderTest {
   private final BatchState batch = new BatchState();
   private final Connector connector = new Connector();
-  private final EndableReader reader = new EndableReader(connector, batch.signal);
+  private final EndableReader reader = new EndableReader(connector, batch.signal, null);
 
   /** Has the records of a queue; without one it waits for the whole timeout, as the real one. */
   private static final class Connector implements SupportsRealTimeRead<InternalRow> {
@@ -155,7 +155,7 @@ public final class EndableReaderTest {
     connector.records.add(20L);
     next(300_000);
     Check.equal(3L, batch.reader().path("skipped").asLong());
-    EndableReader later = new EndableReader(connector, batch.signal);
+    EndableReader later = new EndableReader(connector, batch.signal, null);
     connector.records.add(22L);
     later.nextWithTimeout(0L, 300_000L);
     Check.equal(4L, batch.reader().path("skipped").asLong());

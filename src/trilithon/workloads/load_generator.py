@@ -2,16 +2,15 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from trilithon.errors import BrokerUnavailable, InvalidLoad
-from trilithon.workloads.records import Records
 from trilithon.workloads.shapes import Shape
 
 CATCH_UP = 1.5
@@ -36,6 +35,14 @@ PRODUCER: Mapping[str, Any] = {
     "delivery.report.only.error": True,
     "log_level": 0,
 }
+
+
+class RecordMaker(Protocol):
+    """Makes the records of a load, one after the other."""
+
+    def make(self, first: int, count: int, now_s: float, /) -> Sequence[tuple[bytes | None, bytes]]:
+        """Keys and values of the records from a number on, at one time."""
+        ...
 
 
 @dataclass(slots=True)
@@ -115,7 +122,7 @@ def generate(
     topic: str,
     shape: Shape,
     for_s: float,
-    records: Records,
+    records: RecordMaker,
     *,
     partitions: int | None = None,
     settings: Mapping[str, str] | None = None,
@@ -175,7 +182,7 @@ class LoadGenerator:
         topic: str,
         shape: Shape,
         for_s: float,
-        records: Records,
+        records: RecordMaker,
         settings: Mapping[str, str],
         on_progress: Callable[[LoadProgress], None],
     ) -> None:

@@ -65,6 +65,12 @@ class Record:
         }
 
 
+def _is_about_the_group(message: Message) -> bool:
+    """Kafka refused the consumer group: reading by offsets needs none, and nothing is committed."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 class TopicReader:
     """Reads topics of one Kafka cluster. It joins no consumer group and commits nothing."""
 
@@ -123,6 +129,8 @@ class TopicReader:
         records: list[Record] = []
         while left:
             for message in self._consumer.consume(FETCHED, SLICE_S):
+                if _is_about_the_group(message):
+                    continue
                 partition, offset = message.partition() or 0, message.offset() or 0
                 _, end = bounds[partition]
                 if (error := message.error()) is None:

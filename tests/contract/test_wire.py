@@ -50,6 +50,7 @@ def allocations(draw: st.DrawFn) -> Allocation:
         placement={some: tuple(draw(st.lists(st.none() | names, min_size=size, max_size=size)))},
         batching_ms={EdgeName("a", "b"): draw(st.floats(0, 100))},
         groups={some: assign_key_groups([1.0] * size)} if draw(st.booleans()) else {},
+        avoided={some: (0, size)} if draw(st.booleans()) else {},
     )
 
 

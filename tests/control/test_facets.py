@@ -33,6 +33,7 @@ from trilithon.model.action import (
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import (
     Alert,
+    AvoidedTasksChange,
     BatchingChange,
     InstanceRestart,
     JobRestart,
@@ -46,7 +47,7 @@ from trilithon.model.change import (
     WeightsChange,
     facet_name,
 )
-from trilithon.model.groups import KEY_GROUPS
+from trilithon.model.groups import KEY_GROUPS, SPREAD
 from trilithon.model.job import Edge, Grouping
 from trilithon.model.layout import Layout
 from trilithon.model.mode import Mode
@@ -67,7 +68,7 @@ JOB = replace(
     ),
 )
 EDGE = JOB.edges[0].name
-GROUPS = tuple(i % 2 for i in range(KEY_GROUPS))
+GROUPS = (SPREAD, *(i % 2 for i in range(1, KEY_GROUPS)))
 ALERT = Alert(JOB.id, Severity.WARNING, "ADD_PARTITIONS", "Readers are the limit.", "Add some.")
 
 # What is asked for by facet, once o1 has two instances.
@@ -76,6 +77,7 @@ CHANGES: dict[str, Proposal] = {
     "weights": WeightsChange(JOB.id, {"o1": (1.0, 0.5)}),
     "placement": PlacementChange(JOB.id, {"o1": ("m0", None)}),
     "key_groups": KeyGroupsChange(JOB.id, {"o1": GROUPS}),
+    "avoided_tasks": AvoidedTasksChange(JOB.id, {"o1": (0,)}),
     "batching": BatchingChange(JOB.id, {EDGE: 5.0}),
     "restart_instance": InstanceRestart(JOB.id, "o1", 1),
     "restart_job": JobRestart(JOB.id),
@@ -84,13 +86,14 @@ CHANGES: dict[str, Proposal] = {
     "alert": ALERT,
 }
 ACTS = [name for name in CHANGES if name != "alert"]
-WANTED_STATE = ACTS[:5]
+WANTED_STATE = ACTS[:6]
 # What would be wrong about each, and the code with which the guard says so.
 WRONG: dict[str, tuple[Proposal, str]] = {
     "parallelism": (ParallelismChange(JOB.id, {"o0": 99}), "MAXIMUM"),
     "weights": (WeightsChange(JOB.id, {"o1": (1.0,)}), "SHAPE"),
     "placement": (PlacementChange(JOB.id, {"o1": ("nowhere", None)}), "UNKNOWN_MACHINE"),
     "key_groups": (KeyGroupsChange(JOB.id, {"o0": GROUPS}), "NOT_KEYED"),
+    "avoided_tasks": (AvoidedTasksChange(JOB.id, {"o1": (99,)}), "UNKNOWN_TASK"),
     "batching": (BatchingChange(JOB.id, {EDGE: -1.0}), "INVALID"),
     "restart_instance": (InstanceRestart(JOB.id, "o1", 7), "UNKNOWN_INSTANCE"),
     "restart_job": (JobRestart("ads/nobody"), "NOT_RUNNING"),
@@ -460,6 +463,7 @@ OTHERS: dict[str, Proposal] = {
     "weights": WeightsChange(JOB.id, {"o1": (1.0, 0.25)}),
     "placement": PlacementChange(JOB.id, {"o1": ("m1", None)}),
     "key_groups": KeyGroupsChange(JOB.id, {"o1": GROUPS[::-1]}),
+    "avoided_tasks": AvoidedTasksChange(JOB.id, {"o1": (0, 1)}),
     "batching": BatchingChange(JOB.id, {EDGE: 6.0}),
     "restart_instance": InstanceRestart(JOB.id, "o1", 0),
     "restart_job": JobRestart("ads/other"),
@@ -475,7 +479,8 @@ OTHERS: dict[str, Proposal] = {
         ("parallelism", "o0 ×2"),
         ("weights", "weights of o1 1, 0.5"),
         ("placement", "o1 on m0, any machine"),
-        ("key_groups", "key groups of o1 per instance 512, 512"),
+        ("key_groups", "key groups of o1 per instance 511, 512, 1 spread over all"),
+        ("avoided_tasks", "o1 without task 0"),
         ("batching", "batching on in->o0 at most 5 ms"),
         ("restart_instance", "restart of o1[1]"),
         ("restart_job", f"restart of {JOB.id}"),

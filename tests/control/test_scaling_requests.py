@@ -11,7 +11,7 @@ import pytest
 from tests.policies.stela.model import small_engine
 from trilithon.control import failpoints
 from trilithon.control.cluster_commands import ClusterCommands
-from trilithon.control.explain import explain_cluster
+from trilithon.control.explain import explain, explain_cluster
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.loop import Controller, Round
 from trilithon.control.rules import Limits, Rules
@@ -92,6 +92,29 @@ def test_new_machines_are_added_and_used_by_all_jobs_in_one_decision(world: Worl
     assert new.count("m4") == 8
 
 
+def test_where_a_start_disturbs_others_instances_are_given_after_a_calm_while(
+    tmp_path: Path,
+) -> None:
+    parameters = {"window_s": 20.0, "settle_s": 30.0, "calm_s": 60.0}
+    world = World(tmp_path, policy("stela", parameters))
+    world.rounds(8)
+    before = world.allocations
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(6)
+    assert "m4" in world.engine.machines.names()
+    assert world.allocations == before
+    status = world.deciding.status(
+        world.controller.scene,  # type: ignore[arg-type]
+        world.controller.state.policy_state,
+    )
+    assert status["hindrance"].startswith("CALM")
+    world.rounds(4)
+    assert world.ended == [True]
+    assert world.allocations != before
+    assert world.journal is not None
+    world.journal.close()
+
+
 def test_predicted_and_realised_throughput_are_kept_and_explained(world: World) -> None:
     world.commands.scale(ScalingKind.OUT, 1)
     world.rounds(12)
@@ -105,6 +128,42 @@ def test_predicted_and_realised_throughput_are_kept_and_explained(world: World) 
     lines = [line for entry in explain_cluster(world.journal) for line in entry["sentences"]]
     assert any("was predicted, and" in line for line in lines)
     assert any("It expected throughput of at least" in line and "it was" in line for line in lines)
+
+
+def test_what_one_job_got_is_explained_with_that_job(world: World) -> None:
+    world.commands.scale(ScalingKind.OUT, 1, "papers/star")
+    world.rounds(12)
+    assert world.journal is not None
+    reasons = [entry["reason"] for entry in explain(world.journal, "papers/star")]
+    assert {"SCALE_OUT", "PREDICTION_CHECKED"} <= set(reasons), reasons
+
+
+def test_predicted_and_realised_throughput_of_a_scale_in_are_kept(world: World) -> None:
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(12)
+    assert world.journal is not None
+    lines = [line for entry in explain_cluster(world.journal) for line in entry["sentences"]]
+    assert any("was predicted, and" in line for line in lines)
+
+
+def test_a_machine_with_instances_of_a_fixed_operator_goes_too(tmp_path: Path) -> None:
+    """Where state cannot be divided anew, a placement of it would be refused, and all with it."""
+    world = World(tmp_path)
+    all_ = tuple(operator.name for operator in world.engine.jobs()["papers/star"].job.operators)
+    fixed = replace(world.engine.capabilities(), fixed={"papers/star": all_[:2]})
+    world.engine.capabilities = lambda: fixed  # type: ignore[method-assign]
+    world.rounds(8)
+    (machine, *_) = world.commands.preview(ScalingKind.IN, 1)["machines_to_remove"]
+    instances_on = {m.name: m.instances for m in world.controller.scene.machines}  # type: ignore[union-attr]
+    assert any(
+        key[:2] in {("papers/star", name) for name in all_[:2]} for key in instances_on[machine]
+    )
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(4)
+    assert world.ended == [True]
+    assert machine not in world.engine.machines.names()
+    assert world.journal is not None
+    world.journal.close()
 
 
 def test_a_dry_run_changes_nothing_at_all(world: World) -> None:
@@ -206,58 +265,112 @@ def test_if_machines_cannot_be_removed_instances_are_where_they_were(world: Worl
     assert len(world.engine.machines.names()) == 4
 
 
-POINTS = [
-    *(f"journal.{name}.{when}" for name in ("round", "end") for when in ("before", "inside")),
-    "journal.round.after",
-    "journal.start.before",
-    "journal.start.after",
-    "journal.settle.inside",
-    *(
-        f"engine.{call}.{when}"
-        for call in ("reallocate", "one_shot")
-        for when in ("before", "after")
-    ),
+# Where a request passes, and how often: machines are added or removed once, both jobs changed.
+TIMES = {"round": 2, "start": 1, "end": 2, "reallocate": 2, "one_shot": 1}
+PLACES = [
+    (point, nth)
+    for point in failpoints.POINTS
+    for nth in range(1, TIMES.get(point.split(".")[1], 0) + 1)
 ]
 
 
-@pytest.mark.parametrize("kind", list(ScalingKind))
-@pytest.mark.parametrize("nth", [1, 2])
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_anywhere_a_request_ends_whole_or_everything_is_as_before(
-    kind: ScalingKind, nth: int, point: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(*_: object) -> None:
+class Death:
+    """Arms a failpoint; what dies there is started again."""
+
+    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
+        self.world, self.patch, self.count = world, patch, 0
+        patch.setattr(os, "kill", self._kill)
+
+    def _kill(self, *_: object) -> None:
+        self.count += 1
+        self.patch.setattr(failpoints, "_armed", None)
         raise Killed
 
-    before = world.allocations
-    world.commands.scale(kind, 1)
-    monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(failpoints, "_hits", {})
-    monkeypatch.setattr(failpoints, "_armed", (point, nth))
-    try:
-        world.rounds(6)
-    except Killed:
-        monkeypatch.setattr(failpoints, "_armed", None)
-        world.start()
-    monkeypatch.setattr(failpoints, "_armed", None)
+    def arm(self, point: str, nth: int = 1) -> None:
+        self.patch.setattr(failpoints, "_hits", {})
+        self.patch.setattr(failpoints, "_armed", (point, nth))
+
+    def rounds(self, count: int) -> None:
+        try:
+            self.world.rounds(count)
+        except Killed:
+            self.start()
+
+    def start(self) -> None:
+        try:
+            self.world.start()
+        except Killed:
+            self.world.start()
+
+
+def check_whole_or_as_before(world: World, kind: ScalingKind, before: dict[str, Any]) -> None:
     for _ in range(80):
         if None not in world.ended:
             break
         world.rounds(1)
     world.rounds(2)
     (done,) = world.ended
-    machines = len(world.engine.machines.names())
+    machines = world.engine.machines.names()
     if done:
-        assert machines == (5 if kind is ScalingKind.OUT else 3)
+        assert len(machines) == (5 if kind is ScalingKind.OUT else 3)
         assert world.allocations != before
+        places = [by for _, places in world.allocations.values() for by in places.values()]
+        assert {machine for by in places for machine in by} <= {*machines, None}
         if kind is ScalingKind.OUT:
             assert all(world.allocations[job] != before[job] for job in JOBS)
-    else:
-        assert world.allocations == before
-        # It can be repeated.
-        world.commands.scale(kind, 1)
-        world.rounds(8)
-        assert world.ended[-1]
+        return
+    assert world.allocations == before
+    # A machine that was added has no instance; none has gone.
+    assert len(machines) in ({4, 5} if kind is ScalingKind.OUT else {4})
+    # It can be repeated.
+    world.commands.scale(kind, 1)
+    world.rounds(8)
+    assert world.ended[-1]
+
+
+@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize(("point", "nth"), PLACES)
+def test_killed_anywhere_a_request_ends_whole_or_everything_is_as_before(
+    kind: ScalingKind, point: str, nth: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.allocations
+    world.commands.scale(kind, 1)
+    death = Death(world, monkeypatch)
+    death.arm(point, nth)
+    death.rounds(6)
+    assert death.count == 1
+    check_whole_or_as_before(world, kind, before)
+
+
+@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+@pytest.mark.parametrize(
+    ("first", "write"),
+    [
+        ("engine.one_shot.after", "recover"),
+        ("engine.reallocate.after", "recover"),
+        ("engine.reallocate.after", "settle"),
+    ],
+)
+def test_killed_again_while_it_recovers_it_ends_the_same_way(
+    kind: ScalingKind,
+    first: str,
+    write: str,
+    when: str,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = world.allocations
+    world.commands.scale(kind, 1)
+    death = Death(world, monkeypatch)
+    death.arm(first)
+    with pytest.raises(Killed):
+        world.rounds(6)
+    death.arm(f"journal.{write}.{when}")
+    death.start()
+    death.rounds(1)
+    assert death.count == 2
+    check_whole_or_as_before(world, kind, before)
 
 
 def test_one_request_is_done_after_the_other(world: World) -> None:

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.engines.simulated.worlds import graph, operator
 from tests.strategies import jobs, snapshots
 from trilithon.measures import slo
 from trilithon.measures.assess import assess
+from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
-from trilithon.model.series import Series
+from trilithon.model.series import Series, Window
 from trilithon.model.snapshot import Snapshot
 
 
@@ -65,3 +67,42 @@ def test_satisfaction_over_time_is_weighted_by_time() -> None:
     assert found.percentiles == {15: 0.5, 50: 1.0, 90: 1.0}
     assert slo.satisfaction_over_time([], []) is None
     assert slo.satisfaction_over_time([float("nan")], [10]) is None
+
+
+def emitting(taken: list[float], written: float, *edges: str) -> Window:
+    """Ten seconds in which each source read so many records and the sink wrote so many; the
+    sources should emit 200 records/s.
+    """
+    plain = graph("emitting", [operator("o")], *edges)
+    job = replace(plain, intent=Intent((Threshold(Metric.EMISSION, 200.0),), priority=10.0))
+    empty = Snapshot.empty(10, Layout.build([job]), {job.id: job})
+    snapshot = replace(
+        empty,
+        since_s=0,
+        sources=replace(empty.sources, taken=np.array(taken)),
+        sinks=replace(empty.sinks, written=np.array([written])),
+    )
+    window = Series.of([snapshot]).window()
+    assert window is not None
+    return window
+
+
+def test_emission_counts_what_sources_read_and_throughput_what_sinks_write() -> None:
+    """Two sources, and an operator that makes three records of each."""
+    window = emitting([400.0, 600.0], 3000.0, "a>o", "b>o", "o>out")
+    assert slo.emission(window) == pytest.approx([100.0])
+    assert slo.throughput(window) == pytest.approx([300.0])
+    assessment = slo.assess_intents(window)
+    assert assessment.values["emission"] == pytest.approx([100.0])
+    assert assessment.met == pytest.approx([0.0])
+    # Half of what is asked for, of a maximum utility of 10.
+    assert assessment.utility == pytest.approx([5.0])
+
+
+def test_emission_that_meets_its_threshold_has_the_whole_utility() -> None:
+    """Whatever the sinks write."""
+    met = slo.assess_intents(emitting([2000.0], 1.0, "a>o", "o>out"))
+    assert met.utility == pytest.approx([10.0])
+    assert met.met == pytest.approx([1.0])
+    unknown = slo.assess_intents(emitting([np.nan], 1.0, "a>o", "o>out"))
+    assert np.isnan(unknown.utility).all()

@@ -72,6 +72,7 @@ operators:
     input: {from: parse, grouping: by_key, key: [k]}
     group_by: [k]
     aggregate: {n: count(*)}
+    parallelism: {initial: 1}
     profile: {service_ms: 2, selectivity: 0.25}
 sinks:
   - {name: sums, input: sum, options: {topic: sums}}

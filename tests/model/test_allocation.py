@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cluster import chain
 from tests.strategies import jobs
@@ -52,6 +53,19 @@ def test_an_allocation_that_cannot_be_is_refused(wanted: dict[str, object], said
         Allocation("t/j", 1, **wanted)  # type: ignore[arg-type]
 
 
+@given(st.sets(st.integers(0, 7)), st.integers(1, 8))
+def test_avoided_tasks_are_used_only_if_there_are_too_few_others(
+    avoided: set[int], count: int
+) -> None:
+    """And they stay avoided when the number of instances changes."""
+    before = Allocation("t/j", 1, {"o": 9}, avoided={"o": tuple(avoided)})
+    wanted = before.rescaled({"o": count})
+    used = wanted.instance_tasks("o", 8)
+    assert len(used) == count
+    assert list(used) == sorted(set(used))
+    assert len(avoided & set(used)) == max(0, count - (8 - len(avoided)))
+
+
 def test_a_new_version_keeps_what_still_fits_of_every_facet() -> None:
     """Operators whose number of instances changes lose what was meant for the old number; the
     others do not. Key groups go when records no longer come by key.
@@ -69,6 +83,7 @@ def test_a_new_version_keeps_what_still_fits_of_every_facet() -> None:
         placement={"o1": ("m0", None), "o2": (None,) * 9},
         batching_ms={edge.name: 5.0 for edge in job.edges},
         groups=dict.fromkeys(("o0", "o1"), (0, 1) * (KEY_GROUPS // 2)),
+        avoided={"o0": (1,)},
     )
     after = carried_over(before, replace(job, edges=(*keyed[:1], *job.edges[1:])))
     assert after.generation == before.generation
@@ -77,3 +92,4 @@ def test_a_new_version_keeps_what_still_fits_of_every_facet() -> None:
     assert after.placement == {"o1": ("m0", None)}
     assert after.batching_ms == before.batching_ms
     assert set(after.groups) == {"o0"}
+    assert after.avoided == {}

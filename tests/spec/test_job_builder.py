@@ -67,7 +67,7 @@ def test_a_good_file_gives_the_job_that_it_describes() -> None:
         "parse->enrich",
         "enrich",
     ]
-    assert job.instances == 3
+    assert job.instances == 10  # state begins with room for growth
     assert job.tasks == 25
 
 
@@ -167,6 +167,27 @@ def test_a_mistake_is_told_with_its_code_path_and_line(
 ) -> None:
     assert old in GOOD
     assert (code, path, line) in problems(GOOD.replace(old, new, 1))
+
+
+def test_an_operator_may_join_its_records_with_an_input_that_is_broadcast() -> None:
+    old = "input: parse\n    join: {table: sites, on: [host]}"
+    new = """inputs: [parse, {from: hot, grouping: broadcast}]
+    join: {table: hot, on: [host]}
+  - {name: hot, input: clicks, select: ["parse_url(url, 'HOST') AS host", "'hot' AS topic"]}"""
+    assert old in GOOD
+    text = GOOD.replace(old, new)
+    job = parse_job(text)
+    edge = job.broadcast_table("enrich")
+    assert edge is not None
+    assert edge.source == "hot"
+    assert job.broadcast_table("parse") is None
+    # The columns of its other inputs, and those of the broadcast, are checked each by themselves.
+    assert problems(text.replace("on: [host]", "on: [topic]"))[0][:2] == (
+        "UNKNOWN_COLUMN",
+        "operators[1].join.on",
+    )
+    shuffled = problems(text.replace("grouping: broadcast", "grouping: shuffle"))
+    assert "UNKNOWN_TABLE" in {code for code, _, _ in shuffled}
 
 
 def test_every_code_of_the_file_form_is_shown_by_a_test() -> None:

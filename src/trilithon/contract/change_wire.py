@@ -8,6 +8,7 @@ from trilithon.errors import NotUnderstood
 from trilithon.model.change import (
     ALERT,
     Alert,
+    AvoidedTasksChange,
     BatchingChange,
     InstanceRestart,
     JobRestart,
@@ -40,6 +41,8 @@ def _body(proposal: Proposal) -> dict[str, Any]:
             return {"job": job, "placement": {name: list(m) for name, m in placement.items()}}
         case KeyGroupsChange(job, groups):
             return {"job": job, "groups": {name: list(g) for name, g in groups.items()}}
+        case AvoidedTasksChange(job, avoided):
+            return {"job": job, "avoided": {name: list(t) for name, t in avoided.items()}}
         case BatchingChange(job, waits):
             return {"job": job, "batching_ms": {str(edge): ms for edge, ms in waits.items()}}
         case InstanceRestart(job, operator, index):
@@ -73,6 +76,9 @@ _READERS: Final[dict[str, Callable[[Data], Proposal]]] = {
     ),
     "key_groups": lambda d: KeyGroupsChange(
         d["job"], {name: tuple(map(int, g)) for name, g in d["groups"].items()}
+    ),
+    "avoided_tasks": lambda d: AvoidedTasksChange(
+        d["job"], {name: tuple(map(int, t)) for name, t in d["avoided"].items()}
     ),
     "batching": lambda d: BatchingChange(
         d["job"], {edge_from_json(name): float(ms) for name, ms in d["batching_ms"].items()}

@@ -7,8 +7,8 @@ nothing is changed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from trilithon.contract.condition import RUNNING, Condition, Health
 from trilithon.model.action import (
@@ -58,6 +58,8 @@ class Accepted:
     allocation: Allocation
     condition: Condition = RUNNING
     checkpoint: str = ""
+    # The topics that carry edges between two operators, by the edge (`from->to`).
+    edge_topics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def health(self) -> Health:
@@ -66,6 +68,16 @@ class Accepted:
     @property
     def reason(self) -> str:
         return self.condition.reason
+
+
+@runtime_checkable
+class ShowsRecords(Protocol):
+    """An engine that can show records inside a query."""
+
+    def edge_records(self, job: str, edge: str, count: int) -> list[dict[str, Any]]:
+        """The latest records of an edge between two operators, written `from->to`, the oldest
+        first. Raises `NotObservable` if it cannot show them.
+        """
 
 
 class Engine(Protocol):

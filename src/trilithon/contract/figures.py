@@ -1,12 +1,13 @@
 """Makes the live figures of jobs from measures, as plain data. A missing figure is None."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from trilithon.contract.engine import Accepted
 from trilithon.measures.assess import Assessment
+from trilithon.model.columns import Ints
 from trilithon.model.job import NodeKind
 from trilithon.model.layout import NODE_KINDS
 from trilithon.model.snapshot import plain
@@ -53,7 +54,7 @@ def _job(
     row = layout.job_row[name]
     values = {key: plain(value[row]) for key, value in intents.values.items()}
     nodes = layout.job_nodes(name)
-    sources = [i for i, node in enumerate(layout.source_nodes) if node in nodes]
+    sources = _rows_of(layout.source_nodes, nodes)
     met = plain(intents.met[row])
     return {
         **job,
@@ -78,10 +79,15 @@ def _job(
     }
 
 
-def _marks(assessment: Assessment, nodes: Iterable[int], clock_set_s: float | None) -> list[str]:
+def _rows_of(column: Ints, nodes: Sequence[int]) -> Ints:
+    """The rows of a job in a column of nodes: nodes of a job stand together."""
+    return np.flatnonzero((column >= nodes[0]) & (column <= nodes[-1]))
+
+
+def _marks(assessment: Assessment, nodes: Sequence[int], clock_set_s: float | None) -> list[str]:
     """What makes the figures of a job uncertain."""
     window, marks = assessment.window, []
-    sinks = [i for i, node in enumerate(window.layout.sink_nodes) if node in nodes]
+    sinks = _rows_of(window.layout.sink_nodes, nodes)
     ahead, written = (
         float(np.nansum(column[sinks])) for column in (window.sinks.ahead, window.sinks.written)
     )

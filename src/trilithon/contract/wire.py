@@ -49,6 +49,11 @@ def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
             if allocation.groups
             else {}
         ),
+        **(
+            {"avoided": {n: list(t) for n, t in allocation.avoided.items()}}
+            if allocation.avoided
+            else {}
+        ),
     }
 
 
@@ -69,6 +74,7 @@ def allocation_from_json(data: Mapping[str, Any]) -> Allocation:
                 edge_from_json(name): float(wait) for name, wait in data["batching_ms"].items()
             },
             groups={name: tuple(map(int, g)) for name, g in data.get("groups", {}).items()},
+            avoided={name: tuple(map(int, t)) for name, t in data.get("avoided", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotUnderstood(f"This is not an allocation: {error}.") from error
@@ -127,6 +133,7 @@ def accepted_to_json(accepted: Accepted) -> dict[str, Any]:
         "allocation": allocation_to_json(accepted.allocation),
         **condition_to_json(accepted.condition),
         "checkpoint": accepted.checkpoint,
+        "edge_topics": dict(accepted.edge_topics),
     }
 
 
@@ -138,6 +145,7 @@ def accepted_from_json(data: Mapping[str, Any], known: Job | None = None) -> Acc
             allocation_from_json(data["allocation"]),
             condition_from_json(data),
             str(data["checkpoint"]),
+            dict(data.get("edge_topics", {})),  # hosts of 0.2 send none
         )
     except (KeyError, TypeError) as error:
         raise NotUnderstood(f"This is not an accepted job: {error}.") from error
@@ -173,8 +181,9 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
             slots=data["slots"],
             tasks=data["tasks"],
             fixed={job: tuple(operators) for job, operators in data["fixed"].items()},
-            # Recordings and hosts of 0.1 do not have it.
+            # Recordings and hosts of 0.1 do not have these.
             machine_slots=dict(data.get("machine_slots", {})),
+            tasks_spread=bool(data.get("tasks_spread", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotUnderstood(f"These are not capabilities: {error}.") from error

@@ -154,9 +154,8 @@ class JobCommands:
 
     def record(self, job: str) -> JobRecord:
         if (record := self._state.jobs.get(job)) is None:
-            raise NotFound(
-                f"There is no job {job!r}.", f"There are: {', '.join(self._state.jobs) or 'none'}."
-            )
+            # It names no other jobs: they may be those of other tenants.
+            raise NotFound(f"There is no job {job!r}.", "`trilithon job list` lists them.")
         return record
 
 

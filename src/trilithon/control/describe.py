@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from trilithon.model.groups import SPREAD
+
 Data = Mapping[str, Any]
 
 
@@ -53,8 +55,18 @@ def _key_groups(data: Data) -> str:
     for name, owners in data["groups"].items():
         counted = Counter(owners)
         shares = ", ".join(str(counted[index]) for index in range(max(counted) + 1))
-        parts.append(f"key groups of {name} per instance {shares}")
+        spread = f", {counted[SPREAD]} spread over all" if counted[SPREAD] else ""
+        parts.append(f"key groups of {name} per instance {shares}{spread}")
     return "; ".join(parts)
+
+
+def _avoided_tasks(data: Data) -> str:
+    return "; ".join(
+        f"{name} without task{'' if len(tasks) == 1 else 's'} {', '.join(map(str, tasks))}"
+        if tasks
+        else f"{name} with all its tasks"
+        for name, tasks in data["avoided"].items()
+    )
 
 
 def _batching(data: Data) -> str:
@@ -83,6 +95,7 @@ _WANTED_STATE: Final[dict[str, Callable[[Data], str]]] = {
     "weights": _weights,
     "placement": _placement,
     "key_groups": _key_groups,
+    "avoided_tasks": _avoided_tasks,
     "batching": _batching,
 }
 _CHANGES: Final = {**_WANTED_STATE, **_ACTIONS, "alert": _alert}

@@ -26,6 +26,7 @@ from trilithon.control.state import ControllerState, JobRecord, Version
 from trilithon.errors import (
     BrokerUnavailable,
     DoesNotFit,
+    HostStarting,
     HostUnreachable,
     KafkaUnreachable,
     QueryNotStarted,
@@ -184,6 +185,9 @@ class Reconciler:
                 if record.version is version:
                     self._has(record, wanted, now_s, "The engine started the job.")
                 return True
+            if outcome.code == HostStarting.code:
+                record.problem = outcome.message
+                return False  # the next round tries again; nobody looked at the version
             record.tries += 1
             outside = outcome.code in OUTAGES
             record.try_at_s = now_s + min(

@@ -45,6 +45,12 @@ class Limits(Parameters):
     max_machines: int = parameter(1000, "machines", "above this none is added", least=1)
     series_every_s: float = parameter(60.0, "s", "between two entries of the compact series")
     keep_series_s: float = parameter(DAY_S, "s", "age limit of the compact series")
+    objective: float = parameter(
+        0.99,
+        "ratio",
+        "of the time that intents are to be met; the rest is the error budget",
+        most=1,
+    )
     keep_history_s: float = parameter(30 * DAY_S, "s", "age limit of decisions, actions and events")
 
 

@@ -1,4 +1,4 @@
-"""Checks weights, placement, key groups and batching against a job's numbers of instances."""
+"""Checks weights, placement, key groups, avoided tasks and batching against the shape of a job."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from trilithon.model.change import (
     AllocationChange,
+    AvoidedTasksChange,
     BatchingChange,
     KeyGroupsChange,
     ParallelismChange,
@@ -14,7 +15,7 @@ from trilithon.model.change import (
     WeightsChange,
     facet_name,
 )
-from trilithon.model.groups import KEY_GROUPS
+from trilithon.model.groups import KEY_GROUPS, SPREAD
 from trilithon.model.job import Grouping, Job
 from trilithon.policies.feedback import Clip
 
@@ -47,6 +48,9 @@ class ShapeCheck:
             case KeyGroupsChange(job, groups):
                 owners, clips = self._fitting(facet, groups, self._groups)
                 return (KeyGroupsChange(job, owners) if owners else None), clips
+            case AvoidedTasksChange(job, avoided):
+                tasks, clips = self._fitting(facet, avoided, self._avoided)
+                return (AvoidedTasksChange(job, tasks) if tasks else None), clips
             case BatchingChange(job, waits):
                 edges = {edge.name for edge in self.job.edges}
                 wrong = {
@@ -85,10 +89,17 @@ class ShapeCheck:
         named = {machine for machine in machines if machine is not None}
         return "UNKNOWN_MACHINE" if self.machines and named - set(self.machines) else ""
 
+    def _avoided(self, operator: str, tasks: tuple[int, ...]) -> str:
+        there = range(self.job.operator(operator).tasks)
+        return "" if all(task in there for task in tasks) else "UNKNOWN_TASK"
+
     def _groups(self, operator: str, owners: tuple[int, ...]) -> str:
         into = [edge for edge in self.job.edges if edge.target == operator]
         if not any(edge.grouping is Grouping.BY_KEY for edge in into):
             return "NOT_KEYED"
         if len(owners) != KEY_GROUPS:
             return "INVALID"
-        return "" if all(0 <= instance < self.counts[operator] for instance in owners) else "SHAPE"
+        if SPREAD in owners and not self.job.can_spread(operator):
+            return "CANNOT_SPREAD"
+        instances = range(self.counts[operator])
+        return "" if all(owner in instances for owner in {*owners} - {SPREAD}) else "SHAPE"

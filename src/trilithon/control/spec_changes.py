@@ -126,11 +126,9 @@ def _operator(old: Operator | None, new: Operator | None) -> SpecChange | None:
         if old.work.stateful or new.work.stateful:
             return SpecChange(new.name, Impact.ANEW, "its work changed, and it is stateful")
         return SpecChange(new.name, Impact.RESTART, "its work changed, and it is stateless")
+    if new.work.stateful and old.tasks != new.tasks:
+        return SpecChange(new.name, Impact.RESTART, "its state is divided anew")
     if old.parallelism.max != new.parallelism.max:
-        if new.work.stateful:
-            return SpecChange(
-                new.name, Impact.ANEW, "its maximum is the number of partitions of its state"
-            )
         return SpecChange(new.name, Impact.RESTART, "its maximum is the number of its tasks")
     if old.parallelism != new.parallelism or old.profile != new.profile:
         return SpecChange(new.name, Impact.LIVE, "only the controller uses its bounds and profile")
@@ -144,7 +142,12 @@ def running_form(job: Job) -> Job:
         intent=Intent(),
         bounds=Bounds(preserve_order=job.bounds.preserve_order),
         operators=tuple(
-            replace(operator, parallelism=Parallelism(1, 1, operator.parallelism.max), profile=None)
+            replace(operator, parallelism=_running_parallelism(operator), profile=None)
             for operator in job.operators
         ),
     )
+
+
+def _running_parallelism(operator: Operator) -> Parallelism:
+    initial = operator.parallelism.initial if operator.work.stateful else 1
+    return Parallelism(initial, 1, operator.parallelism.max)

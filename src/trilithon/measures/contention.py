@@ -19,15 +19,17 @@ from trilithon.model.series import Window
 _TURNS: Final = 30
 
 
-def could_take_when_placed(window: Window, machine: Ints) -> Floats:
+def could_take_when_placed(window: Window, machine: Ints, load: Floats | None = None) -> Floats:
     """Records per second that each node could take with its instances on these machines (rows);
-    infinite for a node of which an instance is not measured, or took nothing.
+    infinite for a node of which an instance is not measured, or took nothing. `load` is what each
+    node takes then, as a share of what it took: one that takes less leaves more to the others.
     """
     instances = window.instances
     use = np.nan_to_num(instances.cpu_s) / window.span_s
     cores = np.nan_to_num(window.machines.cores, nan=np.inf)
     now = np.nan_to_num(instances.machine).astype(np.int64)
-    more = _stretch(use, machine, cores) - _stretch(use, now, cores)
+    then = use if load is None else use * load[window.layout.instance_node]
+    more = _stretch(then, machine, cores) - _stretch(use, now, cores)
     cpu_s = np.nan_to_num(ratio(instances.cpu_s, instances.taken))
     measured_s = ratio(instances.busy_s, instances.taken)
     service_s = np.fmax(measured_s + cpu_s * more, cpu_s)

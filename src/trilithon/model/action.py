@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from trilithon.errors import TrilithonError
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability
 from trilithon.model.job import Job
@@ -87,6 +88,11 @@ class Outcome:
     code: str = ""
     message: str = ""
     took_s: float | None = None
+
+    @classmethod
+    def of_error(cls, error: TrilithonError, status: Status = Status.REFUSED) -> "Outcome":
+        """An action that an error ended: its code, and its sentence with the hint."""
+        return cls(status, error.code, f"{error.message} {error.hint}".strip())
 
     @property
     def changed(self) -> bool:

@@ -1,5 +1,5 @@
-"""Owns the wanted state of a job: parallelism, weights, placement
-and batching, with a generation.
+"""Owns the wanted state of a job: parallelism, weights, placement, key groups, avoided tasks and
+batching, with a generation.
 """
 
 import math
@@ -11,15 +11,16 @@ from trilithon.errors import InvalidAllocation, NotFound
 from trilithon.model.capability import Ability
 from trilithon.model.change import (
     AllocationChange,
+    AvoidedTasksChange,
     BatchingChange,
     KeyGroupsChange,
     ParallelismChange,
     PlacementChange,
     WeightsChange,
 )
-from trilithon.model.groups import KEY_GROUPS
+from trilithon.model.groups import KEY_GROUPS, SPREAD
 from trilithon.model.intent import EdgeName
-from trilithon.model.job import Grouping, Job
+from trilithon.model.job import Grouping, Job, Operator
 
 # The field that holds each facet of wanted state.
 FACET_FIELDS: Final = {
@@ -27,6 +28,7 @@ FACET_FIELDS: Final = {
     Ability.WEIGHTS: "weights",
     Ability.PLACEMENT: "placement",
     Ability.KEY_GROUPS: "groups",
+    Ability.AVOIDED_TASKS: "avoided",
     Ability.BATCHING: "batching_ms",
 }
 
@@ -37,8 +39,10 @@ class Allocation:
 
     `weights` and `placement` have an entry per instance of an operator, where one is wanted; an
     operator that is not named there is left to the engine. `groups` say which instance has which of
-    the 1,024 key groups of an operator that gets its records by key. `batching_ms` is the longest
-    time a record may wait at the sender for others.
+    the 1,024 key groups of an operator that gets its records by key, or that it is spread over all.
+    `avoided` are tasks of an operator that are too slow: they get records only if the others are
+    fewer than its instances. `batching_ms` is the longest time a record may wait at the sender for
+    others.
     """
 
     job: str
@@ -48,6 +52,7 @@ class Allocation:
     placement: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     batching_ms: Mapping[EdgeName, float] = field(default_factory=dict)
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    avoided: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for operator, count in self.parallelism.items():
@@ -66,8 +71,12 @@ class Allocation:
                 raise InvalidAllocation(
                     f"{operator!r} is given {len(groups)} key groups: there are {KEY_GROUPS}."
                 )
-            if not all(0 <= instance < self.parallelism.get(operator, 0) for instance in groups):
+            instances = range(self.parallelism.get(operator, 0))
+            if not all(owner in instances or owner == SPREAD for owner in set(groups)):
                 raise InvalidAllocation(f"A key group of {operator!r} has no such instance.")
+        for operator, tasks in self.avoided.items():
+            if operator not in self.parallelism or min(tasks, default=0) < 0:
+                raise InvalidAllocation(f"{operator!r} has no tasks {tasks} to avoid.")
         if not all(0 <= wait < math.inf for wait in self.batching_ms.values()):
             raise InvalidAllocation("A record cannot wait less than 0 ms at its sender.")
 
@@ -80,6 +89,14 @@ class Allocation:
     def instances(self) -> int:
         """The slots in use."""
         return sum(self.parallelism.values())
+
+    def instance_tasks(self, operator: str, tasks: int) -> tuple[int, ...]:
+        """The tasks that are the instances of an operator without a placement: the first of all its
+        tasks that are not avoided, and of those only if there are too few others.
+        """
+        avoided = set(self.avoided.get(operator, ()))
+        liked = sorted(range(tasks), key=lambda task: (task in avoided, task))
+        return tuple(sorted(liked[: self.parallelism[operator]]))
 
     def next_generation(self) -> "Allocation":
         """The same under the next number, for whoever speaks to an engine without a controller."""
@@ -100,6 +117,8 @@ class Allocation:
                     found = replace(found, placement={**found.placement, **machines})
                 case KeyGroupsChange(groups=groups):
                     found = replace(found, groups={**found.groups, **groups})
+                case AvoidedTasksChange(avoided=tasks):
+                    found = replace(found, avoided={**found.avoided, **tasks})
                 case BatchingChange(batching_ms=waits):
                     found = replace(found, batching_ms={**found.batching_ms, **waits})
         return found
@@ -108,7 +127,7 @@ class Allocation:
         """With other numbers of instances, under the same number.
 
         Weights, placement and key groups of a changed operator are dropped: they
-        were meant for the old number.
+        were meant for the old number. Avoided tasks stay avoided.
         """
         if unknown := set(parallelism) - set(self.parallelism):
             raise NotFound(
@@ -127,18 +146,17 @@ class Allocation:
 
 def carried_over(before: Allocation, job: Job) -> Allocation:
     """The allocation for a job whose file changed, under the same number: what is still there keeps
-    its number of instances, within the new bounds; what is new begins with the number in the file.
+    its number of instances, within the new bounds; what is new begins with the number in the file,
+    and so does an operator that keeps state: it is divided as the file says. No task is avoided:
+    all of them begin anew.
     """
-    wanted = {
-        operator.name: min(
-            max(
-                before.parallelism.get(operator.name, operator.parallelism.initial),
-                operator.parallelism.min,
-            ),
-            operator.parallelism.max,
-        )
-        for operator in job.operators
-    }
+
+    def carried(operator: Operator) -> int:
+        bounds = operator.parallelism
+        kept = bounds.initial if operator.work.stateful else before.parallelism.get(operator.name)
+        return min(max(bounds.initial if kept is None else kept, bounds.min), bounds.max)
+
+    wanted = {operator.name: carried(operator) for operator in job.operators}
     same = {name for name, count in wanted.items() if before.parallelism.get(name) == count}
     keyed = {edge.target for edge in job.edges if edge.grouping is Grouping.BY_KEY}
     edges = {edge.name for edge in job.edges}

@@ -21,6 +21,7 @@ class Ability(StrEnum):
     WEIGHTS = "weights"
     PLACEMENT = "placement"
     KEY_GROUPS = "key_groups"
+    AVOIDED_TASKS = "avoided_tasks"
     BATCHING = "batching"
     RESTART_INSTANCE = "restart_instance"
     RESTART_JOB = "restart_job"
@@ -34,7 +35,9 @@ class Capabilities:
 
     `fixed` are operators of a job whose parallelism it cannot change: a decision
     about one of them becomes advice. `machine_slots` are the slots that each machine
-    brings, where the engine knows it.
+    brings, where the engine knows it. `tasks_spread` says that an operator has as many
+    tasks as instances at most, spread over all machines when a batch begins: a machine
+    runs no more of its instances than it has tasks.
     """
 
     how: Mapping[Ability, How]
@@ -42,6 +45,7 @@ class Capabilities:
     tasks: int | None = None
     fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     machine_slots: Mapping[str, int] = field(default_factory=dict)
+    tasks_spread: bool = False
 
     def of(self, ability: Ability) -> How:
         return self.how.get(ability, How.NOT_AT_ALL)

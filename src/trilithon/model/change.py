@@ -6,6 +6,7 @@ and alerts that change nothing.
     ├── WeightsChange       how much each instance gets, relative to its peers
     ├── PlacementChange     on which machine each instance runs
     ├── KeyGroupsChange     which instance has which key group
+    ├── AvoidedTasksChange  which tasks get records only if there are no others
     └── BatchingChange      how long a record may wait at its sender for others
     OneShotChange       done at most once
     ├── InstanceRestart     one instance begins anew
@@ -53,11 +54,20 @@ class PlacementChange:
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupsChange:
-    """All groups of an operator: the instance of each."""
+    """All groups of an operator: the instance of each, or `SPREAD` for all instances."""
 
     facet: ClassVar[Ability] = Ability.KEY_GROUPS
     job: str
     groups: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class AvoidedTasksChange:
+    """All avoided tasks of an operator, by number; none of them lifts it."""
+
+    facet: ClassVar[Ability] = Ability.AVOIDED_TASKS
+    job: str
+    avoided: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,12 @@ class Alert:
 
 
 AllocationChange = (
-    ParallelismChange | WeightsChange | PlacementChange | KeyGroupsChange | BatchingChange
+    ParallelismChange
+    | WeightsChange
+    | PlacementChange
+    | KeyGroupsChange
+    | AvoidedTasksChange
+    | BatchingChange
 )
 MachinesChange = MachinesAddition | MachinesRemoval
 OneShotChange = InstanceRestart | JobRestart | MachinesChange

@@ -2,7 +2,8 @@
 
 A key is hashed to one of 1,024 key groups, and a map says which instance gets which group. When
 instances, their weights or a single group change, only that map changes, and as little of it as
-possible, so that most keys stay on their instance.
+possible, so that most keys stay on their instance. A group may also be spread: its records are
+dealt over all instances, where one of its keys is more than one instance can take.
 """
 
 import math
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 KEY_GROUPS: Final = 1024
+# In place of an instance: the records of the group are dealt over all instances.
+SPREAD: Final = -1
 
 
 def assign_key_groups(
@@ -17,7 +20,8 @@ def assign_key_groups(
 ) -> tuple[int, ...]:
     """The instance of each key group, in proportion to the instances' weights.
 
-    As few groups as possible move, compared with `before`. Shares are whole numbers: the largest
+    As few groups as possible move, compared with `before`; those that were spread there go to an
+    instance again. Shares are whole numbers: the largest
     remainders get one more group (Hamilton's method), ties go to the lower instance.
     """
     total = sum(weights)
@@ -28,7 +32,7 @@ def assign_key_groups(
         shares[i] += 1
     kept: list[int | None] = [None] * KEY_GROUPS
     for group, instance in enumerate(before or ()):
-        if instance < len(shares) and shares[instance] > 0:
+        if 0 <= instance < len(shares) and shares[instance] > 0:
             kept[group] = instance
             shares[instance] -= 1
     # The remaining groups go to the instances in turn, so that neighbours get different instances.

@@ -9,6 +9,13 @@ def host_of(machine: str) -> str:
     return machine.partition("/")[0]
 
 
+def application_of(machine: str) -> str:
+    """The application of a machine, where there are several: `10.0.0.7/ads/2` is one of `ads`.
+    Empty where there is one for all.
+    """
+    return machine.split("/")[1] if machine.count("/") > 1 else ""
+
+
 def sum_over_hosts(machines: Sequence[str], values: Iterable[float]) -> float:
     """The sum over hosts of a number that each machine reports for its host; NaN if none does."""
     reported: dict[str, list[float]] = {}

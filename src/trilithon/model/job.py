@@ -107,6 +107,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Join:
+    """With a table of the job, or with the latest row of each key of a broadcast input."""
+
     table: str
     on: tuple[str, ...]
     how: str = "inner"
@@ -160,6 +162,13 @@ class Operator:
     parallelism: Parallelism = field(default_factory=Parallelism)
     profile: Profile | None = None
 
+    @property
+    def tasks(self) -> int:
+        """The tasks that it holds while it runs: those of its largest parallelism. State cannot
+        move then: an operator that keeps it has as many tasks as it starts with.
+        """
+        return self.parallelism.initial if self.work.stateful else self.parallelism.max
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -184,6 +193,11 @@ class Bounds:
     fixed: tuple[str, ...] = ()
 
 
+def tenant_of(job: str) -> str:
+    """The tenant in the id of a job (`Job.id`)."""
+    return job.partition("/")[0]
+
+
 @dataclass(frozen=True)
 class Job:
     """A complete streaming job of a tenant."""
@@ -204,6 +218,26 @@ class Job:
     def id(self) -> str:
         """Unique over all tenants: `tenant/name`."""
         return f"{self.tenant}/{self.name}"
+
+    def can_spread(self, operator: str) -> bool:
+        """Whether records of one key may go to several instances of an operator: it keeps no state,
+        and the job no order.
+        """
+        return not (self.operator(operator).work.stateful or self.bounds.preserve_order)
+
+    def broadcast_table(self, operator: str) -> Edge | None:
+        """The edge with whose latest rows an operator joins its other records; None if it joins
+        with a table of the file, or not at all.
+        """
+        join = self.operator(operator).work.join
+        return next(
+            (
+                edge
+                for edge in self.parents[operator]
+                if edge.grouping is Grouping.BROADCAST and join and join.table == edge.source
+            ),
+            None,
+        )
 
     def nodes(self) -> Iterator[tuple[str, NodeKind]]:
         """Every node by name, in the order of the file."""
@@ -262,8 +296,8 @@ class Job:
 
     @property
     def tasks(self) -> int:
-        """The Spark tasks that the job holds while it runs: the maximum parallelism of each
-        operator, and a reader per source partition (1 where the number is not given).
+        """The Spark tasks that the job holds while it runs: those of each operator, and a reader
+        per source partition (1 where the number is not given).
         """
         readers = sum(source.partitions or 1 for source in self.sources)
-        return readers + sum(operator.parallelism.max for operator in self.operators)
+        return readers + sum(operator.tasks for operator in self.operators)

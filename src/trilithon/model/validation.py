@@ -335,12 +335,18 @@ def _tables(job: Job) -> Iterator[Problem]:
                     "Give one value per column.",
                 )
     for i, operator in enumerate(job.operators):
-        if operator.work.join and operator.work.join.table not in tables:
+        broadcast = {
+            edge.source
+            for edge in job.parents.get(operator.name, ())
+            if edge.grouping is Grouping.BROADCAST
+        }
+        known = tables | broadcast
+        if operator.work.join and operator.work.join.table not in known:
             yield Problem(
                 "UNKNOWN_TABLE",
                 f"operators[{i}].join.table",
-                f"The job defines no table {operator.work.join.table!r}.",
-                f"Define it under `tables`, or use one of: {', '.join(sorted(tables)) or 'none'}.",
+                f"{operator.work.join.table!r} is no table of the job and no broadcast input.",
+                f"Define it under `tables`, or use one of: {', '.join(sorted(known)) or 'none'}.",
             )
 
 

@@ -23,6 +23,21 @@ def choice(default: str, options: Collection[str], meaning: str) -> Any:
     )
 
 
+def choices(options: Collection[str], meaning: str) -> Any:
+    """A parameter that is any number of words, with commas between them; by default none."""
+    return field(
+        default="",
+        metadata={
+            "unit": "words",
+            "meaning": meaning,
+            "least": 0.0,
+            "most": 0.0,
+            "options": options,
+            "several": True,
+        },
+    )
+
+
 def parameter(
     default: float, unit: str, meaning: str, *, least: float = 0.0, most: float = math.inf
 ) -> Any:
@@ -34,7 +49,9 @@ def parameter(
 
 @dataclass(frozen=True, slots=True)
 class ParameterInfo:
-    """Describes a parameter: a number in a range, or one of some words (`options`)."""
+    """Describes a parameter: a number in a range, or one of some words (`options`), or `several` of
+    them.
+    """
 
     name: str
     default: float | str
@@ -43,6 +60,7 @@ class ParameterInfo:
     least: float
     most: float
     options: Collection[str] = ()
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +89,9 @@ class Parameters:
     def __post_init__(self) -> None:
         for info in self.describe():
             value = getattr(self, info.name)
-            if info.options:
-                if value not in info.options:
+            if info.options or info.several:
+                words = separate(value) if info.several else (value,)
+                if any(word not in info.options for word in words):
                     raise InvalidPolicy(
                         f"The parameter {info.name!r} is {value!r}.",
                         f"Use one of: {', '.join(info.options)}.",
@@ -95,3 +114,10 @@ class Parameters:
     def given(self) -> dict[str, float | str]:
         """The values by name, as JSON data."""
         return {info.name: getattr(self, info.name) for info in self.describe()}
+
+
+def separate(words: object) -> tuple[str, ...]:
+    """The words of a parameter that is several; anything else than text is one wrong word."""
+    if not isinstance(words, str):
+        return (repr(words),)
+    return tuple(word.strip() for word in words.split(",") if word.strip())

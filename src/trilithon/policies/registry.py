@@ -10,7 +10,7 @@ from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy
 from trilithon.policies.ds2 import Ds2Parameters, Ds2Policy
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.henge_policy import HengePolicy
-from trilithon.policies.henge.status import crunch_report
+from trilithon.policies.henge.status import crunch_report, hungry_report
 from trilithon.policies.latency.latency_parameters import LatencyParameters
 from trilithon.policies.latency.latency_policy import LatencyPolicy
 from trilithon.policies.layered import LayeredPolicy
@@ -41,7 +41,7 @@ POLICIES: Final[dict[str, PolicyEntry]] = {
         HengeParameters,
         HengePolicy,
         "the whole cluster: more instances for jobs that miss intents, the best sum of utilities",
-        {"crunch": crunch_report},
+        {"crunch": crunch_report, "hungry": hungry_report},
     ),
     "latency": PolicyEntry(
         LatencyParameters,

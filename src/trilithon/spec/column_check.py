@@ -1,9 +1,9 @@
 """Follows the columns through a job and reports expressions that use columns which do not exist."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trilithon.errors import Problem
-from trilithon.model.job import Job, Operator, Source, Work
+from trilithon.model.job import Edge, Job, Join, Operator, Source, Work
 from trilithon.model.validation import edge_paths
 from trilithon.spec.sql_expressions import (
     COLUMN_NAME,
@@ -54,9 +54,9 @@ class _ColumnCheck:
         # Operators on a cycle are not in the order; their expressions are checked without columns.
         for name, i in position.items():
             if name not in ordered:
-                self._work(self.job.operator(name).work, f"operators[{i}]", None)
+                self._work(self.job.operator(name).work, f"operators[{i}]", None, {})
         for i, sink in enumerate(self.job.sinks):
-            columns = self._inputs(sink.name)
+            columns = self._inputs(self.job.parents[sink.name])
             if sink.key is not None:
                 self._scalar(sink.key, columns, f"sinks[{i}].key")
         return self.reported
@@ -68,11 +68,13 @@ class _ColumnCheck:
             self._check_duplicates([field.name for field in source.columns], path)
 
     def _operator(self, operator: Operator, path: str) -> Columns | None:
-        return self._work(operator.work, path, self._inputs(operator.name))
+        table = self.job.broadcast_table(operator.name)
+        edges = [edge for edge in self.job.parents[operator.name] if edge != table]
+        rows = {} if table is None else {table.source: self.columns.get(table.source)}
+        return self._work(operator.work, path, self._inputs(edges), rows)
 
-    def _inputs(self, name: str) -> Columns | None:
-        """The columns of a node's input; several inputs must have the same ones."""
-        edges = self.job.parents[name]
+    def _inputs(self, edges: Sequence[Edge]) -> Columns | None:
+        """The columns of a node's inputs, which must have the same ones."""
         by_input = [self.columns.get(edge.source) for edge in edges]
         for edge, columns in zip(edges, by_input, strict=True):
             if columns is not None:
@@ -95,11 +97,17 @@ class _ColumnCheck:
                 return None
         return known[0]
 
-    def _work(self, work: Work, path: str, columns: Columns | None) -> Columns | None:
+    def _work(
+        self,
+        work: Work,
+        path: str,
+        columns: Columns | None,
+        broadcast: Mapping[str, Columns | None],
+    ) -> Columns | None:
         if work.watermark:
             self._require([work.watermark.event_time], columns, f"{path}.watermark.eventTime")
         if work.join:
-            columns = self._join(work, path, columns)
+            columns = self._join(work.join, path, columns, {**self.tables, **broadcast})
         if work.where is not None:
             self._scalar(work.where, columns, f"{path}.where")
         for alias, text in work.explode:
@@ -113,11 +121,17 @@ class _ColumnCheck:
             columns = self._aggregate(work, columns, path)
         return columns
 
-    def _join(self, work: Work, path: str, columns: Columns | None) -> Columns | None:
-        if work.join is None or (table := self.tables.get(work.join.table)) is None:
+    def _join(
+        self,
+        join: Join,
+        path: str,
+        columns: Columns | None,
+        tables: Mapping[str, Columns | None],
+    ) -> Columns | None:
+        if (table := tables.get(join.table)) is None:
             return None
-        self._require(work.join.on, columns, f"{path}.join.on")
-        self._require(work.join.on, table, f"{path}.join.on")
+        self._require(join.on, columns, f"{path}.join.on")
+        self._require(join.on, table, f"{path}.join.on")
         return None if columns is None else _with(columns, table)
 
     def _select(self, texts: Sequence[str], columns: Columns | None, path: str) -> Columns | None:

@@ -160,7 +160,7 @@ class WatermarkSpec(SpecModel):
 
 
 class JoinSpec(SpecModel):
-    """A join with a table of this file."""
+    """A join with a table of this file, or with the latest rows of an input that is broadcast."""
 
     table: Name
     on: list[Name] = Field(min_length=1)

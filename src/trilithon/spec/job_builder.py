@@ -228,12 +228,15 @@ def _edges(node: OperatorSpec | SinkSpec) -> Iterator[Edge]:
 
 
 def _operator(spec: OperatorSpec) -> Operator:
-    wanted = spec.parallelism
+    wanted, work = spec.parallelism, _work(spec)
+    if work.stateful and "parallelism" not in spec.model_fields_set:
+        # State cannot be divided anew while it runs: by default there is room for growth.
+        wanted = Parallelism().max
     if isinstance(wanted, int):
         parallelism = Parallelism(wanted, 1, max(wanted, Parallelism().max))
     else:
         parallelism = Parallelism(wanted.initial, wanted.min, wanted.max)
-    return Operator(spec.name, _work(spec), parallelism, profile_of(spec.profile))
+    return Operator(spec.name, work, parallelism, profile_of(spec.profile))
 
 
 def _work(spec: OperatorSpec) -> Work:

@@ -76,6 +76,8 @@ class ParsedExpression:
     # The aggregate functions it calls, and the columns it reads outside of them.
     aggregates: tuple[str, ...] = ()
     bare_columns: tuple[str, ...] = ()
+    # All functions that it calls.
+    calls: tuple[str, ...] = ()
     tokens: int = 0
 
 
@@ -103,6 +105,7 @@ def parse_expression(text: str) -> ParsedExpression:
         star=isinstance(tree, exp.Star),
         aggregates=tuple(sorted({name for name in _calls(tokens) if name in AGGREGATE})),
         bare_columns=tuple(name for name, aggregated in _columns(tree) if not aggregated),
+        calls=tuple(sorted(set(_calls(tokens)))),
         tokens=len(tokens),
     )
 

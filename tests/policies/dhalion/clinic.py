@@ -11,7 +11,9 @@ from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.engines.simulated.faults import SlowInstance
 from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.model.allocation import initial
+from trilithon.model.change import Alert
 from trilithon.model.job import Job
+from trilithon.model.series import Series
 from trilithon.policies.decision import Decision
 from trilithon.policies.registry import policy
 from trilithon.scenarios.rounds import ControlledRounds, DecisionResult
@@ -39,6 +41,7 @@ def words(split: int = 4, count: int = 4, *, count_ms: float = 4.0, **counting: 
 class Clinic:
     engine: SimulatedEngine
     results: list[DecisionResult]
+    series: Series
 
     @property
     def decisions(self) -> list[Decision]:
@@ -47,6 +50,11 @@ class Clinic:
     def reasons(self) -> list[str]:
         """The reasons of decisions that wanted a change or alerted, in order."""
         return [decision.reason for decision in self.decisions if decision.changes]
+
+    def alerts(self) -> set[str]:
+        """The codes of alerts."""
+        changes = [change for decision in self.decisions for change in decision.changes]
+        return {change.code for change in changes if isinstance(change, Alert)}
 
     def diagnoses(self) -> list[str]:
         begin = "DIAGNOSIS_"
@@ -65,6 +73,7 @@ def treated(
     faults: Iterable[SlowInstance] = (),
     character: Character = SPARK_RTM,
     name: str | tuple[str, ...] = "dhalion",
+    seed: int = 7,
     **parameters: Any,
 ) -> Clinic:
     """Runs a job for so many minutes under the policy."""
@@ -78,8 +87,8 @@ def treated(
         engine.inject(fault)
     limits = Limits(round_s=ROUND_S, cool_down_s=0.0, down_delay_s=0.0)
     results: list[DecisionResult] = []
-    with ControlledRounds(engine, policy(name, parameters), limits, 7, None) as rounds:
+    with ControlledRounds(engine, policy(name, parameters), limits, seed, None) as rounds:
         while engine.now_s < minutes * 60 - 1e-9:
             engine.advance(ROUND_S)
             results += rounds.round()
-    return Clinic(engine, results)
+    return Clinic(engine, results, rounds.series)

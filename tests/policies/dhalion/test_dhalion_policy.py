@@ -1,9 +1,14 @@
 """The policy on simulated jobs: each fault gets its own cure, and what failed is not repeated."""
 
+from dataclasses import replace
+
 from tests.policies.dhalion.clinic import JOB, Clinic, treated, words
-from trilithon.engines.simulated.character import heron
+from trilithon.engines.simulated.character import SPARK_RTM, heron
 from trilithon.engines.simulated.faults import SlowInstance
-from trilithon.model.change import ParallelismChange
+from trilithon.model.change import Alert, ParallelismChange
+from trilithon.model.groups import SPREAD
+from trilithon.model.intent import Intent, Metric, Threshold
+from trilithon.model.job import Bounds, Job
 from trilithon.workloads.shapes import StepChange
 
 
@@ -27,10 +32,42 @@ def test_a_slow_instance_gets_less_and_the_operator_no_more_instances() -> None:
     assert clinic.engine.jobs()[JOB].allocation.weights["split"][1] < 0.4
 
 
+def test_where_a_lower_weight_is_not_enough_its_work_goes_to_a_spare_task() -> None:
+    """A hundred times slower, it cannot take what the least weight leaves it."""
+    slow = SlowInstance(0.0, None, JOB, "split", 1, 100.0)
+    clinic = treated(words(split=5), 800.0, minutes=40, faults=[slow], scale="off")
+    assert clinic.reasons() == ["RELIEVE_INSTANCE", "RELIEVE_INSTANCE"]
+    allocation = clinic.engine.jobs()[JOB].allocation
+    assert allocation.avoided["split"] == (1,)
+    assert set(allocation.weights["split"]) == {1.0}
+    window = clinic.series.window(300.0)
+    assert window is not None
+    assert window.sources.taken.sum() / window.span_s > 799
+
+
+def test_a_slow_instance_of_a_fixed_operator_is_told_and_nothing_is_asked_in_vain() -> None:
+    slow = SlowInstance(0.0, None, JOB, "split", 1, 5.0)
+    job = replace(words(split=5), bounds=Bounds(fixed=("split",)))
+    clinic = treated(job, 800.0, minutes=20, faults=[slow])
+    assert clinic.alerts() == {"SLOW_INSTANCE"}
+    assert set(clinic.reasons()) == {"TELL"}
+
+
 def test_a_hot_key_makes_others_move_away() -> None:
     clinic = treated(words(split=3, hot_key=0.2), 800.0, minutes=30)
     assert set(clinic.reasons()) == {"MOVE_KEYS"}
     assert clinic.engine.jobs()[JOB].allocation.groups["count"].count(0) < 200
+
+
+def test_a_key_that_is_too_much_for_an_instance_is_spread_and_the_sources_are_freed() -> None:
+    """Of 800 records/s one key has 400, and an instance can take 250."""
+    clinic = treated(words(split=3, count=5, hot_key=0.5), 800.0, minutes=30)
+    assert clinic.reasons()[0] == "MOVE_KEYS"
+    assert SPREAD in clinic.engine.jobs()[JOB].allocation.groups["count"]
+    assert "SCALE_UP" not in clinic.reasons()
+    window = clinic.series.window(300.0)
+    assert window is not None
+    assert window.sources.taken.sum() / window.span_s > 799  # more while the backlog shrinks
 
 
 def test_instances_that_are_not_needed_are_removed_one_operator_at_a_time() -> None:
@@ -53,6 +90,47 @@ def test_a_decision_names_its_causes_from_symptom_to_outcome() -> None:
     assert resolution.reason == "SCALE_UP"
     assert diagnosis.reason == "DIAGNOSIS_UNDER_PROVISIONED"
     assert "SYMPTOM_BACK_PRESSURE" in symptoms
+
+
+def with_slo(job: Job, per_s: float) -> Job:
+    return replace(job, intent=Intent((Threshold(Metric.EMISSION, per_s),)))
+
+
+def test_readers_that_are_the_limit_are_told_and_nothing_is_scaled() -> None:
+    """Two readers take 500 records/s each, 1,500 arrive, and the operators have room."""
+    slow_readers = replace(SPARK_RTM, reader_s=0.002)
+    job = with_slo(words(split=8, count=12), 1400.0)
+    clinic = treated(job, 1500.0, minutes=15, character=slow_readers)
+    assert set(clinic.reasons()) == {"TELL"}
+    assert clinic.alerts() == {"ADD_PARTITIONS"}
+    assert clinic.parallelism == {"split": 8, "count": 12}
+
+
+def raised(again_s: float) -> list[float]:
+    """When people were told that no more records arrive, in half an hour."""
+    job = with_slo(words(split=2, count=3), 1000.0)
+    clinic = treated(job, 400.0, minutes=30, alert_again_s=again_s)
+    assert clinic.reasons() == ["TELL"] * len(clinic.reasons())
+    return [
+        result.time_s
+        for result in clinic.results
+        if any(isinstance(change, Alert) for change in result.decision.changes)
+    ]
+
+
+def test_an_alert_is_raised_again_after_its_time_only() -> None:
+    """The job is examined every two minutes, when it has run for five."""
+    assert raised(120.0) == [320.0 + 120.0 * i for i in range(13)]
+    assert raised(600.0) == [320.0, 920.0, 1520.0]
+    assert raised(86400.0) == [320.0]
+
+
+def test_an_slo_above_what_arrives_is_told_and_nothing_is_scaled() -> None:
+    job = with_slo(words(split=2, count=3), 1000.0)
+    clinic = treated(job, 400.0, minutes=15)
+    assert set(clinic.reasons()) == {"TELL"}
+    assert clinic.alerts() == {"NOT_ENOUGH_DATA"}
+    assert clinic.parallelism == {"split": 2, "count": 3}
 
 
 def lowered(clinic: Clinic, operator: str) -> int:

@@ -10,15 +10,19 @@ from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, How
 from trilithon.model.change import (
     Alert,
+    AllocationChange,
+    AvoidedTasksChange,
     InstanceRestart,
     KeyGroupsChange,
     ParallelismChange,
     PlacementChange,
     WeightsChange,
 )
+from trilithon.model.groups import SPREAD
+from trilithon.model.job import Bounds
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLO_MISSED, SLOW, UNDER
-from trilithon.policies.dhalion.health import Diagnosis, JobCase, LogEntry, Resolution
+from trilithon.policies.dhalion.health import Diagnosis, JobCase, LogEntry, Resolution, Resolver
 from trilithon.policies.dhalion.resolvers import (
     MoveKeysResolver,
     RelieveInstanceResolver,
@@ -112,20 +116,70 @@ def test_a_slow_instance_gets_records_in_proportion_to_its_speed() -> None:
     assert change.weights["count"] == (1.0, 1.0, 0.25)
 
 
-def test_if_that_did_not_help_it_moves_to_another_machine_with_equal_weights() -> None:
+LOWERED = Allocation("t/words", 1, {"count": 3}, weights={"count": (1.0, 1.0, 0.25)})
+WEIGHTS_FAILED = (entry("relieve_instance.weights", helped=False),)
+
+
+def test_if_that_did_not_help_its_work_goes_to_a_spare_task_on_another_machine() -> None:
     """The Spark engine refuses a placement beside different weights."""
-    lowered = Allocation("t/words", 1, {"count": 3}, weights={"count": (1.0, 1.0, 0.25)})
     case = case_of(
-        operator_view("count", SLOW_ONE),
-        taken=(entry("relieve_instance.weights", helped=False),),
-        allocation=lowered,
+        operator_view("count", SLOW_ONE), taken=WEIGHTS_FAILED, allocation=LOWERED, tasks=8
     )
-    place, weights = relieved(case).changes
+    resolution = relieved(case)
+    place, weights, avoided = resolution.changes
+    assert avoided == AvoidedTasksChange("t/words", {"count": (2,)})
+    assert resolution.sentence == "The work of count-2 goes to a spare task on m0."
     assert isinstance(place, PlacementChange)
     assert place.placement["count"][:2] == (None, None)
     assert place.placement["count"][2] not in {None, "m1"}
     assert isinstance(weights, WeightsChange)
     assert weights.weights["count"] == (1.0, 1.0, 1.0)
+
+
+def test_tasks_are_avoided_by_their_numbers_beside_those_that_are_already() -> None:
+    """Task 1 is avoided: the instances are the tasks 0, 2 and 3."""
+    numbered = [replace(view, index=i) for view, i in zip(SLOW_ONE, (0, 2, 3), strict=True)]
+    view = replace(operator_view("count", SLOW_ONE), instances=tuple(numbered))
+    allocation = replace(LOWERED, avoided={"count": (1,)})
+    case = case_of(view, taken=WEIGHTS_FAILED, allocation=allocation, tasks=8)
+    assert AvoidedTasksChange("t/words", {"count": (1, 3)}) in relieved(case).changes
+
+
+def test_without_a_spare_task_people_are_told() -> None:
+    """All tasks are in use: another table would choose the same ones."""
+    case = case_of(
+        operator_view("count", SLOW_ONE), taken=WEIGHTS_FAILED, allocation=LOWERED, tasks=3
+    )
+    assert code(relieved(case)) == "SLOW_INSTANCE"
+    assert "`max`" in relieved(case).sentence
+
+
+def test_on_an_engine_that_cannot_avoid_tasks_the_instance_itself_moves() -> None:
+    how = {**REAL_TIME, Ability.AVOIDED_TASKS: How.NOT_AT_ALL}
+    case = case_of(operator_view("count", SLOW_ONE), taken=WEIGHTS_FAILED, how=how)
+    change = only_change(relieved(case))
+    assert change == PlacementChange("t/words", {"count": (None, None, "m0")})
+
+
+@pytest.mark.parametrize(("resolver", "count"), [(ScaleUpResolver(), 6), (ScaleDownResolver(), 3)])
+def test_an_avoided_task_stays_avoided_with_another_number_of_instances(
+    resolver: Resolver, count: int
+) -> None:
+    placed = Allocation(
+        "t/words",
+        1,
+        {"count": 4},
+        placement={"count": (None, "m1", None, None)},
+        avoided={"count": (1,)},
+    )
+    case = case_of(operator_view("count", FOUR, 0.3), allocation=placed, tasks=8)
+    resolution = resolver.resolve(case, diagnosis(UNDER))
+    assert resolution is not None
+    after = placed.changed(c for c in resolution.changes if isinstance(c, AllocationChange))
+    assert after.parallelism["count"] == count
+    assert after.avoided["count"] == (1,)
+    assert 1 not in after.instance_tasks("count", 8)
+    assert after.placement["count"] == (None, "m1", None, None, None, None)[:count]
 
 
 def test_where_the_engine_can_only_restart_it_restarts() -> None:
@@ -143,6 +197,41 @@ def test_when_all_else_failed_people_are_told() -> None:
     assert code(relieved(case)) == "SLOW_INSTANCE"
 
 
+@pytest.mark.parametrize(
+    ("stateful", "why"), [(True, "keeps state"), (False, "is one of the job's `fixed` operators")]
+)
+def test_a_slow_instance_whose_records_cannot_move_is_told(stateful: bool, why: str) -> None:
+    """The guard would refuse other weights and another place each time."""
+    view = operator_view("count", SLOW_ONE, stateful=stateful)
+    case = case_of(view, fixed=frozenset({"count"}))
+    assert code(relieved(case)) == "SLOW_INSTANCE"
+    assert f"count-2 is slower than its peers, and count {why}" in relieved(case).sentence
+    assert "`max`" not in relieved(case).sentence
+    assert relieved(case).claims
+
+
+def test_where_the_engine_can_it_still_restarts() -> None:
+    how = {**REAL_TIME, Ability.RESTART_INSTANCE: How.WITH_OUTAGE}
+    case = case_of(operator_view("count", SLOW_ONE), how=how, fixed=frozenset({"count"}))
+    assert only_change(relieved(case)) == InstanceRestart("t/words", "count", 2)
+
+
+def test_skew_of_a_fixed_operator_is_told() -> None:
+    case = case_of(operator_view("count", HOT), fixed=frozenset({"count"}))
+    resolution = MoveKeysResolver().resolve(case, diagnosis(SKEW, 0))
+    assert code(resolution) == "DATA_SKEW"
+    assert resolution is not None
+    assert "is one of the job's `fixed` operators" in resolution.sentence
+
+
+def test_what_is_drawn_for_another_cause_and_cannot_help_says_nothing() -> None:
+    fixed = case_of(operator_view("count", SLOW_ONE), fixed=frozenset({"count"}))
+    assert RelieveInstanceResolver().resolve(fixed, diagnosis(UNDER, 2)) is None
+    assert MoveKeysResolver().resolve(fixed, diagnosis(SLOW, 2)) is None
+    case = case_of(operator_view("count", FOUR))
+    assert RelieveInstanceResolver().resolve(case, diagnosis(UNDER, 0, 1, 2, 3)) is None
+
+
 HOT = [instance_view(rate=180.0), *(instance_view(rate=100.0) for _ in range(3))]
 
 
@@ -157,13 +246,43 @@ def test_half_of_the_key_groups_of_a_hot_instance_move() -> None:
     assert {groups.count(i) for i in (1, 2, 3)} <= {298, 299}
 
 
-def test_a_key_that_no_instance_can_take_is_told() -> None:
-    """An instance can take 250 records/s, and one key has 600."""
-    hot = [replace(HOT[0], rate_per_s=700.0), *HOT[1:]]
+# An instance can take 250 records/s, and one key has 600.
+TOO_HOT = [replace(HOT[0], rate_per_s=700.0), *HOT[1:]]
+
+
+def test_a_key_that_no_instance_can_take_is_spread_over_all() -> None:
     resolution = MoveKeysResolver().resolve(
-        case_of(operator_view("count", hot)), diagnosis(SKEW, 0)
+        case_of(operator_view("count", TOO_HOT)), diagnosis(SKEW, 0)
     )
-    assert code(resolution) == "DATA_SKEW"
+    change = only_change(resolution)
+    assert isinstance(change, KeyGroupsChange)
+    groups = change.groups["count"]
+    assert [groups.count(owner) for owner in (SPREAD, 0, 1, 2, 3)] == [256, 0, 256, 256, 256]
+    assert resolution is not None
+    assert "256 key groups of count-0 are spread over all instances" in resolution.sentence
+
+
+def test_where_order_matters_such_a_key_is_told() -> None:
+    case = case_of(operator_view("count", TOO_HOT))
+    ordered = replace(case.view.job, bounds=Bounds(preserve_order=True))
+    case = replace(case, view=replace(case.view, job=ordered))
+    assert code(MoveKeysResolver().resolve(case, diagnosis(SKEW, 0))) == "DATA_SKEW"
+
+
+def test_what_is_spread_stays_so_with_another_number_of_instances() -> None:
+    groups = (SPREAD,) * 100 + (0,) * 462 + (1,) * 462
+    case = case_of(
+        operator_view("count", FOUR[:2], 0.5),
+        allocation=Allocation("t/words", 1, {"count": 2}, groups={"count": groups}),
+    )
+    resolution = ScaleUpResolver().resolve(case, diagnosis(UNDER))
+    assert resolution is not None
+    rescale, keys = resolution.changes
+    assert isinstance(rescale, ParallelismChange)
+    assert isinstance(keys, KeyGroupsChange)
+    after = keys.groups["count"]
+    assert after[:100] == groups[:100]
+    assert {*after[100:]} == set(range(rescale.parallelism["count"]))
 
 
 @pytest.mark.parametrize("more", [{"stateful": True}, {"keyed": False}])

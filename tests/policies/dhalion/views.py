@@ -8,6 +8,7 @@ from tests.engines.simulated.worlds import graph, operator
 from trilithon.engines.abilities import REAL_TIME
 from trilithon.model.allocation import initial
 from trilithon.model.capability import Capabilities
+from trilithon.model.job import Parallelism
 from trilithon.model.layout import Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
@@ -58,11 +59,15 @@ def case_of(
     taken: tuple[Any, ...] = (),
     emission: float | None = 1000.0,
     how: Any = REAL_TIME,
+    tasks: int = 16,
     **more: Any,
 ) -> JobCase:
     """A job whose operator `count` has this view, on three machines."""
     count = view.parallelism
-    job = graph("words", [operator("count", count)], "in=count", "count>out")
+    counting = replace(
+        operator("count", count), parallelism=Parallelism(count, 1, max(count, tasks))
+    )
+    job = graph("words", [counting], "in=count", "count>out")
     allocation = initial(job)
     status = JobStatus(job.id, "t", allocation, 0.0, spans={"count": Span(1, most)})
     status = replace(status, **more)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policies.henge.model import Law, ModelCluster, Run, constant, line, shared
+from trilithon.measures.demand import JobGraph
 from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Metric, Threshold
 from trilithon.policies.henge import messages
@@ -15,7 +16,6 @@ from trilithon.policies.henge.crunch import (
     Crunch,
     SlotNeed,
     _add_until_latency_met,
-    _JobGraph,
     compute_crunch,
 )
 from trilithon.policies.henge.henge_policy import HengePolicy
@@ -128,7 +128,7 @@ class Waiting:
 def test_of_several_ways_only_the_longest_get_more() -> None:
     """Two paths of 150 ms side by side, and one of 120 ms with longer waiting."""
     edges = tuple((a, b, 0.0) for a, b in ((0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)))
-    graph = _JobGraph(np.array([1, 2, 3]), 0, 5, edges, Waiting())  # type: ignore[arg-type]
+    graph = JobGraph(np.array([1, 2, 3]), 0, 5, edges, Waiting())  # type: ignore[arg-type]
     promise = [Threshold(Metric.LATENCY, 140)]
     counts, met = _add_until_latency_met(graph, np.ones(3), np.full(3, 9.0), promise)
     assert met

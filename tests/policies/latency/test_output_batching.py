@@ -39,6 +39,17 @@ def test_batching_gives_way_while_queues_are_long() -> None:
     assert longest_batching_s(sequence(waiting_s=0.009), 0.2) == pytest.approx(0.006 / 2)
 
 
+def test_at_the_end_of_a_batch_it_does_not_follow_queues() -> None:
+    full_s = longest_batching_s(sequence(), 0.5)
+    assert longest_batching_s(sequence(waiting_s=0.009), 0.5, live=False) == full_s
+    assert longest_batching_s(sequence(waiting_s=0.009), 0.5) < full_s
+
+
+def test_at_the_end_of_a_batch_only_large_differences_count() -> None:
+    now = {INTO: 5.0, OUT: 3.0}
+    assert batching_limits_ms([sequence()], now, 0.2, live=False) == {OUT: 5.9}
+
+
 def test_it_stays_where_its_end_would_not_keep_the_promise() -> None:
     assert longest_batching_s(sequence(waiting_s=1.0), 0.2) == longest_batching_s(sequence(), 0.2)
 
@@ -74,9 +85,16 @@ def test_the_policy_batches_where_the_engine_can_do_so_live() -> None:
     (change,) = rounds(How.LIVE)
     assert set(change.batching_ms) == {EdgeName("in", "a"), EdgeName("a", "b")}
     assert all(10 < ms < 20 for ms in change.batching_ms.values())
-    assert not rounds(How.AT_BOUNDARY)
-    assert not rounds(How.NOT_AT_ALL)
     assert not rounds(How.LIVE, LatencyParameters(batching=UNCHANGED))
+
+
+def test_where_batching_changes_at_the_end_of_a_batch_waiting_keeps_its_half() -> None:
+    """0.9 · 50 ms less the operators' work: half for waiting, the other for two edges."""
+    (live,), (change,) = rounds(How.LIVE), rounds(How.AT_BOUNDARY)
+    assert change.batching_ms.keys() == live.batching_ms.keys()
+    assert all(ms < live.batching_ms[edge] for edge, ms in change.batching_ms.items())
+    assert not rounds(How.AT_BOUNDARY, LatencyParameters(batching=UNCHANGED))
+    assert not rounds(How.NOT_AT_ALL)
 
 
 def test_its_sentence_names_edges_and_times() -> None:

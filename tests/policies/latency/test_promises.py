@@ -45,7 +45,10 @@ def test_a_shorter_promise_needs_more_instances() -> None:
     totals = [found[ms]["total"] for ms in (12.0, 20.0, 50.0, 100.0)]
     assert totals == sorted(totals, reverse=True)  # type: ignore[type-var]
     assert totals[0] == 40
-    assert found[10.0]["waiting_limit_ms"] is None
+    for missing in ("instances", "total", "waiting_limit_ms", "predicted_mean_ms"):
+        assert found[10.0][missing] is None
+    busiest = [found[ms]["busiest_utilisation"] for ms in (12.0, 20.0, 50.0, 100.0)]
+    assert busiest == sorted(busiest)  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize("promise_ms", [20.0, 50.0, 100.0])

@@ -1,6 +1,6 @@
 """Scenes for the policy `stela` whose rates are given by hand, and small simulated clusters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,11 @@ def made_job(
     priority: float = 1.0,
     max_instances: int | None = None,
     fixed: tuple[str, ...] = (),
+    weights: Mapping[str, float] | None = None,
 ) -> Job:
-    """A job from edges like `a>b`; every operator has one instance unless `counts` says more."""
+    """A job from edges like `a>b`; every operator has one instance unless `counts` says more, and
+    every sink the weight 1 unless `weights` says another.
+    """
     pairs = [tuple(edge.split(">")) for edge in edges]
     starts, targets = {a for a, _ in pairs}, {b for _, b in pairs}
     names = list(dict.fromkeys(node for pair in pairs for node in pair))
@@ -49,7 +52,9 @@ def made_job(
             if n in targets and n in starts
         ),
         edges=tuple(Edge(a, b) for a, b in pairs),
-        sinks=tuple(Sink(n, ()) for n in names if n not in starts),
+        sinks=tuple(
+            Sink(n, (), weight=(weights or {}).get(n, 1.0)) for n in names if n not in starts
+        ),
         intent=Intent((), priority),
         bounds=Bounds(fixed=fixed, max_instances=max_instances),
     )
@@ -61,21 +66,34 @@ def made_scene(
     new: int = 1,
     *,
     requests: tuple[ScalingRequest, ...] = (),
+    indices: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
+    back_pressure: Mapping[str, float] | None = None,
     **cluster: Any,
 ) -> Scene:
     """A scene in which instances are spread over the first machines and `new` are empty.
 
     The numbers of a job are what its sources offer and what one instance of an operator could take;
-    queues are without a bound, so that a congested operator loses the rest.
+    queues are without a bound, so that a congested operator loses the rest. `indices` are the
+    numbers of instances, where they have gaps; `back_pressure` is the share of time for which
+    senders are held back over edges like `a>b`.
     """
     names = tuple(f"m{i}" for i in range(machines + new))
-    layout = Layout.build(list(jobs), machines=names)
+    layout = Layout.build(list(jobs), indices, machines=names)
     nodes = len(layout.node_names)
     could = np.full(nodes, np.inf)
     for job, rates in jobs.items():
         for name, rate in rates.items():
             row = layout.node_row[job.id, name]
             could[row] = rate * max(1, layout.parallelism[row])
+    names_of = layout.node_names
+    parked = np.array(
+        [
+            (back_pressure or {}).get(f"{names_of[a]}>{names_of[b]}", 0.0)
+            for a, b in zip(layout.edge_source, layout.edge_target, strict=True)
+        ]
+    )
+    free = could
+    could = could * (1 - np.bincount(layout.edge_source, parked, nodes))
     wanted = np.zeros(nodes)
     wanted[layout.source_nodes] = could[layout.source_nodes]
     taken = np.zeros(nodes)
@@ -86,7 +104,7 @@ def made_scene(
         wanted += np.bincount(layout.edge_target[edges], sent[edges], nodes)
     taken = np.minimum(wanted, could)
     per_instance = taken / np.maximum(1, layout.parallelism)
-    busy = np.where(np.isinf(could), 0.001, taken / np.where(np.isinf(could), 1, could))
+    busy = np.where(np.isinf(free), 0.001, taken / np.where(np.isinf(free), 1, free))
     snapshot = replace(
         Snapshot.empty(SPAN_S, layout, {job.id: job for job in jobs}),
         since_s=0,
@@ -106,7 +124,7 @@ def made_scene(
             emitted=sent * SPAN_S,
             taken=np.minimum(sent, taken[layout.edge_target]) * SPAN_S,
             senders=np.ones(len(sent)),
-            parked_s=np.zeros(len(sent)),
+            parked_s=parked * SPAN_S,
         ),
         sinks=Sinks.of(len(layout.sink_nodes), written=taken[layout.sink_nodes] * SPAN_S),
     )

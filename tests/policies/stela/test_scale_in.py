@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policies.stela.model import back, made_job, made_scene
+from tests.policies.stela.model import back, made_job, made_scene, out
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.stela_parameters import StelaParameters
 
@@ -19,16 +19,67 @@ def test_the_machine_with_the_lowest_etp_sum_goes_and_its_instances_move_in_turn
     assert plan.places == {"t/line": {"a": ["m1"]}}
 
 
-def test_the_sums_are_computed_anew_after_each_machine() -> None:
-    wide = made_job("line", *LINE, counts={"a": 2, "b": 4})
+def test_instances_whose_numbers_have_gaps_keep_their_places() -> None:
+    """On Spark a placement chooses some of an operator's tasks."""
+    scene = made_scene(
+        {JOB: {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}},
+        machines=2,
+        new=0,
+        indices={JOB.id: {"a": (3,), "b": (1, 6), "c": (0,)}},
+    )
+    request = back(1)
+    plan = make_plan(view_of(scene, request, StelaParameters()), request, seed=0)
+    (left,) = {"m0", "m1"} - {*plan.removed}
+    assert {name: set(places) for name, places in plan.places[JOB.id].items()} == {
+        name: {left} for name in plan.places[JOB.id]
+    }
+    assert len(plan.places[JOB.id]["b"]) == 2
+
+
+def test_the_sums_are_computed_anew_after_each_machine_and_the_lowest_receives_first() -> None:
+    wide = made_job("line", *LINE, counts={"a": 4, "b": 2, "c": 2})
     scene = made_scene({wide: {"s": 400.0, "a": 200.0, "b": 10.0, "c": 200.0}}, machines=3, new=0)
     request = back(2)
-    plan = make_plan(view_of(scene, request, StelaParameters()), request, seed=0)
-    # m0: a b c (2), m1: a b (1), m2: b b (2). m1 goes: a to m0, b to m2, so m0 2 and m2 3.
-    assert plan.removed == ("m1", "m0")
+    view = view_of(scene, request, StelaParameters(refine="none"))
+    first = make_plan(view, back(1), seed=0)
+    # m0: a a c (1), m1: a b c (2), m2: a b (1). m0 goes: a to m2, a to m1, c to m2.
+    assert first.removed == ("m0",)
+    assert first.places["t/line"] == {"a": ["m2", "m1", "m2", "m1"], "c": ["m2", "m1"]}
+    # m2 has 2 then, as m1, which comes before it. Without c it would have gone.
+    plan = make_plan(view, request, seed=0)
+    assert plan.removed == ("m0", "m1")
     assert [step.value for step in plan.steps] == pytest.approx([1.0, 2.0])
     everything = [m for by in plan.places["t/line"].values() for m in by]
     assert set(everything) == {"m2"}
+
+
+def test_instances_of_fixed_operators_are_left_to_the_engine_and_the_plan_says_so() -> None:
+    """The guard would refuse the whole decision: an operator that is fixed has no placement."""
+    job = made_job("line", *LINE, counts={"a": 2, "b": 2}, fixed=("a",))
+    scene = made_scene({job: {"s": 400.0, "a": 200.0, "b": 10.0, "c": 200.0}}, machines=2, new=0)
+    request = back(1)
+    view = view_of(scene, request, StelaParameters())
+    assert any(key[1] == "a" for key in view.placement[make_plan(view, request, 0).removed[0]])
+    plan = make_plan(view, request, seed=0)
+    assert "a" not in plan.places.get(job.id, {})
+    assert plan.notes == ("The engine itself moves the instances of t/line a: these are fixed.",)
+    moving = view_of(scene, out(1), StelaParameters(strategy="default"))
+    assert "a" not in make_plan(moving, out(1), seed=0).places[job.id]
+
+
+def test_across_jobs_an_etp_counts_by_the_priority_of_its_job() -> None:
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    for low, high in (("x", "y"), ("y", "x")):
+        jobs = {
+            made_job(name, *LINE, priority=5 if name == high else 1): rates for name in ("x", "y")
+        }
+        # Instances of one job on m0 to m2, those of the other on m3 to m5; a's have no ETP.
+        scene = made_scene(jobs, machines=6, new=0)
+        request = back(4)
+        view = view_of(scene, request, StelaParameters(refine="none"))
+        went = make_plan(view, request, seed=0).removed
+        assert {view.placement[name][0][1] for name in went[:2]} == {"a"}
+        assert {view.placement[name][0][0] for name in went[2:]} == {f"t/{low}"}
 
 
 def test_a_random_group_is_the_same_for_the_same_seed() -> None:

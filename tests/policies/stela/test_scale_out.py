@@ -2,11 +2,14 @@
 
 import pytest
 
-from tests.policies.stela.model import made_job, made_scene, out
+from tests.policies.stela.model import SPAN_S, made_job, made_scene, out
+from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import MachinesAddition, ParallelismChange, PlacementChange
 from trilithon.policies.scene import Scene
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.scaling_plan import ScalingPlan
 from trilithon.policies.stela.stela_parameters import STRATEGIES, StelaParameters
+from trilithon.policies.stela.stela_policy import StelaPolicy
 
 LINE = ("s>a", "a>b", "b>c", "c>k")
 RATES = {"s": 100.0, "a": 100.0, "b": 10.0, "c": 15.0}
@@ -64,6 +67,62 @@ def test_a_first_operator_gets_the_instance_where_nothing_is_congested() -> None
     job = made_job("line", *LINE)
     calm = plan(made_scene({job: {"s": 5.0, "a": 100, "b": 100, "c": 100}}, machines=3))
     assert [step.subject for step in calm.steps] == ["t/line a"]
+
+
+FORK = ("s>a", "a>k1", "s>b", "b>k2")
+
+
+def test_a_sink_counts_by_its_weight() -> None:
+    rates = {"s": 100.0, "a": 10.0, "b": 20.0}
+    alike = made_job("fork", *FORK)
+    assert plan(made_scene({alike: rates}, machines=2), refine="none").steps[0].subject == (
+        "t/fork b"
+    )
+    weighted = made_job("fork", *FORK, weights={"k1": 3.0})
+    assert plan(made_scene({weighted: rates}, machines=2), refine="none").steps[0].subject == (
+        "t/fork a"
+    )
+
+
+def test_the_printed_etp_counts_a_sink_once_per_path() -> None:
+    """Two paths lead to k1, which gets 20 records a second; k2 gets 30 over one path."""
+    edges = ("s>a", "a>b", "a>c", "b>d", "c>d", "d>k1", "s>e", "e>k2")
+    rates = {"s": 100.0, "a": 10.0, "b": 100.0, "c": 100.0, "d": 100.0, "e": 30.0}
+    scene = made_scene({made_job("two", *edges): rates}, machines=6)
+    assert plan(scene, refine="none").steps[0].subject == "t/two e"
+    assert plan(scene, refine="none", etp="printed").steps[0].subject == "t/two a"
+
+
+def test_an_operator_that_is_only_held_back_is_not_congested() -> None:
+    """a takes 10 of 100 records a second, since b holds it back for nine tenths of the time."""
+    job = made_job("held", "s>a", "a>b", "b>k1", "a>c", "c>k2", weights={"k2": 5.0})
+    rates = {"s": 100.0, "a": 100.0, "b": 10.0, "c": 100.0}
+    scene = made_scene({job: rates}, machines=4, back_pressure={"a>b": 0.9})
+    ranking = {row["operator"]: row for row in preview(scene, out(), StelaParameters())["ranking"]}
+    assert ranking["a"]["could_take_per_s"] > ranking["a"]["input_per_s"] / 1.2
+    assert [name for name, row in ranking.items() if row["congested"]] == ["b"]
+    assert plan(scene, refine="none").steps[0].subject == "t/held b"
+
+
+def test_who_has_no_more_tasks_is_named() -> None:
+    job = made_job("line", *LINE, counts={"a": 4, "b": 4, "c": 4}, most=4)
+    scene = made_scene({job: RATES}, machines=3)
+    (note,) = plan(scene, refine="none").notes
+    assert "t/line b have no more tasks" in note
+
+
+def test_what_an_engine_cannot_place_is_said_in_the_preview() -> None:
+    """Spark spreads an operator's tasks over all machines when a batch begins."""
+    job = made_job("line", *LINE, counts={"a": 1, "b": 4, "c": 4})
+    spread = Capabilities(dict.fromkeys(Ability, How.LIVE), tasks_spread=True)
+    scene = made_scene({job: RATES}, machines=3, capabilities=spread)
+    notes = preview(scene, out(), StelaParameters())["notes"]
+    assert "The batch of t/line ends once: tasks are placed then." in notes
+    assert (
+        "Of the 8 tasks of t/line b, m3 gets about 2: 1 of the 3 instances there may run elsewhere."
+        in notes
+    )
+    assert preview(made_scene({job: RATES}, machines=3), out(), StelaParameters())["notes"] == []
 
 
 def test_of_two_jobs_the_one_with_less_of_its_own_maximum_comes_first() -> None:
@@ -146,3 +205,36 @@ def test_a_preview_shows_ranking_steps_and_plan_and_names_machines_that_are_not_
     assert data["ranking"][0]["etp"] == 1
     assert data["parallelism"] == {"t/line": {"b": [4, 7]}}
     assert data["placement"]["t/line"]["b"][4:] == ["new machine 1"] * 3
+
+
+def test_a_machine_that_was_added_for_a_request_is_new_though_instances_run_there() -> None:
+    """Spark moves tasks to a new executor when a batch begins, which may be before the next round:
+    the request then waited for a machine without instances until its time was over.
+    """
+    job = made_job("j", "s>a", "a>b", "b>k", counts={"a": 4, "b": 4})
+    rates = {"s": 1000.0, "a": 400.0, "b": 50.0}
+    request, policy = out(), StelaPolicy(StelaParameters(window_s=SPAN_S))
+    asked = policy.decide(made_scene({job: rates}, machines=4, new=0, requests=(request,)), {})
+    assert asked.decisions[0].changes == (MachinesAddition(1),)
+    # The fifth machine has come, and some of the instances are on it already.
+    scene = made_scene({job: rates}, machines=5, new=0, requests=(request,))
+    (decision,) = policy.decide(scene, asked.state).decisions
+    changes = {type(change): change for change in decision.changes}
+    # Two instances: as many as a machine had before.
+    assert changes[ParallelismChange] == ParallelismChange("t/j", {"b": 6})
+    placement = changes[PlacementChange]
+    assert isinstance(placement, PlacementChange)
+    assert placement.placement["b"][4:] == ("m4", "m4")
+    # A machine that was there before and is not empty is no new one.
+    assert policy.decide(scene, {}).decisions[0].changes == (MachinesAddition(1),)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_instances_whose_numbers_have_gaps_are_placed(strategy: str) -> None:
+    """An engine that places instances by choosing some of its tasks leaves gaps."""
+    job = made_job("line", *LINE, counts={"b": 2, "c": 2})
+    numbers = {"t/line": {"a": [3], "b": [0, 3], "c": [1, 2]}}
+    chosen = plan(made_scene({job: RATES}, machines=2, indices=numbers), strategy)
+    sizes = {name: len(places) for name, places in chosen.places["t/line"].items()}
+    counts = {"a": 1, "b": 2, "c": 2, **chosen.counts.get("t/line", {})}
+    assert sizes == {name: counts[name] for name in sizes}

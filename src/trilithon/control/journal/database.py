@@ -17,9 +17,9 @@ from trilithon.control.failpoints import hit
 from trilithon.errors import JournalUnusable
 
 
-def migrations() -> dict[int, str]:
-    """The numbered migrations of the package."""
-    folder = resources.files("trilithon.control.journal") / "migrations"
+def migrations(package: str = "trilithon.control.journal") -> dict[int, str]:
+    """The numbered migrations of a package."""
+    folder = resources.files(package) / "migrations"
     return {
         int(match[1]): file.read_text(encoding="utf-8")
         for file in folder.iterdir()

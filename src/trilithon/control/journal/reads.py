@@ -199,6 +199,10 @@ class JournalReads:
         )
         return tuple(decision_of(row) for row in reversed(rows))
 
+    def decision(self, id_: str) -> DecisionRow | None:
+        row = self.database.one("SELECT * FROM decision WHERE id = ?", id_)
+        return None if row is None else decision_of(row)
+
     def cluster_decisions(self, limit: int = 100) -> tuple[DecisionRow, ...]:
         """The latest decisions about the whole cluster, the oldest first."""
         rows = self.database.all(

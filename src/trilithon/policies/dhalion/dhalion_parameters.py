@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
-from trilithon.policies.parameters import Parameters, choice, parameter
+from trilithon.policies.parameters import Parameters, choice, choices, parameter
 
 # Health policies by name, with a summary. Users' policies are added when they are registered.
 HEALTH_POLICY_NAMES: Final[dict[str, str]] = {"provisioning": "", "throughput_slo": ""}
+# Parts of health policies by kind and name, with a summary; filled where they are registered.
+PART_NAMES: Final[dict[str, dict[str, str]]] = {"detectors": {}, "diagnosers": {}, "resolvers": {}}
 ON, OFF = "on", "off"
 
 
@@ -83,6 +85,17 @@ class DhalionParameters(Parameters):
     )
     log_entries: int = parameter(100, "1", "entries of the action log that are kept per job")
     log_hours: float = parameter(0.0, "h", "for which entries of the action log are kept; 0: ever")
+    alert_again_s: float = parameter(600.0, "s", "before the same alert is raised again", least=1)
     scale: str = choice(
         ON, (ON, OFF), "whether it changes parallelism, or leaves that to the policies after it"
+    )
+    detectors: str = choices(
+        PART_NAMES["detectors"], "detectors that are added to those of the health policy"
+    )
+    diagnosers: str = choices(
+        PART_NAMES["diagnosers"], "diagnosers that are asked after those of the health policy"
+    )
+    resolvers: str = choices(
+        PART_NAMES["resolvers"],
+        "resolvers that come before those of the health policy for the diagnoses that they cure",
     )

@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from trilithon.model.change import Alert, Proposal
 from trilithon.model.mode import Mode
 from trilithon.model.series import Window
 from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.dhalion.action_log import ActionLog
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.extensions import health_policy
+from trilithon.policies.dhalion.extensions import chosen_policy
 from trilithon.policies.dhalion.health import (
     Diagnosis,
     HealthPolicy,
@@ -61,7 +62,7 @@ class DhalionPolicy:
         records: dict[str, Any] = {
             job: record for job, record in state.get(_JOBS, {}).items() if job in scene.statuses
         }
-        policy = health_policy(self.parameters.health)
+        policy = chosen_policy(self.parameters)
         window = scene.series.window(self.parameters.window_s)
         measured: Measured | None = None
         decisions: list[Decision] = []
@@ -79,12 +80,17 @@ class DhalionPolicy:
                 continue
             log = ActionLog.of(record)
             case = JobCase(view, scene, self.parameters, log.entries)
-            examination = _Examination(policy, case, log, int(state.get("seed", 0)))
+            seed, raised = int(state.get("seed", 0)), record.get("alerts", {})
+            examination = Examination(policy, case, log, seed, raised)
             examination.run()
             decisions += examination.decisions
             claims += examination.claims
-            checked = {**examination.log.plain(), "checked_s": scene.now_s}
-            records[name] = {**checked, "diagnosis": examination.diagnosis_kind}
+            records[name] = {
+                **examination.log.plain(),
+                "checked_s": scene.now_s,
+                "diagnosis": examination.diagnosis_kind,
+                **({"alerts": examination.alerts} if examination.alerts else {}),
+            }
         return Verdict(tuple(decisions), {**state, _JOBS: records}, claims=tuple(claims))
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
@@ -145,11 +151,23 @@ def _failed(feedback: Feedback) -> bool:
     return not feedback.applied and not feedback.pending
 
 
-class _Examination:
-    """One look at one job."""
+class Examination:
+    """One look at one job. `alerts` are those raised lately, by code and operator, with their
+    times; they are not raised again.
+    """
 
-    def __init__(self, policy: HealthPolicy, case: JobCase, log: ActionLog, seed: int) -> None:
+    def __init__(
+        self,
+        policy: HealthPolicy,
+        case: JobCase,
+        log: ActionLog,
+        seed: int,
+        alerts: Mapping[str, float] | None = None,
+    ) -> None:
         self.policy, self.case, self.log, self.seed = policy, case, log, seed
+        now_s, again_s = case.scene.now_s, case.parameters.alert_again_s
+        known = (alerts or {}).items()
+        self.alerts = {key: at_s for key, at_s in known if now_s - at_s < again_s * (1 - 1e-9)}
         self.decisions: list[Decision] = []
         self.claims: list[Claim] = []
         self.diagnosis_kind: str | None = None
@@ -172,7 +190,11 @@ class _Examination:
             if resolution is None or (resolution.invasive and acted):
                 continue
             acted = acted or resolution.invasive
-            self._propose(diagnosis, resolution)
+            if resolution.claims:
+                self._claim(diagnosis)
+            changes = self._news(resolution.changes)
+            if changes or not resolution.changes:
+                self._propose(diagnosis, replace(resolution, changes=changes))
 
     def _evaluate(self) -> None:
         entry = self.log.open
@@ -182,6 +204,7 @@ class _Examination:
         if helped is None:
             return
         self.log = self.log.evaluated(helped, self.case.view.emission_per_s)
+        self.case = replace(self.case, taken=self.log.entries)
         word = "helped" if helped else "did not help"
         sentence = f"{_words(entry.action)} for {_words(entry.kind)} {word}."
         now = figures(self.case, entry.operator)
@@ -191,28 +214,37 @@ class _Examination:
         self._caused_by = () if helped else (decision.id,)
 
     def _resolution(self, diagnosis: Diagnosis) -> Resolution | None:
-        """What the chosen resolver proposes. If that is blacklisted for such a diagnosis, one of
-        the others is drawn (section 5.1).
+        """What the chosen resolver proposes. If something is blacklisted for such a diagnosis, one
+        of the others is drawn (section 5.1); an alert is left for when none of them can do
+        anything.
         """
         resolvers = {resolver.name: resolver for resolver in self.policy.resolvers}
         names = [n for n in self.policy.candidates(self.case, diagnosis) if n in resolvers]
+        draws = self._has_blacklisted(diagnosis)
+        last: Resolution | None = None
         for place, name in enumerate(self._drawn(names)):
             resolution = resolvers[name].resolve(self.case, diagnosis)
-            if resolution is None:
-                if place == 0 and not self._was_blacklisted(diagnosis):
-                    return None
-                continue
-            emission = self.case.view.emission_per_s
-            if not resolution.invasive or not self.log.blacklisted(
-                diagnosis, resolution.action, self.case.parameters, emission
-            ):
+            acts = resolution is not None and resolution.invasive
+            if place == 0 and not acts and not draws:
                 return resolution
-        return None
+            if resolution is None or not acts:
+                last = last or resolution
+            elif not self._blacklisted(diagnosis, resolution.action):
+                return resolution
+        return last
 
-    def _was_blacklisted(self, diagnosis: Diagnosis) -> bool:
-        """Whether something was tried in vain for such a diagnosis."""
+    def _blacklisted(self, diagnosis: Diagnosis, action: str) -> bool:
+        emission = self.case.view.emission_per_s
+        return self.log.blacklisted(diagnosis, action, self.case.parameters, emission)
+
+    def _has_blacklisted(self, diagnosis: Diagnosis) -> bool:
+        """Whether an action is blacklisted for such a diagnosis."""
         prefix = f"{diagnosis.kind}/{diagnosis.operator or ''}/"
-        return any(key.startswith(prefix) and t[1] for key, t in self.log.tries.items())
+        return any(
+            self._blacklisted(diagnosis, key.removeprefix(prefix))
+            for key in self.log.tries
+            if key.startswith(prefix)
+        )
 
     def _drawn(self, names: Sequence[str]) -> list[str]:
         """The first, then the others in an order that is drawn with the seed of the state."""
@@ -223,9 +255,27 @@ class _Examination:
 
         return [*names[:1], *sorted(names[1:], key=draw)]
 
+    def _news(self, changes: tuple[Proposal, ...]) -> tuple[Proposal, ...]:
+        """The changes, without alerts that were raised lately."""
+        news = []
+        for change in changes:
+            if isinstance(change, Alert):
+                key = f"{change.code} {change.operator or ''}".rstrip()
+                if key in self.alerts:
+                    continue
+                self.alerts[key] = self.case.scene.now_s
+            news.append(change)
+        return tuple(news)
+
+    def _claim(self, diagnosis: Diagnosis) -> None:
+        parameters = self.case.parameters
+        wait_s = parameters.wait_s + parameters.window_s + parameters.period_s
+        until_s = self.case.scene.now_s + wait_s
+        self.claims.append(Claim(self.case.name, until_s, _as_sentence(diagnosis.sentence)))
+
     def _propose(self, diagnosis: Diagnosis, resolution: Resolution) -> None:
         found = [self._symptom(symptom) for symptom in diagnosis.symptoms]
-        sentence = f"{diagnosis.sentence[0].upper()}{diagnosis.sentence[1:]}."
+        sentence = _as_sentence(diagnosis.sentence)
         sure = {} if diagnosis.confidence == 1 else {"confidence": diagnosis.confidence}
         numbers = {**diagnosis.numbers, **sure}
         causes = (*(decision.id for decision in found), *self._caused_by)
@@ -240,21 +290,20 @@ class _Examination:
             (cause.id,),
         )
         self.decisions[-1] = replace(decision, expects=resolution.expects)
-        now_s, parameters = self.case.scene.now_s, self.case.parameters
-        if resolution.claims:
-            until_s = now_s + parameters.wait_s + parameters.window_s + parameters.period_s
-            self.claims.append(Claim(self.case.name, until_s, sentence))
         if resolution.invasive:
-            before = figures(self.case, diagnosis.operator)
             entry = LogEntry(
-                resolution.action, now_s, diagnosis.kind, diagnosis.operator, decision.id, before
+                resolution.action,
+                self.case.scene.now_s,
+                diagnosis.kind,
+                diagnosis.operator,
+                decision.id,
+                figures(self.case, diagnosis.operator),
             )
-            self.log = self.log.added(entry, parameters)
+            self.log = self.log.added(entry, self.case.parameters)
 
     def _symptom(self, symptom: Symptom) -> Decision:
         reason = f"{SYMPTOM}_{symptom.kind.upper()}"
-        sentence = f"{symptom.sentence[0].upper()}{symptom.sentence[1:]}."
-        return self._decision((), reason, sentence, symptom.numbers, ())
+        return self._decision((), reason, _as_sentence(symptom.sentence), symptom.numbers, ())
 
     def _decision(
         self,
@@ -269,6 +318,10 @@ class _Examination:
         decision = Decision(id_, self.case.name, changes, reason, sentence, finite, causes)
         self.decisions.append(decision)
         return decision
+
+
+def _as_sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _words(name: str) -> str:

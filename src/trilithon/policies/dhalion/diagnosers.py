@@ -70,6 +70,7 @@ class TableOneDiagnoser:
 
     def __init__(self, kind: str, sentence: str) -> None:
         self.name, self._sentence = kind, sentence
+        self.summary = sentence.format(operator="an operator", which="")
 
     def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
         pressure = next((symptom for symptom in symptoms if symptom.kind == BACK_PRESSURE), None)
@@ -85,7 +86,7 @@ class TableOneDiagnoser:
         )
         if holds != self.name or (self.name == UNDER and _catches_up(case)):
             return ()
-        chosen = () if self.name == UNDER else pressure.instances
+        chosen = pressure.instances
         which = f" ({', '.join(map(str, chosen))})" if chosen else ""
         used = tuple(s for s in about if s.kind in {BACK_PRESSURE, PENDING, RATE_SKEW})
         sentence = self._sentence.format(operator=pressure.operator, which=which)
@@ -144,7 +145,7 @@ def _of_queues(case: JobCase, symptom: Symptom, operator: OperatorView) -> Diagn
     ratios = (numbers[name] for name in ("rate_ratio", "queue_ratio", "service_ratio"))
     kind = condition(case.parameters, *ratios)
     if kind == UNDER:
-        return _lacking(symptom, operator)
+        return _lacking(symptom, operator, longest)
     if kind is None:
         return None
     what = "is slower" if kind == SLOW else "gets more records"
@@ -156,7 +157,7 @@ def _of_lag(case: JobCase, symptom: Symptom) -> Diagnosis:
     """A lag grows before an operator that takes from the log itself and is always at work, or the
     readers are the limit.
     """
-    first = [operator for operator in case.view.operators if operator.at_source]
+    first = _first(case)
     found = next((each for o in first if (each := _lacking(symptom, o)) is not None), None)
     if found is not None:
         return found
@@ -164,14 +165,21 @@ def _of_lag(case: JobCase, symptom: Symptom) -> Diagnosis:
     return Diagnosis(SOURCE_BOUND, None, sentence, (symptom,), symptom.numbers)
 
 
-def _lacking(symptom: Symptom, operator: OperatorView) -> Diagnosis | None:
+def _first(case: JobCase) -> list[OperatorView]:
+    """The operators behind the sources."""
+    return [operator for operator in case.view.operators if operator.at_source]
+
+
+def _lacking(
+    symptom: Symptom, operator: OperatorView, longest: tuple[int, ...] = ()
+) -> Diagnosis | None:
     """Too few instances, if none of them has room."""
     if _least_busy(operator) <= SATURATED:
         return None
     share = (symptom.numbers["growth"] or 0.0) / (symptom.numbers["rate"] or 1.0)
     sentence = f"{operator.name} has too few instances: {symptom.sentence}"
     numbers = {**symptom.numbers, "lacking": share}
-    return Diagnosis(UNDER, operator.name, sentence, (symptom,), numbers)
+    return Diagnosis(UNDER, operator.name, sentence, (symptom,), numbers, longest)
 
 
 def _least_busy(operator: OperatorView) -> float:
@@ -221,7 +229,9 @@ def _almost_empty(operator: OperatorView, pending: float | None, within_s: float
 
 
 class EmissionDiagnoser:
-    """The sources emit less than the SLO; silent under back-pressure (section 5.2)."""
+    """The sources emit less than the SLO. Silent under back-pressure (section 5.2), and where a lag
+    grows although the first operators have room: more of them would not read more.
+    """
 
     name = SLO_MISSED
 
@@ -235,7 +245,10 @@ class EmissionDiagnoser:
             return ()
         if any(symptom.kind == BACK_PRESSURE for symptom in symptoms) or rate >= wanted:
             return ()
-        first = [operator for operator in case.view.operators if operator.at_source]
+        first = _first(case)
+        lagging = any(s.kind == GROWTH and s.operator is None for s in symptoms)
+        if lagging and all(_least_busy(operator) <= SATURATED for operator in first):
+            return ()
         busy = max((operator.busiest or 0.0 for operator in first), default=0.0)
         numbers = {**emitted.numbers, "slo": wanted, "busiest": busy}
         behind = f"{emitted.sentence}, the SLO is {wanted:.4g}"

@@ -1,7 +1,7 @@
 """Defines the parts of a health policy: symptoms, diagnoses, resolutions, and what makes them.
 
 Each part is a small class with a name and one method. Users write their own and register them
-(`extensions.py`); a health policy names the parts that it uses.
+(`parts.py`, `extensions.py`); a health policy names the parts that it uses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,7 +111,9 @@ class Diagnoser(Protocol):
 
 
 class Resolver(Protocol):
-    """Proposes what to do about a diagnosis; None if it does not apply to it."""
+    """Proposes what to do about a diagnosis; None if it does not apply to it. One that parameters
+    may add has `cures` besides: the kinds of diagnoses for which it is asked first.
+    """
 
     name: str
 
@@ -119,7 +121,9 @@ class Resolver(Protocol):
 
 
 class HealthPolicy(Protocol):
-    """Names its parts, chooses the resolver and judges actions (sections 4.1 and 4.3)."""
+    """Names its parts, chooses the resolver and judges actions (sections 4.1 and 4.3). A registered
+    one may give the names of registered parts in place of the parts.
+    """
 
     name: str
     summary: str

@@ -1,6 +1,5 @@
 """Shows a job to detectors: its operators and instances, as measured over the symptom window."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +13,7 @@ from trilithon.measures.trend import slope
 from trilithon.model.columns import Floats
 from trilithon.model.job import Grouping, Job, NodeKind
 from trilithon.model.series import Series, Window
+from trilithon.model.snapshot import present
 from trilithon.policies.scene import JobStatus, Scene
 
 # Chosen: sources that read more than this times what arrives work off a backlog.
@@ -88,10 +88,6 @@ class MeasuredJob:
         return tuple(sorted(origins, key=lambda operator: (-operator.held_back, operator.name)))
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
-
-
 @dataclass(frozen=True, eq=False)
 class Measured:
     """Everything about all jobs that a round needs, computed once."""
@@ -140,9 +136,9 @@ class Measured:
                 for operator in job.operators
                 if (node := layout.node_row.get((name, operator.name))) is not None
             ),
-            _number(self.emission[row]),
-            _number(float(window.sources.arrived[sources].sum()) / window.span_s),
-            _number(float(self.lag_slope[sources].sum())) if len(sources) else None,
+            present(self.emission[row]),
+            present(float(window.sources.arrived[sources].sum()) / window.span_s),
+            present(float(self.lag_slope[sources].sum())) if len(sources) else None,
         )
 
     def _operator(self, job: Job, name: str, node: int, status: JobStatus) -> OperatorView:
@@ -167,7 +163,7 @@ class Measured:
                 and (parked[out] <= self.blocked_above).all()
             ),
             None if None in rates else sum(rate for rate in rates if rate is not None),
-            _number(float(self.queue_slope[rows].sum())),
+            present(float(self.queue_slope[rows].sum())),
             any(kinds[edge.source] is NodeKind.SOURCE for edge in parents),
             any(edge.grouping is Grouping.BY_KEY for edge in parents),
             any(edge.grouping is Grouping.BROADCAST for edge in parents),
@@ -182,12 +178,12 @@ class Measured:
         rate = taken / window.span_s
         return InstanceView(
             int(layout.instance_index[row]),
-            _number(rate),
-            _number(rate / weight) if weight > 0 else None,
-            _number(self.queue[row]),
-            _number(columns.parked_s[row]),
-            _number(busy_s / taken) if taken > 0 else None,
-            _number(self.busy[row]),
+            present(rate),
+            present(rate / weight) if weight > 0 else None,
+            present(self.queue[row]),
+            present(columns.parked_s[row]),
+            present(busy_s / taken) if taken > 0 else None,
+            present(self.busy[row]),
             None if np.isnan(machine) else layout.machines[int(machine)],
             weight,
         )

@@ -11,6 +11,7 @@ from trilithon.measures.rates import MOST_PARKED
 from trilithon.model.capability import Ability, How
 from trilithon.model.change import (
     Alert,
+    AvoidedTasksChange,
     Change,
     InstanceRestart,
     KeyGroupsChange,
@@ -19,10 +20,11 @@ from trilithon.model.change import (
     Severity,
     WeightsChange,
 )
-from trilithon.model.groups import KEY_GROUPS, assign_key_groups
+from trilithon.model.groups import KEY_GROUPS, SPREAD, assign_key_groups
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Expectation
 from trilithon.policies.dhalion.dhalion_parameters import ON
+from trilithon.policies.dhalion.diagnosers import SKEW, SLOW, UNDER
 from trilithon.policies.dhalion.health import Diagnosis, JobCase, Resolution
 from trilithon.policies.dhalion.job_view import InstanceView, OperatorView
 
@@ -53,6 +55,15 @@ def alert(
     return Resolution(TELL, (proposal,), f"{sentence} {advice}", claims=claims)
 
 
+def why_fixed(case: JobCase, operator: OperatorView) -> str:
+    """Why the records of an operator stay with their instances; empty if they may move. The guard
+    would refuse such a change each time. Engines list operators whose state cannot move.
+    """
+    if operator.name not in case.view.status.fixed:
+        return ""
+    return "keeps state" if operator.stateful else "is one of the job's `fixed` operators"
+
+
 def _expects_emission(case: JobCase, factor: float) -> Expectation | None:
     """After the wait and a window, the sources emit so many times as much as now."""
     rate = case.view.emission_per_s
@@ -73,6 +84,17 @@ def _rescale(
         # A new number of instances would forget which of them is slow.
         kept = (*weights[:wanted], *(1.0,) * (wanted - len(weights)))
         changes.append(WeightsChange(case.name, {operator.name: kept}))
+    places = case.view.status.allocation.placement.get(operator.name, ())
+    if any(place is not None for place in places):
+        # Nor where its work went. Avoided tasks stay avoided by themselves.
+        stays = (*places[:wanted], *(None,) * (wanted - len(places)))
+        changes.append(PlacementChange(case.name, {operator.name: stays}))
+    groups = case.view.status.allocation.groups.get(operator.name, ())
+    if SPREAD in groups:
+        # Nor is a hot key forgotten.
+        owners = zip(groups, assign_key_groups((1.0,) * wanted, groups), strict=True)
+        spread = tuple(SPREAD if before == SPREAD else owner for before, owner in owners)
+        changes.append(KeyGroupsChange(case.name, {operator.name: spread}))
     return Resolution(action, tuple(changes), sentence, expects)
 
 
@@ -149,8 +171,8 @@ class ScaleDownResolver:
 
 class RelieveInstanceResolver:
     """A slow instance gets less: first a lower weight, in proportion to how fast it is. If that did
-    not help, it restarts, on engines that can; else it gets a place on another machine, with equal
-    weights.
+    not help, it restarts, on engines that can; else its work goes to a spare task on another
+    machine, with equal weights.
     """
 
     name = RELIEVE
@@ -159,6 +181,8 @@ class RelieveInstanceResolver:
         if diagnosis.operator is None or not diagnosis.instances:
             return None
         operator = case.view.operator(diagnosis.operator)
+        if len(diagnosis.instances) >= operator.parallelism:
+            return None  # none has peers that are faster
         failed = {
             entry.action
             for entry in case.taken
@@ -166,23 +190,29 @@ class RelieveInstanceResolver:
             and entry.kind == diagnosis.kind
             and entry.helped is False
         }
-        for action, step in (
-            (f"{RELIEVE}.weights", self._weights),
-            (f"{RELIEVE}.restart", self._restart),
-            (f"{RELIEVE}.placement", self._placement),
+        fixed = why_fixed(case, operator)
+        for action, step, moves_records in (
+            (f"{RELIEVE}.weights", self._weights, True),
+            (f"{RELIEVE}.restart", self._restart, False),
+            (f"{RELIEVE}.placement", self._placement, True),
         ):
-            if action in failed:
+            if action in failed or (fixed and moves_records):
                 continue
             changes, what = step(case, operator, diagnosis.instances)
             if changes:
                 expects = _expects_emission(case, 1 + case.parameters.improvement)
                 return Resolution(action, changes, what, expects, claims=True)
-        which = ", ".join(f"{operator.name}-{i}" for i in diagnosis.instances)
+        if diagnosis.kind in {UNDER, SKEW}:
+            return None  # it was drawn for another cause, and can do nothing about it
+        indices = (operator.instances[i].index for i in diagnosis.instances)
+        which = ", ".join(f"{operator.name}-{index}" for index in indices)
+        why = f", and {operator.name} {fixed}: its records cannot move" if fixed else ""
+        more = "" if fixed else " With a higher `max` of its parallelism there is a spare task."
         return alert(
             case,
             "SLOW_INSTANCE",
-            f"{which} is slower than its peers.",
-            "Look at its machine, and drain it if it is slow for other jobs, too.",
+            f"{which} is slower than its peers{why}.",
+            f"Look at its machine, and drain it if it is slow for other jobs, too.{more}",
             operator.name,
             claims=True,
         )
@@ -213,26 +243,61 @@ class RelieveInstanceResolver:
     def _placement(
         self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
     ) -> tuple[tuple[Change, ...], str]:
-        if not can(case, Ability.PLACEMENT):
+        """Its work goes to a spare task on the machine with the fewest instances, and its own task
+        is avoided from now on. An engine that cannot avoid tasks moves the instance itself; one
+        that can restart instances does that instead.
+        """
+        if can(case, Ability.RESTART_INSTANCE):
             return (), ""
+        moved = self._spare_places(case, operator, slow)
+        avoids = can(case, Ability.AVOIDED_TASKS)
+        avoided = self._avoided(case, operator, slow) if avoids else ()
+        if not (avoided if avoids else moved):
+            return (), ""
+        allocation, count = case.view.status.allocation, operator.parallelism
+        changes: list[Change] = []
+        if moved:
+            before = allocation.placement.get(operator.name, (None,) * count)
+            places: list[str | None] = list(before) if len(before) == count else [None] * count
+            for i, machine in moved.items():
+                places[i] = machine
+            changes.append(PlacementChange(case.name, {operator.name: tuple(places)}))
+        if operator.name in allocation.weights:
+            # An engine may refuse a placement beside different weights.
+            changes.append(WeightsChange(case.name, {operator.name: (1.0,) * count}))
+        names = {i: f"{operator.name}-{operator.instances[i].index}" for i in slow}
+        if not avoids:
+            where = ", ".join(f"{names[i]} → {machine}" for i, machine in moved.items())
+            return tuple(changes), f"On another machine: {where}."
+        changes.append(AvoidedTasksChange(case.name, {operator.name: avoided}))
+        where = f" on {', '.join(sorted(set(moved.values())))}" if moved else ""
+        which, task = ", ".join(names.values()), "a spare task" if len(slow) == 1 else "spare tasks"
+        return tuple(changes), f"The work of {which} goes to {task}{where}."
+
+    def _spare_places(
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
+    ) -> dict[int, str]:
+        """For each slow instance another machine, those with the fewest instances first."""
+        if not can(case, Ability.PLACEMENT):
+            return {}
         bad = {operator.instances[i].machine for i in slow}
         spare = sorted(
             (machine for machine in case.scene.machines if machine.name not in bad),
             key=lambda machine: (len(machine.instances), machine.name),
         )
-        if not spare:
-            return (), ""
-        count = operator.parallelism
-        before = case.view.status.allocation.placement.get(operator.name, (None,) * count)
-        places: list[str | None] = list(before) if len(before) == count else [None] * count
-        for turn, i in enumerate(slow):
-            places[i] = spare[turn % len(spare)].name
-        changes: list[Change] = [PlacementChange(case.name, {operator.name: tuple(places)})]
-        if operator.name in case.view.status.allocation.weights:
-            # An engine may refuse a placement beside different weights.
-            changes.append(WeightsChange(case.name, {operator.name: (1.0,) * count}))
-        moved = ", ".join(f"{operator.name}-{i} → {places[i]}" for i in slow)
-        return tuple(changes), f"On another machine: {moved}."
+        return {i: spare[turn % len(spare)].name for turn, i in enumerate(slow)} if spare else {}
+
+    def _avoided(
+        self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The tasks to avoid, with those that are avoided already; none if there is no spare task
+        for each: then the same tasks would be used again.
+        """
+        before = set(case.view.status.allocation.avoided.get(operator.name, ()))
+        after = before | {operator.instances[i].index for i in slow}
+        tasks = case.view.job.operator(operator.name).tasks
+        spare = after != before and operator.parallelism + len(after) <= tasks
+        return tuple(sorted(after)) if spare else ()
 
     def _restart(
         self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]
@@ -250,12 +315,19 @@ class MoveKeysResolver:
     One key may cause the skew, and nobody counts records per group. So what its group has alone is
     estimated: h = rate − groups · (rate of the others / their groups). At most half of the
     instance's groups move at once: if the hot one is among them, the skew appears elsewhere and the
-    next step finds it there. If h alone is more than an instance can take, no move helps.
+    next step finds it there. If h alone is more than an instance can take, no move helps: then the
+    instance's groups are spread over all instances, if the job keeps no order.
     """
 
     name = MOVE_KEYS
 
     def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
+        resolution = self._moved(case, diagnosis)
+        if resolution is None or resolution.invasive or diagnosis.kind not in {UNDER, SLOW}:
+            return resolution
+        return None  # it was drawn for another cause, and can do nothing about it
+
+    def _moved(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:
         if diagnosis.operator is None or not diagnosis.instances:
             return None
         operator = case.view.operator(diagnosis.operator)
@@ -267,16 +339,19 @@ class MoveKeysResolver:
             return self._tell(
                 case, operator, f"{which} gets too many records, and {why} move them."
             )
-        if operator.stateful:
-            text = f"{which} gets too many records, and {operator.name} keeps state by key."
+        if stays := "keeps state by key" if operator.stateful else why_fixed(case, operator):
+            text = f"{which} gets too many records, and {operator.name} {stays}."
             return self._tell(case, operator, text)
         groups = self._groups(case, operator)
         hot = diagnosis.instances[0]
         own = [group for group, instance in enumerate(groups) if instance == hot]
         others = [i for i in range(operator.parallelism) if i not in diagnosis.instances]
         rates = [instance.rate_per_s or 0.0 for instance in operator.instances]
-        if len(own) < 2 or not others:
+        if not others:
             return self._tell(case, operator, f"One key is too much for {which}.")
+        if len(own) < 2:
+            text = f"One key is too much for {which}"
+            return self._spread(case, operator, groups, hot, text)
         outside = sum(1 for instance in groups if instance in others)
         per_group = sum(rates[i] for i in others) / max(1, outside)
         hot_rate = max(0.0, rates[hot] - per_group * len(own))
@@ -284,8 +359,8 @@ class MoveKeysResolver:
         capacity = _capacity(operator.instances[hot])
         if capacity is not None and hot_rate > 0.95 * capacity:
             share = hot_rate / sum(rates)
-            text = f"One key has {share:.0%} of the records, more than an instance can take."
-            return self._tell(case, operator, text)
+            text = f"One key has {share:.0%} of the records, more than an instance can take"
+            return self._spread(case, operator, groups, hot, text)
         keeps = int((fair - hot_rate) / per_group) if per_group > 0 else 1
         keeps = max(1, len(own) // 2, min(len(own) - 1, keeps))
         moved = own[keeps:]
@@ -298,6 +373,20 @@ class MoveKeysResolver:
         action = f"{MOVE_KEYS}.{len(own)}"
         expects = _expects_emission(case, 1.0)
         return Resolution(action, (change,), sentence, expects, claims=True)
+
+    def _spread(
+        self, case: JobCase, operator: OperatorView, groups: tuple[int, ...], hot: int, text: str
+    ) -> Resolution:
+        """The groups of an instance are spread: nobody knows which of them is the hot one."""
+        count = groups.count(hot)
+        if not case.view.job.can_spread(operator.name) or not count:
+            return self._tell(case, operator, f"{text}.")
+        after = tuple(SPREAD if owner == hot else owner for owner in groups)
+        which = f"{count} key group{'' if count == 1 else 's'}"
+        sentence = f"{text}: the {which} of {operator.name}-{hot} are spread over all instances."
+        change = KeyGroupsChange(case.name, {operator.name: after})
+        expects = _expects_emission(case, 1.0)
+        return Resolution(f"{MOVE_KEYS}.spread", (change,), sentence, expects, claims=True)
 
     def _groups(self, case: JobCase, operator: OperatorView) -> tuple[int, ...]:
         allocation = case.view.status.allocation

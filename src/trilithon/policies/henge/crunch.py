@@ -1,19 +1,10 @@
 """Computes the crunch indicator: is the cluster too small, and which jobs are overly hungry?
 
 SoCC'18, section 5.5, names the signs: jobs of high priority that many Reconfigurations changed, and
-many missed intents on a congested cluster. How many slots are missing is our own model:
-
-    demand   λₒ = the sources' arrivals, multiplied along the graph by each operator's selectivity
-    load     aₒ = λₒ · Sₒ instances' worth of work; with fewer instances the operator falls behind.
-             A job whose intent is a juice or a throughput must carry only that share of it.
-    waiting  Wₒ(p) = e · ρ·S / (1 − ρ) · (c²_A + c²_S)/2 with ρ = a/p
-             (Kingman, as in measures/queueing.py)
-    latency  of a job: the longest path from a source to a sink, Σ (S + W) + transport + batching
-
-For each job it finds the fewest instances that keep the job's thresholds. If their sum exceeds the
-slots, no allocation meets all intents. Policies do not act on this model; it tells people where to
-look. Where metrics are missing it assumes e = 1 and c² = 1, and for a quantile q the tail of an
-exponential: waiting · ln(1/(1 − q)).
+many missed intents on a congested cluster. How many slots are missing is our own model
+(`measures/demand.py`): a job needs the fewest instances that keep its thresholds. One whose intent
+is a juice or a throughput must carry only that share of its load. If the sum exceeds the slots, no
+allocation meets all intents. Policies do not act on this model; it tells people where to look.
 """
 
 import math
@@ -22,14 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trilithon.measures import queueing
-from trilithon.measures.group import ratio, sum_by_node
-from trilithon.measures.rates import processing_rate
-from trilithon.model.columns import Bools, Floats, Ints
+from trilithon.measures.demand import Demand, JobGraph
+from trilithon.model.columns import Floats
 from trilithon.model.hosts import sum_over_hosts
 from trilithon.model.intent import Metric, Threshold
 from trilithon.model.job import NodeKind
-from trilithon.model.layout import NODE_KINDS, Layout
+from trilithon.model.layout import NODE_KINDS
 from trilithon.model.series import Window
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.memory import Memory
@@ -122,7 +111,7 @@ def compute_crunch(
     if view is None:
         return None
     window = view.window
-    demand = _Demand.of(window)
+    demand = Demand.of(window)
     memory = Memory.of(state.get("henge", {}))
     missed = tuple(name for name, job in view.jobs.items() if job.misses(parameters.missed))
     cores = sum_over_hosts(window.layout.machines, window.machines.cores)
@@ -140,6 +129,17 @@ def compute_crunch(
         cores=None if math.isnan(cores) or cores == 0 else cores,
         cores_needed=None if math.isnan(needed) else needed,
     )
+
+
+def hungry_jobs(
+    scene: Scene, state: State, parameters: HengeParameters | None = None
+) -> tuple[str, ...] | None:
+    """The overly hungry jobs alone, which costs less than the indicator. None without a window."""
+    parameters = parameters or HengeParameters()
+    if (view := observe(scene, parameters)) is None:
+        return None
+    missed = tuple(name for name, job in view.jobs.items() if job.misses(parameters.missed))
+    return _hungry_jobs(scene, Memory.of(state.get("henge", {})), missed, parameters)
 
 
 def _hungry_jobs(
@@ -161,74 +161,7 @@ def _hungry_jobs(
     return tuple(sorted(hungry, key=lambda name: (-reconfigurations[name], name)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Demand:
-    """Per node: its input rate if nothing were held back, and the cost of a record."""
-
-    rate_per_s: Floats
-    service_s: Floats
-    cpu_s: Floats
-    variation: Floats
-    coefficient: Floats
-    transport_s: Floats  # per edge, without waiting: idle transport and batching
-
-    @classmethod
-    def of(cls, window: Window) -> "_Demand":
-        layout, edges = window.layout, window.edges
-        load = queueing.operator_load(window)
-        taken = sum_by_node(layout, window.instances.taken)
-        cv2 = np.where(np.isnan(load.arrival_cv2), 1.0, load.arrival_cv2)
-        cs2 = np.where(np.isnan(load.service_cv2), 1.0, load.service_cv2)
-        e = queueing.fitted_coefficient(load)
-        batching = np.nan_to_num(ratio(edges.batching_s, edges.transfers))
-        return cls(
-            rate_per_s=_unthrottled_rates(window),
-            service_s=load.service_s,
-            cpu_s=ratio(sum_by_node(layout, window.instances.cpu_s), taken),
-            variation=(cv2 + cs2) / 2,
-            coefficient=np.where(np.isnan(e), 1.0, e),
-            transport_s=np.nan_to_num(edges.idle_transport_s) + batching,
-        )
-
-    @property
-    def load(self) -> Floats:
-        return self.rate_per_s * self.service_s
-
-    def waiting(self, nodes: Ints, counts: Floats) -> Floats:
-        rho = self.load[nodes] / counts
-        factor = self.coefficient[nodes] * self.variation[nodes]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steady = factor * rho * self.service_s[nodes] / (1 - rho)
-        return np.where(rho >= 1, np.inf, steady)
-
-    def cores(self, window: Window, shares: Mapping[str, float]) -> float:
-        """The cores that all operators keep busy with the required shares of their input."""
-        layout = window.layout
-        node_shares = np.array([shares[name] for name in layout.jobs])[layout.node_job]
-        busy = self.rate_per_s * self.cpu_s * node_shares
-        return float(busy[layout.operator_nodes].sum())
-
-
-def _unthrottled_rates(window: Window) -> Floats:
-    """Each node's input rate if nothing were held back: of a source, its arrivals; of another node,
-    what its upstream nodes would emit to it.
-    """
-    layout = window.layout
-    nodes = len(layout.node_names)
-    rates = np.zeros(nodes)
-    rates[layout.source_nodes] = window.sources.arrived / window.span_s
-    selectivity = ratio(
-        window.edges.emitted / window.span_s,
-        processing_rate(window)[layout.edge_source],
-        nothing=0.0,
-    )
-    for edges in layout.edges_by_depth:
-        emitted = rates[layout.edge_source[edges]] * selectivity[edges]
-        rates += np.bincount(layout.edge_target[edges], weights=emitted, minlength=nodes)
-    return rates
-
-
-def _required_share(window: Window, name: str, demand: _Demand) -> float:
+def _required_share(window: Window, name: str, demand: Demand) -> float:
     """The share of its input that a job must process to meet its intent.
 
     All of it for a latency, as a backlog would grow otherwise; the share that the threshold names
@@ -253,7 +186,7 @@ def _required_share(window: Window, name: str, demand: _Demand) -> float:
     return min(1.0, max(shares, default=0.0))
 
 
-def _unthrottled_output(window: Window, name: str, demand: _Demand) -> float:
+def _unthrottled_output(window: Window, name: str, demand: Demand) -> float:
     """The records per second that a job would write if nothing were held back."""
     rows = np.array(window.layout.job_nodes(name))
     sinks = rows[window.layout.node_kind[rows] == NODE_KINDS.index(NodeKind.SINK)]
@@ -268,7 +201,7 @@ def _arriving_per_s(window: Window, name: str) -> float:
 
 
 def _slot_need(
-    status: JobStatus, window: Window, demand: _Demand, shares: Mapping[str, float]
+    status: JobStatus, window: Window, demand: Demand, shares: Mapping[str, float]
 ) -> SlotNeed:
     layout, job = window.layout, window.jobs.get(status.job)
     current = status.allocation.instances
@@ -301,7 +234,7 @@ def _slot_need(
         if t.metric is Metric.EMISSION
     )
     limits = [t for t in job.intent.thresholds if t.metric is Metric.LATENCY]
-    graph = _JobGraph.of(layout, rows, nodes, demand)
+    graph = JobGraph.of(layout, rows, nodes, demand)
     counts, latency_met = _add_until_latency_met(graph, counts, most, limits)
     latency = graph.latency_s(counts, None)
     return SlotNeed(
@@ -314,7 +247,7 @@ def _slot_need(
 
 
 def _add_until_latency_met(
-    graph: "_JobGraph", counts: Floats, most: Floats, limits: list[Threshold]
+    graph: "JobGraph", counts: Floats, most: Floats, limits: list[Threshold]
 ) -> tuple[Floats, bool]:
     """Adds instances one by one, each where it shortens latency the most, until the limits are met;
     and whether they are met.
@@ -336,65 +269,3 @@ def _add_until_latency_met(
                 best = int(np.argmax(waits[growable]))
             counts = trials[best]
     return counts, True
-
-
-@dataclass(frozen=True, eq=False)
-class _JobGraph:
-    """The paths through one job. Edges and costs number its nodes from 0; `first` is the row of
-    node 0 in the layout.
-    """
-
-    nodes: Ints
-    first: int
-    size: int
-    edges: tuple[tuple[int, int, float], ...]
-    demand: _Demand
-
-    @classmethod
-    def of(cls, layout: Layout, rows: Ints, nodes: Ints, demand: _Demand) -> "_JobGraph":
-        # The edges of a job are contiguous in the layout, and each points to a later node.
-        start, stop = np.searchsorted(layout.edge_source, [rows[0], rows[-1] + 1])
-        first = int(rows[0])
-        edges = sorted(
-            (
-                int(layout.edge_source[edge]) - first,
-                int(layout.edge_target[edge]) - first,
-                float(demand.transport_s[edge]),
-            )
-            for edge in range(int(start), int(stop))
-        )
-        return cls(nodes, first, len(rows), tuple(edges), demand)
-
-    def waits(self, counts: Floats) -> Floats:
-        return self.demand.waiting(self.nodes, counts)
-
-    def latency_s(self, counts: Floats, quantile: float | None) -> float:
-        """The latency of the longest path; for a quantile, with the tail of the waiting times."""
-        cost = self._cost(counts, quantile)
-        return max(reached + own for reached, own in zip(self._reached_s(cost), cost, strict=True))
-
-    def on_longest_path(self, counts: Floats, quantile: float | None) -> Bools:
-        """Which operators are on a path that is as long as the longest."""
-        cost = self._cost(counts, quantile)
-        remaining = list(cost)
-        for source, target, transport_s in reversed(self.edges):
-            through_target = cost[source] + transport_s + remaining[target]
-            remaining[source] = max(remaining[source], through_target)
-        path_s = np.array(self._reached_s(cost)) + np.array(remaining)
-        longest: Bools = (path_s >= path_s.max() * (1 - 1e-9))[self.nodes - self.first]
-        return longest
-
-    def _cost(self, counts: Floats, quantile: float | None) -> list[float]:
-        tail = 1.0 if quantile is None else max(1.0, math.log(1 / (1 - quantile)))
-        cost = np.zeros(self.size)
-        service = np.nan_to_num(self.demand.service_s[self.nodes])
-        cost[self.nodes - self.first] = service + tail * self.waits(counts)
-        return [float(cost_s) for cost_s in cost]
-
-    def _reached_s(self, cost: list[float]) -> list[float]:
-        """The longest time from a source to each node."""
-        reached = [0.0] * self.size
-        for source, target, transport_s in self.edges:
-            through_source = reached[source] + cost[source] + transport_s
-            reached[target] = max(reached[target], through_source)
-        return reached

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trilithon.policies.henge.crunch import Crunch, SlotNeed, compute_crunch
+from trilithon.policies.henge.crunch import Crunch, SlotNeed, compute_crunch, hungry_jobs
 from trilithon.policies.henge.henge_parameters import HengeParameters
 from trilithon.policies.henge.memory import Memory
 from trilithon.policies.policy import State
@@ -19,6 +19,18 @@ def crunch_report(
     """
     crunch = compute_crunch(scene, state or {}, parameters)
     return None if crunch is None else crunch_to_json(crunch)
+
+
+def hungry_report(
+    scene: Scene, state: State | None, parameters: HengeParameters | None
+) -> dict[str, Any] | None:
+    """The overly hungry jobs, the hungriest first. None if Henge does not decide: then nobody
+    counts how often a job was scaled up in vain.
+    """
+    if state is None:
+        return None
+    jobs = hungry_jobs(scene, state, parameters)
+    return None if jobs is None else {"jobs": list(jobs)}
 
 
 def crunch_to_json(crunch: Crunch) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from trilithon.policies.parameters import Parameters, choice, parameter
 
-# What to do about output batching where the engine can change it while records flow.
+# What to do about output batching where the engine can change it without an outage.
 ADAPTIVE, UNCHANGED = "adaptive", "unchanged"
 
 
@@ -24,7 +24,7 @@ class LatencyParameters(Parameters):
     waiting_share_alone: float = parameter(
         0.5,
         "ratio",
-        "the same where batching is not adapted, and needs no such room; 0.2 is the paper's way",
+        "the same where batching cannot give way at once; 0.2 is the paper's way",
         least=0.01,
         most=1,
     )
@@ -32,7 +32,7 @@ class LatencyParameters(Parameters):
         ADAPTIVE,
         (ADAPTIVE, UNCHANGED),
         "adaptive: edges gather records for as long as the rest of that time allows (IV-F), if the "
-        "engine can change that live",
+        "engine can change that live or at the end of a batch",
     )
     bottleneck: float = parameter(
         0.95, "ratio", "ρmax: utilisation from which an operator is a bottleneck (IV-E)", most=1

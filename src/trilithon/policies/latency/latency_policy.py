@@ -216,10 +216,14 @@ class _JobTurn:
 
     def _batching_limits(self, sequences: Sequence[ConstrainedSequence]) -> dict[EdgeName, float]:
         """The batching limits that change, in ms."""
-        if not self._adaptive:
-            return {}
-        now_ms = self.status.allocation.batching_ms
-        return batching_limits_ms(sequences, now_ms, self.parameters.waiting_share)
+        now_ms, parameters = self.status.allocation.batching_ms, self.parameters
+        if self._adaptive:
+            return batching_limits_ms(sequences, now_ms, parameters.waiting_share)
+        how = self.scene.cluster.capabilities.of(Ability.BATCHING)
+        if how is How.AT_BOUNDARY and parameters.batching == ADAPTIVE:
+            share = parameters.waiting_share_alone
+            return batching_limits_ms(sequences, now_ms, share, live=False)
+        return {}
 
     # The honesty of the model.
 
@@ -405,7 +409,7 @@ class _JobTurn:
 
 
 def adapts_batching(scene: Scene, parameters: LatencyParameters) -> bool:
-    """Whether batching is the policy's to choose."""
+    """Whether the policy can shorten batching at once where waiting needs more room."""
     live = scene.cluster.capabilities.of(Ability.BATCHING) is How.LIVE
     return live and parameters.batching == ADAPTIVE
 

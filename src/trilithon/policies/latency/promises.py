@@ -39,6 +39,7 @@ class PromiseTable:
         return {
             "sequence": [str(part) for part in sequence.constraint.sequence],
             "mean_ms": 1000 * sequence.measured_s,
+            "without_waiting_ms": 1000 * (sequence.task_s + sequence.transport_s),
             "operators": [
                 {
                     "operator": o.name,
@@ -55,14 +56,17 @@ class PromiseTable:
 
 
 def _row(plan: SequencePlan) -> dict[str, Any]:
-    waiting = plan.predicted_s(plan.wanted)
     sequence = plan.sequence
+    reachable = plan.technique is not Technique.OUT_OF_REACH
+    waiting = plan.predicted_s(plan.wanted) if reachable else {}
+    busiest = max((o.work / plan.wanted[o.name] for o in sequence.operators), default=None)
     predicted_s = sequence.task_s + sequence.transport_s + sum(waiting.values())
     return {
         "promise_ms": sequence.constraint.mean_latency_ms,
         "outcome": OUTCOMES[plan.technique],
-        "instances": dict(plan.wanted),
-        "total": sum(plan.wanted.values()),
+        "instances": dict(plan.wanted) if reachable else None,
+        "total": sum(plan.wanted.values()) if reachable else None,
+        "busiest_utilisation": busiest if waiting else None,
         "waiting_limit_ms": 1000 * plan.waiting_limit_s if plan.waiting_limit_s > 0 else None,
         "predicted_waiting_ms": plain(1000 * sum(waiting.values())) if waiting else None,
         "predicted_mean_ms": plain(1000 * predicted_s) if waiting else None,

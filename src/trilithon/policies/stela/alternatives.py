@@ -57,11 +57,13 @@ def _now(view: ScalingView) -> float:
 
 
 def _instances(view: ScalingView) -> list[InstanceKey]:
+    """Those that may be moved."""
     return [
         (job, operator, index)
         for job in view.jobs
-        for operator, count in view.counts(job).items()
-        for index in range(count)
+        for operator in view.counts(job)
+        if not view.fixed(job, operator)
+        for index in view.indices_of(job, operator)
     ]
 
 

@@ -3,6 +3,8 @@
 The policy and the dry run of the command make their plans here, so that they are the same.
 """
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -95,16 +97,23 @@ def _unmeasured(layout: Layout, window: Any, jobs: tuple[str, ...]) -> list[str]
     ]
 
 
-def view_of(scene: Scene, request: ScalingRequest, parameters: StelaParameters) -> ScalingView:
+def view_of(
+    scene: Scene,
+    request: ScalingRequest,
+    parameters: StelaParameters,
+    added: tuple[str, ...] = (),
+) -> ScalingView:
     window = scene.series.window(parameters.window_s)
     assert window is not None  # noqa: S101 - `hindrance` has looked
     jobs = tuple(name for name in jobs_of(scene, request) if name in window.layout.job_row)
-    return ScalingView(scene, window, parameters, jobs)
+    return ScalingView(scene, window, parameters, jobs, added)
 
 
-def new_machines(scene: Scene, request: ScalingRequest) -> tuple[list[str], int]:
+def new_machines(
+    scene: Scene, request: ScalingRequest, added: tuple[str, ...] = ()
+) -> tuple[list[str], int]:
     """The machines for a scale-out, and how many of them are not there yet (they have no name)."""
-    there = list(empty_machines(scene))[: request.machines]
+    there = list(empty_machines(scene, added))[: request.machines]
     missing = request.machines - len(there)
     return [*there, *(f"new machine {i + 1}" for i in range(missing))], missing
 
@@ -115,11 +124,11 @@ def make_plan(view: ScalingView, request: ScalingRequest, seed: int) -> ScalingP
         if strategy == STELA:
             return remove_by_etp(view, request.machines)
         return remove_at_random(view, request.machines, seed + _APART * view.parameters.group)
-    machines, missing = new_machines(view.scene, request)
+    machines, missing = new_machines(view.scene, request, view.added)
     if strategy in {STELA, ROUND_ROBIN}:
         return divide(view, machines, by_etp if strategy == STELA else in_turn, missing)
     if strategy == DEFAULT:
-        used = [name for name, keys in view.placement.items() if keys]
+        used = [name for name, keys in view.placement.items() if keys and name not in machines]
         return alternatives.all_anew(view, [*used, *machines])
     return alternatives.migrate(view, machines, strategy)
 
@@ -190,4 +199,28 @@ def _engine_notes(scene: Scene, request: ScalingRequest, plan: ScalingPlan) -> l
         notes.append(
             "This engine cannot remove machines: their instances move away, then stop them."
         )
+    if plan.places and scene.cluster.capabilities.tasks_spread:
+        notes += _spread_notes(scene, request, plan)
     return notes
+
+
+def _spread_notes(scene: Scene, request: ScalingRequest, plan: ScalingPlan) -> list[str]:
+    """Where tasks are spread over all machines when a batch begins, a machine may have fewer of an
+    operator than a plan places there.
+    """
+    new, missing = new_machines(scene, request) if request.kind is ScalingKind.OUT else ([], 0)
+    count = len(scene.machine_names) + missing - len(plan.removed)
+    said = [f"The batch of {', '.join(sorted(plan.places))} ends once: tasks are placed then."]
+    for job, by_operator in sorted(plan.places.items()):
+        for name, machines in sorted(by_operator.items()):
+            if (span := scene.statuses[job].spans.get(name)) is None:
+                continue
+            share = math.ceil(span.max / count)
+            wanted = Counter(place for place in machines if place in new or not new)
+            said += [
+                f"Of the {span.max} tasks of {job} {name}, {machine} gets about {share}: "
+                f"{instances - share} of the {instances} instances there may run elsewhere."
+                for machine, instances in sorted(wanted.items(), key=str)
+                if machine is not None and instances > share
+            ]
+    return said

@@ -10,7 +10,7 @@ Chosen: then single machines are exchanged with those that stay, as long as the 
 gains (`refine`). ETPSum does not see that machines get fuller; the projection does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from itertools import cycle, product
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from trilithon.measures.contention import could_take_when_placed
+from trilithon.measures.group import ratio
 from trilithon.model.layout import InstanceKey
 from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
 from trilithon.policies.stela.scaling_view import ScalingView
@@ -26,6 +27,8 @@ from trilithon.policies.stela.stela_parameters import PROJECTED
 # Chosen, as for a scale-out: an exchange that gains less is not worth the trouble.
 _GAIN: Final = 1e-3
 _MOST_EXCHANGES: Final = 50
+# In which rates and loads come close to what they are made of.
+_TURNS: Final = 8
 
 
 def etp_sums(view: ScalingView, placement: Mapping[str, list[InstanceKey]]) -> dict[str, float]:
@@ -42,18 +45,20 @@ def remove_by_etp(view: ScalingView, count: int) -> ScalingPlan:
     """The machines with the lowest ETPSum, one after the other; then machines are exchanged as long
     as the projection gains.
     """
-    plan = _remove(view, (None,) * count)
+    plan = _remove(view, count)
     return plan if view.parameters.refine != PROJECTED else _exchanged(view, plan)
 
 
 def _exchanged(view: ScalingView, plan: ScalingPlan) -> ScalingPlan:
+    # Nothing moves to a machine that goes itself a moment later.
+    plan = max(plan, remove_machines(view, plan.removed), key=lambda each: each.projected or 0.0)
     for _ in range(_MOST_EXCHANGES):
         better = None
         for i, stays in product(range(len(plan.removed)), view.placement):
             if stays in plan.removed:
                 continue
             going = (*plan.removed[:i], stays, *plan.removed[i + 1 :])
-            other = _remove(view, going)
+            other = remove_machines(view, going)
             least = (better or plan).projected or 0.0
             if (other.projected or 0.0) > least * (1 + _GAIN):
                 better = other
@@ -63,21 +68,21 @@ def _exchanged(view: ScalingView, plan: ScalingPlan) -> ScalingPlan:
     return plan
 
 
-def remove_machines(view: ScalingView, machines: Sequence[str]) -> ScalingPlan:
+def remove_machines(view: ScalingView, machines: Collection[str]) -> ScalingPlan:
     """These machines, with the same way of moving their instances."""
-    return _remove(view, machines)
+    return _remove(view, len(machines), frozenset(machines))
 
 
-def _remove(view: ScalingView, machines: Sequence[str | None]) -> ScalingPlan:
-    going = {name for name in machines if name is not None}
+def _remove(view: ScalingView, count: int, among: frozenset[str] | None = None) -> ScalingPlan:
+    """So many machines, of these if any are named; always the one with the lowest ETPSum next."""
     placement = {name: list(keys) for name, keys in view.placement.items()}
     moved: dict[InstanceKey, str] = {}
     steps: list[Step] = []
-    for named in machines:
+    for _ in range(count):
         sums = etp_sums(view, placement)
         order = sorted(sums, key=lambda name: (sums[name], name))
-        leaving = order[0] if named is None else named
-        others = [name for name in order if name != leaving and name not in going]
+        leaving = next(name for name in order if among is None or name in among)
+        others = [name for name in order if name != leaving and name not in (among or ())]
         steps.append(Step(leaving, "etp_sum", sums[leaving], None))
         for turn, key in enumerate(placement.pop(leaving)):
             target = others[turn % len(others)]
@@ -111,6 +116,8 @@ def _plan(
     steps: tuple[Step, ...],
 ) -> ScalingPlan:
     _, places = placed(view, (), (), moved)
+    fixed = sorted({f"{job} {name}" for job, name, _ in moved if view.fixed(job, name)})
+    stay = f"The engine itself moves the instances of {', '.join(fixed)}: these are fixed."
     rows = [view.layout.job_row[name] for name in view.jobs]
     return ScalingPlan(
         places=places,
@@ -118,15 +125,22 @@ def _plan(
         steps=steps,
         throughput=float(view.throughput[rows].sum()),
         projected=_projected(view, moved, rows),
+        notes=(stay,) if fixed else (),
     )
 
 
 def _projected(view: ScalingView, moved: Mapping[InstanceKey, str], rows: list[int]) -> float:
-    """The throughput with instances moved, where machines that get fuller are slower."""
+    """The throughput with instances moved, where machines that get fuller are slower. Who takes
+    less then uses less of its machine, so rates and loads are found in turns.
+    """
     layout = view.layout
     machine = np.nan_to_num(view.window.instances.machine).astype(np.int64)
     for key, name in moved.items():
         machine[layout.instance_row[key]] = layout.machine_row[name]
-    could = could_take_when_placed(view.window, machine)
-    rates = view.flow.rates(could_take=could)
+    load = np.ones(len(layout.node_names))
+    for _ in range(_TURNS):
+        could = could_take_when_placed(view.window, machine, load)
+        rates = view.flow.rates(could_take=could)
+        taken = np.nan_to_num(ratio(rates.taken, view.processing), nan=1.0)
+        load = (load + taken) / 2
     return float(view.flow.throughput(rates, view.sink_weight)[rows].sum())

@@ -202,9 +202,11 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
                 steps[place] = Step(_subject(view, node), "etp", None, division.projected())
     given = [(layout.jobs[layout.node_job[node]], layout.node_names[node]) for node in nodes]
     counts, places = placed(view, given, machines)
+    full = [_subject(view, node) for node in _full(view, division)]
     short = (
-        f"{len(given)} of {wanted} instances are given: operators, jobs, tenants or the cluster "
-        "are at their maximum."
+        f"{len(given)} of {wanted} instances are given: "
+        + (f"{', '.join(full)} have no more tasks; " if full else "")
+        + "operators, jobs, tenants or the cluster are at their maximum."
     )
     rows = [layout.job_row[name] for name in view.jobs]
     return ScalingPlan(
@@ -215,6 +217,17 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         projected=division.projected(),
         notes=(short,) if len(given) < wanted else (),
     )
+
+
+def _full(view: ScalingView, division: Division) -> list[int]:
+    """The operators that are congested still and at the most instances that they can have."""
+    congested, counts = division.ranking().congested, view.layout.parallelism + division.extra
+    jobs = [view.layout.jobs[row] for row in view.layout.node_job]
+    return [
+        int(node)
+        for node in view.layout.operator_nodes
+        if jobs[node] in view.jobs and congested[node] and counts[node] >= view.most[node]
+    ]
 
 
 def _subject(view: ScalingView, node: int) -> str:

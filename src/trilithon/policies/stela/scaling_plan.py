@@ -76,7 +76,7 @@ def placed(
     moved: Mapping[tuple[str, str, int], str] | None = None,
 ) -> tuple[Counts, Places]:
     """New instances, in their order, on the machines in turn; existing ones stay where they are but
-    for those in `moved`.
+    for those in `moved`, of operators that are not fixed.
     """
     counts: Counts = {}
     places: Places = {}
@@ -84,7 +84,7 @@ def placed(
     def entry(job: str, operator: str) -> list[str | None]:
         by_operator = places.setdefault(job, {})
         if operator not in by_operator:
-            by_operator[operator] = view.machines_of(job, operator, view.counts(job)[operator])
+            by_operator[operator] = view.machines_of(job, operator)
         return by_operator[operator]
 
     for turn, (job, operator) in enumerate(new):
@@ -92,5 +92,7 @@ def placed(
         at.append(machines[turn % len(machines)])
         counts.setdefault(job, {})[operator] = len(at)
     for (job, operator, index), machine in (moved or {}).items():
-        entry(job, operator)[index] = machine
+        if view.fixed(job, operator):
+            continue
+        entry(job, operator)[view.indices_of(job, operator).index(index)] = machine
     return counts, places

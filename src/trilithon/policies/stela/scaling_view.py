@@ -1,6 +1,6 @@
 """Reads a scene for scaling: rates, ETP, limits, and where every instance runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,12 +30,15 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ScalingView:
-    """What a plan is made of. `jobs` are those that may be changed."""
+    """What a plan is made of. `jobs` are those that may be changed. `added` are machines that were
+    added for this plan; an engine may have moved instances there by itself since.
+    """
 
     scene: Scene
     window: Window
     parameters: StelaParameters
     jobs: tuple[str, ...]
+    added: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -131,6 +134,12 @@ class ScalingView:
             free.cluster += added * self.scene.cluster.slots // len(self.scene.machine_names)
         return free
 
+    def fixed(self, job: str, operator: str) -> bool:
+        """Whether an operator must stay as it is: the engine itself moves its instances when their
+        machine goes.
+        """
+        return operator in self.scene.statuses[job].fixed
+
     def counts(self, job: str) -> dict[str, int]:
         return dict(self.scene.statuses[job].allocation.parallelism)
 
@@ -145,20 +154,41 @@ class ScalingView:
     def machine_of(self) -> Mapping[InstanceKey, str]:
         return {key: name for name, keys in self.placement.items() for key in keys}
 
-    def machines_of(self, job: str, operator: str, count: int) -> list[str | None]:
+    @cached_property
+    def _indices(self) -> Mapping[tuple[str, str], list[int]]:
+        """The numbers of the instances of each operator that reports, in order."""
+        indices: dict[tuple[str, str], list[int]] = {}
+        for job, operator, index in sorted(self.layout.instance_row):
+            indices.setdefault((job, operator), []).append(index)
+        return indices
+
+    def indices_of(self, job: str, operator: str) -> Sequence[int]:
+        """The numbers of an operator's instances. They have gaps where an engine places instances
+        by choosing some of its tasks.
+        """
+        count = self.scene.statuses[job].allocation.parallelism[operator]
+        known = self._indices.get((job, operator), [])
+        return known if len(known) == count else range(count)
+
+    def machines_of(self, job: str, operator: str) -> list[str | None]:
         """The machine of each instance of an operator; None where it is not known."""
-        return [self.machine_of.get((job, operator, index)) for index in range(count)]
+        indices = self.indices_of(job, operator)
+        return [self.machine_of.get((job, operator, index)) for index in indices]
 
     @property
     def instances_per_machine(self) -> float:
-        """The average over the machines that run any: new ones are empty."""
-        used = [keys for keys in self.placement.values() if keys]
-        return sum(map(len, used)) / len(used) if used else 0.0
+        """The instances by the machines that run any, without those that were added."""
+        used = [name for name, keys in self.placement.items() if keys and name not in self.added]
+        return sum(map(len, self.placement.values())) / len(used) if used else 0.0
 
 
-def empty_machines(scene: Scene) -> tuple[str, ...]:
-    """Machines that run no instance: new ones, and those that an earlier attempt left."""
-    return tuple(machine.name for machine in scene.machines if not machine.instances)
+def empty_machines(scene: Scene, added: Collection[str] = ()) -> tuple[str, ...]:
+    """Machines that run no instance, new ones and those that an earlier attempt left, and those
+    that were added for a request: an engine may have moved instances there by itself.
+    """
+    return tuple(
+        machine.name for machine in scene.machines if machine.name in added or not machine.instances
+    )
 
 
 def can_add(scene: Scene) -> bool:

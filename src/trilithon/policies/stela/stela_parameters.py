@@ -63,6 +63,13 @@ class StelaParameters(Parameters):
     window_s: float = parameter(
         60.0, "s", "chosen: of measurements that a plan is made of", least=1
     )
+    calm_s: float = parameter(
+        0.0,
+        "s",
+        "chosen: after new machines are seen, before they get instances; `window_s` where the start"
+        " of a machine slows the others",
+        least=0,
+    )
     patience_s: float = parameter(
         600.0, "s", "chosen: for which a request waits for measurements, jobs or machines", least=1
     )

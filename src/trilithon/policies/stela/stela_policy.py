@@ -50,6 +50,10 @@ class _Progress:
     decision: str = ""
     since_s: float = 0.0
     machines: list[str] = field(default_factory=list)
+    # The machines that were there when others were asked for.
+    known: list[str] = field(default_factory=list)
+    # Since when all of those that were asked for are there.
+    joined_s: float | None = None
     before: float | None = None
     predicted: float | None = None
     jobs: list[str] = field(default_factory=list)
@@ -130,22 +134,44 @@ class _Turn:
         elif hindered is not None:
             self.hindrance = f"{hindered.code}: {hindered.sentence}"
             self._claim(request)
-        elif request.kind is ScalingKind.OUT and self._missing(request):
+        elif request.kind is ScalingKind.OUT and self._missing(request, self.progress):
+            self.progress.joined_s = None
             self._add_machines(request, self.progress)
+        elif not self._calm(self.progress):
+            self.hindrance = (
+                "CALM: new machines are there, and measurements since then are awaited."
+            )
+            self._claim(request)
         else:
             self._commit(request, self.progress)
 
     def _late(self, progress: _Progress) -> bool:
         return self.scene.now_s - progress.since_s > self.parameters.patience_s
 
-    def _missing(self, request: ScalingRequest) -> int:
-        return max(0, request.machines - len(empty_machines(self.scene)))
+    def _calm(self, progress: _Progress) -> bool:
+        """Whether machines that were started have been there for long enough: measurements of the
+        time before may be those of a disturbed cluster.
+        """
+        if progress.phase != "adding":
+            return True
+        if progress.joined_s is None:
+            progress.joined_s = self.scene.now_s
+        return self.scene.now_s - progress.joined_s >= self.parameters.calm_s
+
+    def _missing(self, request: ScalingRequest, progress: _Progress) -> int:
+        return max(0, request.machines - len(empty_machines(self.scene, self._added(progress))))
+
+    def _added(self, progress: _Progress) -> tuple[str, ...]:
+        """The machines that have come since this request asked for some."""
+        if not progress.known:
+            return ()
+        return tuple(name for name in self.scene.machine_names if name not in progress.known)
 
     def _add_machines(self, request: ScalingRequest, progress: _Progress) -> None:
         """Asks for the machines that are missing, once; then waits until they are seen. An action
         that is known not to have begun is asked for again.
         """
-        missing = self._missing(request)
+        missing = self._missing(request, progress)
         feedback = self.scene.feedback.get(progress.decision) if progress.decision else None
         if progress.phase == "adding" and feedback is not None and not _never_begun(feedback):
             if not feedback.applied and not feedback.pending:
@@ -161,11 +187,12 @@ class _Turn:
             (MachinesAddition(missing),), messages.MACHINES_WANTED, sentence, {}, None
         )
         progress.phase, progress.decision = "adding", decision.id
+        progress.known = sorted(self.scene.machine_names)
         progress.since_s = self.scene.now_s
         self._claim(request)
 
     def _commit(self, request: ScalingRequest, progress: _Progress) -> None:
-        view = view_of(self.scene, request, self.parameters)
+        view = view_of(self.scene, request, self.parameters, self._added(progress))
         plan = make_plan(view, request, int(self.state.get("seed", 0)))
         if not plan.changes:
             self._end(request, done=True, message="Nothing has to change.")
@@ -246,6 +273,7 @@ class _Turn:
                 "request": request.id,
                 "kind": request.kind.value,
                 "decision": progress.decision,
+                "job": request.job,
                 "due_s": self.scene.now_s + self.parameters.settle_s,
                 "jobs": progress.jobs,
                 "before": progress.before,
@@ -331,6 +359,7 @@ class _Turn:
                 },
                 None,
                 (item["decision"],),
+                item.get("job"),
             )
             self.decisions[-1] = replace(decision, on_demand=False)
 

@@ -207,8 +207,10 @@ def test_advise_tells_how_many_instances_a_promise_would_need(terminal: Terminal
         100: 2,
     }
     assert rows[20]["predicted_mean_ms"] == pytest.approx(10 + 1 + 10 / 2)
+    assert rows[10]["total"] is None
     assert terminal.run(*question).code == 0
     assert "promise ms" in terminal.out
+    assert "Without any waiting it takes 11.0 ms" in terminal.out
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,13 @@ def test_a_constraint_that_cannot_be_answered_is_refused(
     Path("one.json").write_text(json.dumps(measured_at_work()))
     assert terminal.run("advise", "one.json", *options).code == 3
     assert words in terminal.err
+
+
+def test_a_path_to_a_sink_is_answered_with_one_that_is_measured(terminal: Terminal) -> None:
+    Path("one.json").write_text(json.dumps(measured_at_work()))
+    question = ("advise", "one.json", "--policy", "latency", "--constraint", "in..out 30 ms")
+    assert terminal.run(*question).code == 5
+    assert "ask for in->work..work" in terminal.err
 
 
 def test_a_path_that_is_not_measured_is_told(terminal: Terminal) -> None:

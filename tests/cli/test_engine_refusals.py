@@ -2,6 +2,7 @@
 and `job apply`, with the line of the file.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,18 +11,16 @@ from tests.cli.test_commands import Terminal
 
 SOURCE = "sources: [{name: in, options: {subscribe: t}, schema: 'v INT, at TIMESTAMP'}]\n"
 SINK = "sinks: [{name: out, input: last, options: {topic: o}}]\n"
-DIAMOND = f"""\
-name: diamond
+BROADCAST = f"""\
+name: broadcast
 {SOURCE}operators:
   - {{name: first, input: in}}
-  - {{name: left, input: first}}
-  - {{name: right, input: first}}
-  - {{name: last, inputs: [left, right]}}
+  - {{name: last, inputs: [in, {{from: first, grouping: broadcast}}]}}
 {SINK}"""
 GROUPED = f"""\
 name: grouped
 {SOURCE}operators:
-  - {{name: last, input: in, group_by: [v], aggregate: {{n: "count(*)"}}}}
+  - {{name: last, input: in, where: v > 0, group_by: [v], aggregate: {{n: "count(*)"}}}}
 {SINK}"""
 WIDE = f"""\
 name: wide
@@ -36,7 +35,7 @@ sinks:
   - {{name: b, input: last, options: {{topic: o}}}}
 """
 REFUSED = [
-    (DIAMOND, "CUT_NEEDED", 4),
+    (BROADCAST, "BROADCAST_EDGE", 5),
     (GROUPED, "STATEFUL_OPERATOR", 4),
     (WIDE, "TOO_MANY_TASKS", 4),
     (TWICE, "TOPIC_WRITTEN_TWICE", 6),
@@ -130,3 +129,31 @@ def test_plan_says_when_a_job_needs_more_than_the_defaults_give(terminal: Termin
     assert terminal.run("plan", "job.yaml").code == 0
     assert "--master 'local[101]'" in terminal.out
     assert "--slots 32" in terminal.out
+
+
+def test_plan_prints_the_parts_of_a_graph_on_spark(terminal: Terminal) -> None:
+    Path("job.yaml").write_text(f"""\
+name: diamond
+{SOURCE}operators:
+  - {{name: first, input: in, parallelism: {{max: 2}}}}
+  - {{name: left, input: first, parallelism: {{max: 2}}}}
+  - {{name: right, input: first, parallelism: {{max: 2}}}}
+  - {{name: last, inputs: [left, right], parallelism: {{max: 2}}}}
+{SINK}""")
+    assert terminal.run("validate", "job.yaml").code == 0
+    assert terminal.run("plan", "job.yaml").code == 0
+    assert (
+        "holds   17 Spark tasks while it runs: 3 + 4 + 4 + 6 (one query per part)" in terminal.out
+    )
+    assert "part    last: 6 tasks, 4 of them read" in terminal.out
+    assert "links   the parts by 4 internal topics" in terminal.out
+    assert terminal.run("plan", "job.yaml", "--output", "json").code == 0
+    parts = json.loads(terminal.out)["parts"]
+    assert parts[0] == {
+        "operators": ["first"],
+        "reads": [],
+        "writes": ["first->left", "first->right"],
+        "tasks": 3,
+    }
+    assert terminal.run("plan", "job.yaml", "--engine", "simulated").code == 0
+    assert "holds   9 Spark tasks" in terminal.out

@@ -72,24 +72,33 @@ def installed(folder: Path, name: str, source: Path) -> dict[str, str]:
     title = name.capitalize()
     (info / "entry_points.txt").write_text(
         f"[trilithon.health_policies]\n{name} = trilithon_{name}:{title}Policy\n"
+        f"[trilithon.detectors]\nbusy = trilithon_{name}:BusyDetector\n"
     )
     paths = [str(folder), str(source / "src"), str(ROOT / "src"), str(ROOT)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def test_a_new_package_is_found_by_its_entry_point_and_passes_its_test(tmp_path: Path) -> None:
-    """It decides on a simulated job, and the same again offline by replay."""
-    package_folder = tmp_path / "mine"
-    run("new", "mine", "--into", str(package_folder))
-    environment = installed(tmp_path, "mine", package_folder)
-    listed = subprocess.run(
-        [sys.executable, "-m", "trilithon", "policy", "list", "-o", "json"],
+def trilithon(environment: dict[str, str], *words: str) -> str:
+    """The standard output of a command in a process of its own."""
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "trilithon", *words],
         env=environment,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    assert "mine" in json.loads(listed.stdout)["health_policies"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_new_package_is_found_by_its_entry_point_and_passes_its_test(tmp_path: Path) -> None:
+    """It decides on a simulated job, and the same again offline by replay, also by commands."""
+    package_folder = tmp_path / "mine"
+    run("new", "mine", "--into", str(package_folder))
+    environment = installed(tmp_path, "mine", package_folder)
+    listed = trilithon(environment, "policy", "list", "-o", "json")
+    assert "mine" in json.loads(listed)["health_policies"]
+    assert "busy" in json.loads(listed)["detectors"]
     tested = subprocess.run(  # noqa: S603 - the package that was written above
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(package_folder)],
         env=environment,
@@ -99,6 +108,14 @@ def test_a_new_package_is_found_by_its_entry_point_and_passes_its_test(tmp_path:
         cwd=package_folder,
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
+    scenario, rounds = package_folder / "tests" / "overload.yaml", tmp_path / "rounds"
+    folders = ("--into", str(tmp_path / "run"), "--record", str(rounds))
+    trilithon(environment, "simulate", str(scenario), *folders)
+    words = ("--policy", "dhalion", "--parameter", "health=mine", "-o", "json")
+    replayed = json.loads(trilithon(environment, "replay", str(rounds), *words))
+    assert all(each["same_as_recorded"] for each in replayed)
+    reasons = {decision["reason"] for each in replayed for decision in each["decisions"]}
+    assert "DIAGNOSIS_LITTLE_HEADROOM" in reasons
 
 
 def test_a_package_that_cannot_be_loaded_is_left_out_with_the_reason() -> None:

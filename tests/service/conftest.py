@@ -35,4 +35,4 @@ def running(tmp_path: Path, cluster: FakeCluster) -> Iterator[Daemon]:
 @pytest.fixture
 def client(running: Daemon) -> TestClient:
     headers = {"Authorization": f"Bearer {running.token}"}
-    return TestClient(api(running), base_url="http://127.0.0.1", headers=headers)
+    return TestClient(api(running), base_url="http://127.0.0.1/api/v1", headers=headers)

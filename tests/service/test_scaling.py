@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -13,10 +14,15 @@ from typer.testing import CliRunner
 from tests.policies.stela.model import small_engine
 from trilithon.cli import scaling_commands
 from trilithon.cli.cluster_commands import app
+from trilithon.control.journal.rows import RequestRow
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
+from trilithon.policies.requests import ScalingKind, ScalingRequest
+from trilithon.service.access.roles import Caller
+from trilithon.service.access.store import AccessStore
 from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, daemon
+from trilithon.service.scaling_audit import ScalingAudit
 
 RULES = Rules(
     limits=Limits(round_s=0.1, cool_down_s=10.0, fresh_s=10.0),
@@ -44,10 +50,10 @@ class Ticking:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[Daemon, TestClient]]:
-    engine = small_engine(tmp_path, "star")
+    engine = small_engine(tmp_path, "star", "diamond")
     with daemon(engine, RULES, tmp_path / "daemon", clock=Ticking(engine)) as served:
         headers = {"Authorization": f"Bearer {served.token}"}
-        client = TestClient(api(served), base_url="http://127.0.0.1", headers=headers)
+        client = TestClient(api(served), base_url="http://127.0.0.1/api/v1", headers=headers)
         deadline = time.monotonic() + 30
         body = {"machines": 1, "dry_run": True}
         while time.monotonic() < deadline:
@@ -88,8 +94,13 @@ def test_a_dry_run_prints_ranking_projection_and_plan_and_writes_nothing(
     assert shown.exit_code == 0, shown.output
     for words in ("ranking", "centre", "projected", "add 2 machines", "Nothing was changed."):
         assert words in shown.output
+    # Who gets how many instances, and where.
+    assert "→" in shown.output
+    assert "on new machine 1" in shown.output
     shown = CliRunner().invoke(app, ["scale-in", "--machines", "1", "--dry-run"])
     assert "ETPSum" in shown.output
+    moved = [line for line in shown.output.splitlines() if " on m" in line]
+    assert moved
     assert client.get("/cluster/requests").json() == []
     assert len(served.controller.scene.machine_names) == 4  # type: ignore[union-attr]
 
@@ -109,16 +120,70 @@ def test_machines_are_added_and_given_back_by_commands(
             time.sleep(0.05)
     kinds = [(row["kind"], row["done"]) for row in client.get("/cluster/requests").json()]
     assert kinds == [("scale_out", True), ("scale_in", True)]
+    requested, ended = client.get("/audit").json()[-4:-2]
+    assert (requested["action"], ended["action"]) == ("scale-out requested", "scale-out ended")
+    assert requested["name"] == ended["name"] == "owner of this machine's state folder"
+    assert requested["after"] == {"request": "scale-out-1", "machines": 1, "job": None}
+    assert ended["before"] == requested["before"]
+    assert len(ended["before"]["machines"]) == 4
+    assert ended["after"]["done"] is True
     reasons = [entry["reason"] for entry in client.get("/cluster/explanation").json()]
     assert {"MACHINES_REQUESTED", "SCALE_OUT", "SCALE_IN"} <= set(reasons)
 
 
+def test_machines_can_be_for_one_job_alone(
+    running: tuple[Daemon, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, client = running
+    monkeypatch.setattr(scaling_commands, "client", lambda: OfTest(client))
+
+    def instances() -> dict[str, int]:
+        jobs = served.controller.engine.jobs()
+        return {name: accepted.allocation.instances for name, accepted in jobs.items()}
+
+    before = instances()
+    command = ["scale-out", "--machines", "1", "--job", "papers/star", "--wait", "60"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    after = instances()
+    assert {name for name in after if after[name] != before[name]} == {"papers/star"}
+
+
 def test_bad_requests_have_a_code_and_change_nothing(running: tuple[Daemon, TestClient]) -> None:
     _, client = running
-    assert client.post("/cluster/scale-in", json={"machines": 4}).json()["error"]["code"] == (
+    assert client.post("/cluster/scale-in", json={"machines": 4}).json()["code"] == (
         "NOT_ENOUGH_MACHINES"
     )
     assert client.post("/cluster/scale-out", json={"machines": 0}).status_code == 422
     unknown = client.post("/cluster/scale-out", json={"machines": 1, "job": "x/y"})
-    assert unknown.json()["error"]["code"] == "NOT_FOUND"
+    assert unknown.json()["code"] == "NOT_FOUND"
     assert client.get("/cluster/requests").json() == []
+
+
+def test_a_request_is_audited_to_its_end_by_the_next_daemon_too(tmp_path: Path) -> None:
+    """The first daemon ends before it has carried out what it accepted."""
+    store = AccessStore(tmp_path / "access.sqlite", lambda: 7.0)
+    request = ScalingRequest("scale-in-3", ScalingKind.IN, 2, None, 5.0)
+    state = SimpleNamespace(requests=[request])
+    row = RequestRow(request, 6.0, done=False, message="No machine is idle.")
+    journal = SimpleNamespace(requests=lambda _: (row,))
+    controller: Any = SimpleNamespace(
+        state=state, journal=journal, scene=None, cluster=SimpleNamespace(slots=8)
+    )
+    ScalingAudit(controller, store).requested(Caller("5f0c", "ops", cluster_admin=True), request)
+    following = ScalingAudit(controller, store)
+    following.after_round()
+    assert len(store.audited()) == 1
+    state.requests.clear()
+    following.after_round()
+    following.after_round()
+    _, ended = store.audited()
+    assert (ended.token, ended.name, ended.action) == ("5f0c", "ops", "scale-in ended")
+    assert ended.after == {
+        "request": "scale-in-3",
+        "done": False,
+        "told": "No machine is idle.",
+        "machines": [],
+        "slots": 8,
+    }
+    store.close()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -63,8 +63,10 @@ class StartingDaemon:
         (self.folder / "go").write_text("no" if fails else "")
 
     def health(self) -> dict[str, Any]:
-        url = published(self.state / "daemon")["url"]
-        with urlopen(f"{url}/health", timeout=10) as answer:  # noqa: S310 - ourselves
+        address = published(self.state / "daemon")
+        headers = {"Authorization": f"Bearer {address['token']}"}
+        request = Request(f"{address['url']}/api/v1/health", headers=headers)  # noqa: S310
+        with urlopen(request, timeout=10) as answer:  # noqa: S310 - ourselves
             data: dict[str, Any] = json.load(answer)
         return data
 
@@ -96,7 +98,7 @@ def test_a_daemon_answers_while_its_engine_starts_and_takes_jobs(
     assert "The engine is starting" in printed("cluster", "status")[0]
     starting.go()
     until(lambda: cli("job", "list")[0]["state"] == "running")
-    assert starting.health()["status"] == "ok"
+    until(lambda: starting.health()["status"] == "ok")
 
 
 def test_apply_with_wait_waits_for_the_engine(starting: StartingDaemon, tmp_path: Path) -> None:
@@ -122,8 +124,8 @@ def test_an_engine_that_does_not_start_ends_the_daemon_with_its_log(
 
 def test_a_client_waits_for_a_daemon_that_is_starting(tmp_path: Path) -> None:
     announce(tmp_path / "daemon")
-    threading.Timer(0.5, publish, (tmp_path / "daemon", 4711, "secret")).start()
-    assert published(tmp_path / "daemon")["url"].endswith(":4711")
+    threading.Timer(0.5, publish, (tmp_path / "daemon", "http://x:4711", "secret")).start()
+    assert published(tmp_path / "daemon")["url"] == "http://x:4711"
 
 
 def test_a_daemon_that_died_while_it_started_is_not_waited_for(tmp_path: Path) -> None:

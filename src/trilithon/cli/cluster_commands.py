@@ -1,5 +1,6 @@
 """Owns the commands `cluster …`: the state of the whole cluster."""
 
+from collections import Counter
 from typing import Any
 
 import typer
@@ -9,25 +10,62 @@ from rich.text import Text
 from trilithon.cli.client import client
 from trilithon.cli.output import Format, Output, answer, plural, table
 from trilithon.cli.scaling_commands import scale_in, scale_out
+from trilithon.cli.standalone_commands import draw_workers, standalone_status, start, stop
+from trilithon.errors import DaemonUnreachable
 
 app = typer.Typer(help="The cluster that the daemon controls.", no_args_is_help=True)
+app.command("start")(start)
+app.command("stop")(stop)
 app.command("scale-out")(scale_out)
 app.command("scale-in")(scale_in)
 
 
 @app.command("status")
 def status(output: Output = Format.TABLE) -> None:
-    """Print slots, machines, tenants with their quotas, and what the engine can do."""
-    with client() as daemon:
-        cluster = daemon.get("/cluster")
-    answer(output, cluster, lambda console: _draw(cluster, console))
+    """Print slots, machines, tenants with their quotas, and what the engine can do. A standalone
+    cluster that `cluster start` started is listed with its workers, also without a daemon.
+    """
+    standalone = standalone_status()
+    try:
+        with client() as daemon:
+            cluster = daemon.get("/cluster")
+    except DaemonUnreachable:
+        if standalone is None:
+            raise
+        answer(
+            output, {"standalone": standalone}, lambda console: draw_workers(standalone, console)
+        )
+        return
+    answer(output, {**cluster, "standalone": standalone}, lambda console: _draw(cluster, console))
+    if output is Format.TABLE and standalone is not None:
+        answer(output, standalone, lambda console: draw_workers(standalone, console))
 
 
 def _draw(cluster: dict[str, Any], console: Console) -> None:
     console.print(headline(cluster))
+    machines = [
+        (
+            m["name"],
+            *(m[key] for key in ("cores", "slots", "load")),
+            *_memory(m),
+            len(m["instances"]),
+        )
+        for m in cluster["machine_details"]
+    ]
+    heads = ("machine", "cores", "slots", "load", "memory MB", "in use MB", "instances")
+    console.print(table("machines", heads, machines))
+    if applications := cluster["applications"]:
+        rows = [(a["application"], a["state"], len(a["jobs"])) for a in applications]
+        console.print(table("applications", ("application", "state", "jobs"), rows))
     tenants = [[t["tenant"], t["jobs"], t["slots_used"], t["quota"]] for t in cluster["tenants"]]
     console.print(table("tenants", ("tenant", "jobs", "slots", "quota"), tenants))
     console.print(table("abilities", ("ability", "how"), cluster["abilities"].items()))
+
+
+def _memory(machine: dict[str, Any]) -> tuple[int | None, int | None]:
+    """The memory of a machine and what is used of it, in MB."""
+    of, used = machine["memory_bytes"], machine["memory_used_bytes"]
+    return None if of is None else round(of / 2**20), None if used is None else round(used / 2**20)
 
 
 @app.command("crunch")
@@ -84,8 +122,17 @@ def headline(cluster: dict[str, Any]) -> Text:
     state = (
         f"{cluster['running']} of {plural(cluster['jobs'], 'job')} running, {others}"
         f"{cluster['slots_used']}{slots} slots in use, "
-        f"{plural(len(cluster['machines']), 'machine')}, policy {cluster['policy']}, "
-        f"round {cluster['round']}"
+        f"{plural(len(cluster['machines']), 'machine')}, {_applications(cluster)}"
+        f"policy {cluster['policy']}, round {cluster['round']}"
     )
     problem = f"  {cluster['problem']}" if cluster["problem"] else ""
     return Text.assemble(state, (problem, "yellow" if cluster["status"] == "starting" else "red"))
+
+
+def _applications(cluster: dict[str, Any]) -> str:
+    """How many applications there are, and those that do not run; empty if there is one for all."""
+    states = Counter(application["state"] for application in cluster.get("applications", ()))
+    if not states:
+        return ""
+    others = [f"{count} {state}" for state, count in sorted(states.items()) if state != "running"]
+    return f"{plural(states.total(), 'application')}{', '.join(['', *others])}, "

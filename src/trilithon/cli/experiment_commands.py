@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,7 +16,7 @@ from trilithon.experiments.papers import PAPERS, RegisteredPaper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from trilithon.experiments.paper import Paper, PaperPart
+    from trilithon.experiments.paper import Paper, PaperPart, PartRun
     from trilithon.experiments.results import PaperResults
     from trilithon.scenarios.chosen import ChosenNumbers
 
@@ -29,7 +30,7 @@ CORES: Final = max(1, os.cpu_count() or 1)
 Name = Annotated[
     str,
     typer.Argument(
-        help="An experiment, a part of the paper (mixes, chosen, spark-diurnal, diagnoses …), "
+        help="An experiment, a part of the paper (mixes, chosen, diagnoses, spark-diurnal …), "
         "all, or page.",
         show_default=False,
     ),
@@ -70,8 +71,8 @@ def _register(entry: RegisteredPaper) -> None:
 
     command.__doc__ = f"""Run the experiments of {entry.title} on the simulated cluster.
 
-    `spark-diurnal` runs on Spark and is not part of `all`: it takes an hour of an otherwise idle
-    machine.
+    What begins with `spark-` runs on Spark and is not part of `all`: it wants an otherwise idle
+    machine for an hour or two.
     """
     app.command(entry.name)(command)
 
@@ -92,27 +93,29 @@ def experiment(
     # The simulated cluster is slow to import, and most commands do without.
     from trilithon.experiments import results as store  # noqa: PLC0415
     from trilithon.experiments import suite  # noqa: PLC0415
+    from trilithon.experiments.paper import PartRun  # noqa: PLC0415
     from trilithon.experiments.provenance import fingerprint  # noqa: PLC0415
 
     paper = entry.load()
-    known = [*paper.by_name, *_parts_of(paper), *(part.name for part in paper.parts), ALL, PAGE]
+    known = [*paper.by_name, *_parts_of(paper), *(part.name for part in paper.pages), ALL, PAGE]
     if name not in known:
         raise NotFound(
             f"{paper.title} has no experiment {name!r}.", f"There are: {', '.join(known)}."
         )
     if name == PAGE and into is None:
         raise typer.BadParameter("A page needs a file.", param_hint="--into")
-    parts = [part for part in paper.parts if part.name == name or (name == ALL and part.in_all)]
+    chosen = suite.chosen_numbers(paper, chosen_file)
+    pages = [part for part in paper.pages if part.name == name or (name == ALL and part.in_all)]
     with progress() as tell:
-        data = {part.name: _run_part(part, into, tell, again=again) for part in parts}
+        run = PartRun({}, tell, workers, chosen)
+        data = {part.name: _run_page(part, into, run, again=again) for part in pages}
     if name in data:
-        answer(output, data[name], lambda console: console.print(parts[0].page(data[name])))
+        answer(output, data[name], lambda console: console.print(pages[0].text(data[name])))
         return
     before = store.PaperResults()
     if into is not None:
         before = store.read_results(store.results_file(into), paper)
         _check_writable(into)
-    chosen = suite.chosen_numbers(paper, chosen_file)
     # What an interrupted run of everything has done already.
     new = kept = (
         before.made_by(fingerprint(paper, chosen))
@@ -135,8 +138,8 @@ def experiment(
     )
 
 
-def _run_part(
-    part: "PaperPart", into: Path | None, tell: "Callable[[str], None]", *, again: bool
+def _run_page(
+    part: "PaperPart", into: Path | None, run: "PartRun", *, again: bool
 ) -> "Mapping[str, Any]":
     """Runs a part; with --into, goes on where an interrupted run of it was, and writes its page
     beside the paper's.
@@ -145,18 +148,21 @@ def _run_part(
     results: Mapping[str, Any] = {}
     if file is not None and file.exists() and not again:
         results = json.loads(file.read_text(encoding="utf-8"))
-    for done in part.run(results, tell):
+    for done in part.run(replace(run, done=results)):
         results = done
         if file is not None:
             file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
-            file.with_suffix(".md").write_text(part.page(done), encoding="utf-8")
+            file.with_suffix(".md").write_text(part.text(done), encoding="utf-8")
     return results
 
 
 def _parts_of(paper: "Paper") -> list[str]:
     """What a paper has beside its experiments."""
     parts = {MIXES: paper.has_mixes, CHOSEN: paper.sensitivity, SPARK: paper.spark}
-    return [*(name for name, part in parts.items() if part), *paper.extra]
+    return [
+        *(name for name, part in parts.items() if part),
+        *(part.name for part in paper.sections),
+    ]
 
 
 def _run(
@@ -170,6 +176,7 @@ def _run(
     """What was asked for, each part as soon as it is done; `kept` is not run again."""
     from trilithon.experiments import suite  # noqa: PLC0415
     from trilithon.experiments.mixes import rank  # noqa: PLC0415
+    from trilithon.experiments.paper import PartRun  # noqa: PLC0415
     from trilithon.experiments.provenance import fingerprint  # noqa: PLC0415
     from trilithon.experiments.results import PaperResults  # noqa: PLC0415
 
@@ -187,11 +194,11 @@ def _run(
     if name in {CHOSEN, ALL} and paper.sensitivity is not None:
         for moved, unmoved in suite.run_moves(paper, workers, tell, chosen, kept.moved):
             yield PaperResults(moved=moved, unmoved=unmoved, moved_made_by=made_by)
-    for extra, part in paper.extra.items():
-        if name in {extra, ALL}:
-            before = kept.extra.get(extra, {}).get("data")
-            for data in part.run(workers, tell, chosen, before):
-                yield PaperResults(extra={extra: {"made_by": made_by, "data": data}})
+    for part in paper.sections:
+        if name == part.name or (name == ALL and part.in_all):
+            done = kept.extra.get(part.name, {}).get("data")
+            for data in part.run(PartRun(done, tell, workers, chosen)):
+                yield PaperResults(extra={part.name: {"made_by": made_by, "data": data}})
     # Its runs are compared with each other: only those of the same code are kept.
     if name == SPARK and paper.spark is not None:
         from trilithon.experiments import spark_diurnal  # noqa: PLC0415
@@ -244,17 +251,22 @@ def draw_results(console: Console, results: "PaperResults", paper: "Paper") -> N
             (
                 variant,
                 *(
-                    f"{100 * by_strategy[name].average:.1f} %" if name in by_strategy else "–"
+                    _percent(by_strategy[name].average if name in by_strategy else None)
                     for name in names
                 ),
-                by_strategy[names[0]].actions,
+                by_strategy[names[0]].actions if names[0] in by_strategy else "–",
             )
             for variant, by_strategy in result.summaries.items()
         ]
         console.print(table(None, ("satisfaction", *names, "actions"), variants))
         console.print()
     if (ranking := results.ranking) is not None:
-        ranked = [(n, ranking.mean[n], ranking.tenth[n], ranking.rank[n]) for n in names]
+        # Mixes of an earlier version may lack a strategy.
+        ranked = [
+            (n, ranking.mean[n], ranking.tenth[n], ranking.rank[n])
+            for n in names
+            if n in ranking.mean
+        ]
         heads = ("satisfaction", "mean", "10th percentile", "rank")
         console.print(table(f"{ranking.mixes} random mixes", heads, ranked))
     _draw_moved(console, results, paper)
@@ -273,8 +285,13 @@ def _draw_moved(console: Console, results: "PaperResults", paper: "Paper") -> No
             run.move.experiment,
             run.move.path or "as chosen",
             run.move.factor,
-            *(f"{100 * run.satisfaction[name]:.1f} %" for name in names),
+            *(_percent(run.satisfaction.get(name)) for name in names),
         )
         for run in results.moved
     ]
     console.print(table("chosen numbers", ("run", "number", "×", *names), rows))
+
+
+def _percent(share: float | None) -> str:
+    """A share; a dash where a strategy was not run."""
+    return "–" if share is None else f"{100 * share:.1f} %"

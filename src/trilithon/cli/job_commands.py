@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.client import Client, client
+from trilithon.cli.job_rows import job_row, job_rows
 from trilithon.cli.live import state_text
 from trilithon.cli.output import Format, Listing, Output, answer, message_console
 from trilithon.errors import InvalidJob, NotFound
@@ -18,6 +19,13 @@ from trilithon.model.mode import Mode
 app = typer.Typer(help="Jobs of the daemon.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="tenant/name, or the name alone.", show_default=False)]
 Wait = Annotated[bool, typer.Option("--wait", help="Return when the change has taken effect.")]
+NewMode = Annotated[Mode | None, typer.Option("--mode", help="auto, advise or off.")]
+Anew = Annotated[
+    bool, typer.Option("--anew", help="Start from a new checkpoint if the old one cannot be used.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only print what would happen to a running job.")
+]
 COLUMNS = ("job", "state", "mode", "generation", "standing", "instances")
 WAIT_S = 180.0
 # A daemon that was started a moment ago answers after so long.
@@ -26,7 +34,7 @@ STARTING_S = 3.0
 
 def resolve(daemon: Client, name: str) -> str:
     """The full name of a job of the daemon that is given with or without its tenant."""
-    return full_name([row["job"] for row in daemon.get("/jobs")], name)
+    return full_name([row["metadata"]["id"] for row in daemon.get("/jobs")], name)
 
 
 def full_name(jobs: Sequence[str], name: str) -> str:
@@ -41,14 +49,9 @@ def full_name(jobs: Sequence[str], name: str) -> str:
 @app.command("apply")
 def apply(
     files: Annotated[list[Path], typer.Argument(help="Job files.", show_default=False)],
-    mode: Annotated[Mode | None, typer.Option("--mode", help="auto, advise or off.")] = None,
-    anew: Annotated[
-        bool,
-        typer.Option("--anew", help="Start from a new checkpoint if the old one cannot be used."),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what would happen to a running job.")
-    ] = False,
+    mode: NewMode = None,
+    anew: Anew = False,
+    dry_run: DryRun = False,
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -59,13 +62,13 @@ def apply(
 
     loaded = [job for file in files for job in jobs_in(file)]
     jobs = [job.job for job in loaded]
-    requests = [{"spec": dump_job(job), "anew": anew} for job in jobs]
+    requests = [(f"/jobs/{job.id}", {"spec": dump_job(job), "anew": anew}) for job in jobs]
     results: list[dict[str, Any]] = []
     with client(STARTING_S) as daemon:
         # All of them first: no job is submitted if one of them is refused.
-        for job, request in zip(loaded, requests, strict=True):
+        for job, (path, body) in zip(loaded, requests, strict=True):
             try:
-                results.append(daemon.post("/jobs", {**request, "dry_run": True}))
+                results.append(daemon.put(path, body, dry_run=True))
             except InvalidJob as error:
                 raise job.located(error) from None
         if not dry_run:
@@ -73,7 +76,7 @@ def apply(
                 message_console().print("The engine is starting; jobs start after it.", style="dim")
             if wait:
                 _announce(results)
-            results = [daemon.post("/jobs", {**request, "mode": mode}) for request in requests]
+            results = [daemon.put(path, {**body, "mode": mode}) for path, body in requests]
         settled: dict[str, dict[str, Any] | None] = {}
         if wait and not dry_run:
             states = {"running", "not started", "failed"}
@@ -87,6 +90,26 @@ def apply(
         message_console().print(Text(f"{name}: {reason}", "red"), soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+@app.command("load")
+def load(
+    name: Annotated[str, typer.Argument(help="tenant/name of the job.", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(help="Full name of a Python file on the host.", show_default=False)
+    ],
+    mode: NewMode = None,
+    anew: Anew = False,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Submit a job of a Python file that the engine host runs, from the administrator's folders."""
+    if name.count("/") != 1:
+        raise typer.BadParameter("Write tenant/name.", param_hint="NAME")
+    with client(STARTING_S) as daemon:
+        body = {"file": file, "mode": mode, "anew": anew}
+        result = daemon.put(f"/jobs/{name}/python", body, dry_run=dry_run)
+    answer(output, [result], lambda console: _draw_results([result], console))
 
 
 def _failures(
@@ -109,7 +132,7 @@ def _announce(plans: Sequence[Mapping[str, Any]]) -> None:
 
 def _draw_results(results: list[dict[str, Any]], console: Console) -> None:
     for result in results:
-        number = f" generation {result['generation']}" if "generation" in result else ""
+        number = "" if result["dry_run"] else f" generation {result['generation']}"
         console.print(Text(f"{result['job']}{number}: {result['told']}"), soft_wrap=True)
 
 
@@ -119,7 +142,7 @@ def _await(daemon: Client, name: str, states: set[str]) -> dict[str, Any] | None
     """
     deadline = time.monotonic() + WAIT_S
     while True:
-        rows = [row for row in daemon.get("/jobs") if row["job"] == name]
+        rows = [row for row in job_rows(daemon) if row["job"] == name]
         if not rows:
             return None
         job: dict[str, Any] = rows[0]
@@ -133,7 +156,7 @@ def _await(daemon: Client, name: str, states: set[str]) -> dict[str, Any] | None
 def list_(output: Output = Format.TABLE) -> None:
     """List all jobs with their state, mode and number of instances."""
     with client() as daemon:
-        jobs = daemon.get("/jobs")
+        jobs = job_rows(daemon)
     answer(output, jobs, lambda console: _draw_jobs(jobs, console))
 
 
@@ -151,8 +174,19 @@ def _draw_jobs(jobs: Sequence[Mapping[str, Any]], console: Console) -> None:
 def get(name: Name, output: Output = Format.YAML) -> None:
     """Print everything about one job: its spec, its allocation, its figures."""
     with client() as daemon:
-        job = daemon.get(f"/jobs/{resolve(daemon, name)}")
-    rows = [(key, str(value)) for key, value in job.items() if key not in {"spec", "figures"}]
+        resource = daemon.get(f"/jobs/{resolve(daemon, name)}")
+    job = {
+        **job_row(resource),
+        "conditions": resource["status"]["conditions"],
+        "spec": resource["spec"],
+        "figures": resource["figures"],
+    }
+    rows = [
+        (key, str(value))
+        for key, value in job.items()
+        if key not in {"spec", "figures", "conditions"}
+    ]
+    rows += [(f"{c['type']}", f"{c['status']}: {c['reason']}") for c in job["conditions"]]
     answer(output, job, lambda console: console.print(Listing(("", ""), rows), crop=False))
 
 
@@ -180,7 +214,9 @@ def _change_state(name: str, change: str, wait: bool, output: Format) -> None:
     with client() as daemon:
         job = resolve(daemon, name)
         path = f"/jobs/{job}"
-        reply = daemon.delete(path) if change == "delete" else daemon.post(f"{path}/{change}")
+        reply = job_row(
+            daemon.delete(path) if change == "delete" else daemon.post(f"{path}/{change}")
+        )
         if wait:
             reply = _await(daemon, job, final) or {**reply, "state": "gone", "problem": ""}
     answer(output, reply, lambda console: console.print(f"{job}: {reply['state']}", soft_wrap=True))
@@ -199,8 +235,24 @@ def mode(
     """Set what the controller may do with a job: act (auto), only advise, or nothing (off)."""
     with client() as daemon:
         job = resolve(daemon, name)
-        reply = daemon.put(f"/jobs/{job}/mode", {"mode": mode})
+        reply = job_row(daemon.put(f"/jobs/{job}/mode", {"mode": mode}))
     answer(output, reply, lambda console: console.print(f"{job}: {reply['mode']}", soft_wrap=True))
+
+
+@app.command("priority")
+def priority(
+    name: Name,
+    priority: Annotated[
+        float, typer.Argument(help="Its maximum utility.", min=0, show_default=False)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what it means.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Set the priority of a job while it runs."""
+    with client() as daemon:
+        job = resolve(daemon, name)
+        reply = daemon.put(f"/jobs/{job}/priority", {"priority": priority}, dry_run=dry_run)
+    answer(output, reply, lambda console: _draw_results([reply], console))
 
 
 @app.command("history")

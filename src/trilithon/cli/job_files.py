@@ -2,29 +2,19 @@
 engine would refuse of them, with the lines of the file.
 """
 
-import runpy
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trilithon import pipelines
+from trilithon.cli.engine_name import EngineName
 from trilithon.engines.spark import compiler
-from trilithon.errors import FileUnreadable, InvalidJob, Problem, TrilithonError
+from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Job
+from trilithon.python_files import jobs_of_python
 from trilithon.spec.job_file import load_document
-
-
-class EngineName(StrEnum):
-    """The engines, as `--engine` names them."""
-
-    SPARK = "spark"
-    SIMULATED = "simulated"
-
 
 Engine = Annotated[
     EngineName,
@@ -61,33 +51,7 @@ def jobs_in(path: Path) -> list[LoadedJob]:
     if path.suffix != ".py":
         job, document = load_document(path)
         return [LoadedJob(job, document.locate)]
-    if not path.is_file():
-        why = "it is a folder" if path.is_dir() else "no such file"
-        raise FileUnreadable(f"{path} cannot be read: {why}.", "Check the name.")
-    with pipelines.definitions() as built:
-        try:
-            module = runpy.run_path(str(path))
-        except TrilithonError:
-            raise
-        except (Exception, SystemExit) as error:  # the user's own code may fail in any way
-            raise InvalidJob([_failed(path, error)], str(path)) from error
-    named = {id(value) for value in module.values() if isinstance(value, Job)}
-    jobs = [LoadedJob(job, locate) for job, locate in built if id(job) in named]
-    if not jobs:
-        raise InvalidJob(
-            [
-                Problem(
-                    "NOT_A_JOB",
-                    "",
-                    "The file defines no job.",
-                    "End it with job = tp.job(…).",
-                    str(path),
-                    1,
-                )
-            ],
-            str(path),
-        )
-    return jobs
+    return [LoadedJob(job, locate) for job, locate in jobs_of_python(path)]
 
 
 def jobs_for_spark(files: Iterable[Path]) -> list[Job]:
@@ -99,14 +63,3 @@ def jobs_for_spark(files: Iterable[Path]) -> list[Job]:
         if (refusal := job.refusal(EngineName.SPARK)) is not None:
             raise refusal
     return [job.job for job in loaded]
-
-
-def _failed(path: Path, error: BaseException) -> Problem:
-    """The problem of a file that failed, with the last of its lines that ran."""
-    if isinstance(error, SyntaxError):
-        line = error.lineno
-    else:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((f.lineno for f in reversed(frames) if Path(f.filename) == path), None)
-    message = f"The file failed: {type(error).__name__}: {error}."
-    return Problem("PYTHON_FAILED", "", message, "Run it with Python to see more.", str(path), line)

@@ -42,7 +42,7 @@ BRIEF_COLUMNS = {
 def draw(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
     """One table of jobs; per job one of operators, and a line for each constraint."""
     rows = [
-        (job["job"], _state(job), _intent(job), *(job.get(key) for key in JOB_COLUMNS.values()))
+        (job["job"], _state(job), intent_text(job), *(job.get(key) for key in JOB_COLUMNS.values()))
         for job in jobs
     ]
     columns = ("job", "state", "intent", *JOB_COLUMNS)
@@ -66,7 +66,7 @@ def draw_brief(jobs: Sequence[Mapping[str, Any]]) -> RenderableType:
         (
             job["job"],
             *(job.get(key) for key in BRIEF_COLUMNS.values()),
-            _intent(job) if job["health"] == "running" else _state(job),
+            intent_text(job) if job["health"] == "running" else _state(job),
             slots(job),
             several(job),
         )
@@ -83,7 +83,9 @@ def line(job: Mapping[str, Any]) -> str:
         f"{name} {MISSING if job.get(key) is None else number(job[key]) + units.get(name, '')}"
         for name, key in figures.items()
     ]
-    state = str(_intent(job)) if job["health"] == "running" else f"{job['health']}: {job['reason']}"
+    state = (
+        str(intent_text(job)) if job["health"] == "running" else f"{job['health']}: {job['reason']}"
+    )
     return "  ".join((job["job"], *parts, *([state] if state else [])))
 
 
@@ -132,7 +134,7 @@ def _state(job: Mapping[str, Any]) -> Text:
     return state_text(job["health"])
 
 
-def _intent(job: Mapping[str, Any]) -> Text:
+def intent_text(job: Mapping[str, Any]) -> Text:
     """Whether the job meets its intent."""
     if job.get("met") is not False and any(c["met"] is False for c in job["constraints"]):
         return Text("constraint missed", "red")

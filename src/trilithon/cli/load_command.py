@@ -13,8 +13,8 @@ from trilithon.cli.kafka_address import kafka_address
 from trilithon.cli.output import Format, Output, answer, number, plural, progress, table
 from trilithon.cli.settings import read_settings, span
 from trilithon.errors import BrokerUnavailable, InvalidLoad
-from trilithon.workloads import shapes, trace
-from trilithon.workloads.load_generator import LoadProgress, LoadSummary, generate
+from trilithon.workloads import ad_events, nexmark, shapes, trace
+from trilithon.workloads.load_generator import LoadProgress, LoadSummary, RecordMaker, generate
 from trilithon.workloads.records import LEAST_BYTES, SCHEMA, Records
 
 PEAK = 3.0
@@ -29,6 +29,12 @@ class ShapeName(StrEnum):
     RAMP = "ramp"
     SINE = "sine"
     TRACE = "trace"
+
+
+class EventsName(StrEnum):
+    CLICKS = "clicks"
+    NEXMARK = "nexmark"
+    ADS = "ads"
 
 
 def _above_zero(value: float | None) -> float | None:
@@ -84,15 +90,21 @@ def load_command(
         str | None,
         typer.Option("--trace", help=f"A CSV file, or one of {', '.join(trace.names())}."),
     ] = None,
+    events: Annotated[
+        EventsName, typer.Option("--events", help="What the records are: see below.")
+    ] = EventsName.CLICKS,
     keys: Annotated[
-        int, typer.Option("--keys", help="How many distinct keys (users).", min=1, max=1_000_000)
-    ] = 1000,
-    zipf: Annotated[
-        float,
+        int | None,
         typer.Option(
-            "--zipf", help="Skew of the keys: 0 is uniform, 1.1 is very skewed.", min=0, max=5
+            "--keys", help="How many distinct users; default: 1000.", min=1, max=1_000_000
         ),
-    ] = 0.0,
+    ] = None,
+    zipf: Annotated[
+        float | None,
+        typer.Option(
+            "--zipf", help="Skew of the users: 0 is uniform, 1.1 is very skewed.", min=0, max=5
+        ),
+    ] = None,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -108,14 +120,14 @@ def load_command(
             "--value-bytes", help="Size of each value, by padding.", min=LEAST_BYTES, max=900_000
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of keys.", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the records.", min=0)] = 0,
     output: Output = Format.TABLE,
 ) -> None:
     """Generate load: timestamped JSON records at a given rate."""
     wanted = _shape(shape, rate, peak, period_s, trace_name)
     address = kafka_address(kafka)
     settings = {} if kafka_settings is None else read_settings(kafka_settings)
-    records = Records(keys, zipf, value_bytes, seed)
+    records = _records(events, keys, zipf, value_bytes, seed)
     with progress() as tell:
         summary = generate(
             address,
@@ -127,7 +139,12 @@ def load_command(
             settings=settings,
             on_progress=lambda progress: tell(_line(progress, length_s, address)),
         )
-    data = {"kafka": address, "shape": shape.value, **asdict(summary)}
+    data = {
+        "kafka": address,
+        "events": events.value,
+        "shape": shape.value,
+        **asdict(summary),
+    }
     answer(output, data, lambda console: _draw(summary, console))
     if summary.interrupted:
         raise typer.Exit(130)
@@ -141,14 +158,34 @@ def load_command(
 
 load_command.__doc__ = f"""{load_command.__doc__}
 
-A value has the fields {SCHEMA}: the user,
-which is the record's key, the address of a page, the time at which the record was given to Kafka's
-client, and its number from 0 on.
+Events: clicks have the fields {SCHEMA}:
+the user, which is the record's key, the address of a page, the time at which the record was given
+to Kafka's client, and its number from 0 on. nexmark: persons, auctions and bids, 1:3:46, with
+Nexmark's hot auctions, bidders and sellers. ads: the events of the Yahoo streaming benchmark.
+--keys, --zipf and --value-bytes are for clicks only.
 
 Shapes: constant; step (--rate, after one period --peak); spike (--peak in the last tenth of each
 period); ramp (to --peak in one period); sine (between the two); trace (the rows of a CSV, one per
 period). A load that falls behind catches up, at most at one and a half times its highest rate.
 """
+
+
+def _records(
+    events: EventsName,
+    keys: int | None,
+    zipf: float | None,
+    value_bytes: int | None,
+    seed: int,
+) -> RecordMaker:
+    if events is EventsName.CLICKS:
+        return Records(1000 if keys is None else keys, zipf or 0.0, value_bytes, seed)
+    given = {"--keys": keys, "--zipf": zipf, "--value-bytes": value_bytes}
+    if unused := [option for option, value in given.items() if value is not None]:
+        raise InvalidLoad(
+            f"{', '.join(unused)} cannot be chosen for {events.value}: the benchmark fixes it.",
+            "Leave it out, or use --events clicks.",
+        )
+    return nexmark.NexmarkEvents(seed) if events is EventsName.NEXMARK else ad_events.AdEvents(seed)
 
 
 def _line(progress: LoadProgress, length_s: float, address: str) -> str:

@@ -53,9 +53,14 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "job": ("trilithon.cli.job_commands:app", "Jobs of the daemon."),
     "cluster": ("trilithon.cli.cluster_commands:app", "The cluster that the daemon controls."),
+    "token": ("trilithon.cli.token_commands:app", "Tokens for the daemon's API."),
     "top": (
         "trilithon.cli.top_command:top_command",
         "Show live what jobs do and what the controller decides.",
+    ),
+    "dashboard": (
+        "trilithon.cli.dashboard_command:dashboard_command",
+        "Print a link to the dashboard.",
     ),
     "explain": (
         "trilithon.cli.explain_command:explain_command",
@@ -92,7 +97,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 # The commands that use the state folder have the option --state.
 USES_STATE: Final = frozenset(
-    "run rescale load peek serve host job cluster top explain broker bench experiment".split()
+    "run rescale load peek serve host job cluster token top dashboard explain broker bench "
+    "experiment".split()
 )
 
 

@@ -8,12 +8,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.job_files import Engine, EngineName, LoadedJob, jobs_in
+from trilithon.cli.engine_name import EngineName
+from trilithon.cli.job_files import Engine, LoadedJob, jobs_in
 from trilithon.cli.job_graph import draw_graph
 from trilithon.cli.output import Format, Output, answer, complain, plural
 from trilithon.cli.spark_options import MASTER, SLOTS, TASKS
-from trilithon.engines.spark.flush_time import unreachable_constraints
-from trilithon.engines.spark.stall import floor_ms, stall_s, unreachable_thresholds
+from trilithon.engines.spark.constraint_floor import ConstraintFloor, constraint_floors
+from trilithon.engines.spark.cuts import Part, cut_into_parts
+from trilithon.engines.spark.stall import (
+    floor_ms,
+    stall_s,
+    stalled_tasks,
+    unreachable_thresholds,
+)
 from trilithon.errors import InvalidJob
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
 from trilithon.spec.durations import format_duration
@@ -29,9 +36,9 @@ def plan_command(
 
     def draw(console: Console) -> None:
         for loaded in jobs:
-            draw_plan(loaded.job, console)
+            draw_plan(loaded.job, console, engine)
 
-    plans = [{**plan(loaded.job), "problems": _problems(loaded, engine)} for loaded in jobs]
+    plans = [{**plan(loaded.job, engine), "problems": _problems(loaded, engine)} for loaded in jobs]
     answer(output, plans[0] if len(plans) == 1 else plans, draw)
     refusals = [error for loaded in jobs if (error := loaded.refusal(engine)) is not None]
     for error in refusals:
@@ -46,16 +53,16 @@ def _problems(loaded: LoadedJob, engine: EngineName) -> list[dict[str, Any]]:
     return [] if refusal is None else [asdict(problem) for problem in refusal.problems]
 
 
-def plan(job: Job) -> dict[str, Any]:
-    """The plan as data."""
-    kinds = dict(job.nodes())
+def plan(job: Job, engine: EngineName = EngineName.SPARK) -> dict[str, Any]:
+    """The plan as data. The parts are Spark's: the simulated cluster runs a job as a whole."""
+    kinds, parts, pausing = dict(job.nodes()), _parts(job, engine), _pausing(job, engine)
     return {
         "job": job.id,
         "instances": job.instances,
-        "tasks": job.tasks,
+        "tasks": _tasks(job, engine),
         "batch": format_duration(job.batch_s),
-        "stall_ms": round(1000 * stall_s(job.tasks)),
-        "floor_p99_ms": round(floor_ms(job, 0.99)),
+        "stall_ms": round(1000 * stall_s(pausing)),
+        "floor_p99_ms": round(floor_ms(job, 0.99, pausing)),
         "intent": {
             "max_utility": job.intent.max_utility,
             "thresholds": [str(threshold) for threshold in job.intent.thresholds],
@@ -64,9 +71,40 @@ def plan(job: Job) -> dict[str, Any]:
                 + ", ".join(str(part) for part in c.sequence)
                 for c in job.intent.constraints
             ],
+            "floors": [floor.to_json() for floor in _floors(job, engine)],
         },
         "nodes": [_node(job, name, kinds[name]) for name in job.order],
-        "notes": notes(job),
+        "parts": [_part(part) for part in parts],
+        "notes": notes(job, engine),
+    }
+
+
+def _parts(job: Job, engine: EngineName) -> tuple[Part, ...]:
+    return cut_into_parts(job).parts if engine is EngineName.SPARK else ()
+
+
+def _tasks(job: Job, engine: EngineName) -> int:
+    """The tasks that the job holds while it runs."""
+    return sum(part.tasks for part in _parts(job, engine)) or job.tasks
+
+
+def _floors(job: Job, engine: EngineName) -> tuple[ConstraintFloor, ...]:
+    """The least mean latency of each constraint on Spark."""
+    return constraint_floors(job) if engine is EngineName.SPARK else ()
+
+
+def _pausing(job: Job, engine: EngineName) -> int:
+    """The tasks that pause together between two batches."""
+    return stalled_tasks(job) if engine is EngineName.SPARK else job.tasks
+
+
+def _part(part: Part) -> dict[str, Any]:
+    """One query of the job on Spark; the edges into and out of it that topics carry."""
+    return {
+        "operators": [operator.name for operator in part.operators],
+        "reads": [str(cut.edge.name) for cut in part.reads],
+        "writes": [str(cut.edge.name) for cut in part.writes],
+        "tasks": part.tasks,
     }
 
 
@@ -95,7 +133,8 @@ def _node(job: Job, name: str, kind: NodeKind) -> dict[str, Any]:
             "parallelism": bounds.initial,
             "min": bounds.min,
             "max": bounds.max,
-            "tasks": bounds.max,
+            "tasks": operator.tasks,
+            "fixed": operator.work.stateful or name in job.bounds.fixed,
             "does": _does(operator),
             "stateful": operator.work.stateful,
         }
@@ -117,7 +156,7 @@ def _does(operator: Operator) -> list[str]:
     return [name for name, value in parts.items() if value]
 
 
-def notes(job: Job) -> list[str]:
+def notes(job: Job, engine: EngineName = EngineName.SPARK) -> list[str]:
     """Assumptions behind the figures, and what to know before the start."""
     lines = [
         f"Source {source.name!r} does not say its partitions: one reader is counted."
@@ -125,16 +164,16 @@ def notes(job: Job) -> list[str]:
         if source.partitions is None
     ]
     lines += [
-        f"Operator {operator.name!r} keeps state: its parallelism is fixed at its first start."
+        f"Operator {operator.name!r} keeps state: its parallelism is fixed while it runs."
         for operator in job.operators
         if operator.work.stateful
     ]
-    lines += unreachable_thresholds(job)
-    lines += unreachable_constraints(job)
-    if job.tasks > TASKS:
+    lines += unreachable_thresholds(job, _pausing(job, engine))
+    lines += [str(floor) for floor in _floors(job, engine) if floor.unreachable]
+    if (tasks := _tasks(job, engine)) > TASKS:
         lines.append(
             f"The default master {MASTER} has {TASKS} task slots: "
-            f"start Spark with --master 'local[{job.tasks}]' or more."
+            f"start Spark with --master 'local[{tasks}]' or more."
         )
     if job.instances > SLOTS:
         lines.append(f"It starts more instances than the default --slots {SLOTS} allows.")
@@ -143,8 +182,8 @@ def notes(job: Job) -> list[str]:
     return lines
 
 
-def draw_plan(job: Job, console: Console) -> None:
-    data = plan(job)
+def draw_plan(job: Job, console: Console, engine: EngineName = EngineName.SPARK) -> None:
+    data = plan(job, engine)
     nodes = {node["name"]: node for node in data["nodes"]}
     console.print(Text.assemble((job.id, "bold"), f"  priority {job.intent.priority:g}"))
     console.print()
@@ -161,10 +200,7 @@ def draw_plan(job: Job, console: Console) -> None:
     for constraint in data["intent"]["constraints"]:
         console.print(f"  wants   {constraint}", soft_wrap=True)
     console.print(f"  needs   {plural(job.instances, 'instance')} at the start (slots)")
-    readers = sum(source.partitions or 1 for source in job.sources)
-    parts = " + ".join([str(readers), *(str(o.parallelism.max) for o in job.operators)])
-    total = f"{plural(job.tasks, 'Spark task')} while it runs"
-    console.print(f"  holds   {total}: {parts} (readers + operators)", soft_wrap=True)
+    _draw_tasks(job, console, engine)
     console.print(
         f"  commits every {data['batch']} (the length of a batch, not the latency)", soft_wrap=True
     )
@@ -177,6 +213,24 @@ def draw_plan(job: Job, console: Console) -> None:
         console.print(Text(f"  note    {note}", style="dim"), soft_wrap=True)
 
 
+def _draw_tasks(job: Job, console: Console, engine: EngineName) -> None:
+    parts = _parts(job, engine)
+    total = f"{plural(_tasks(job, engine), 'Spark task')} while it runs"
+    if len(parts) <= 1:
+        readers = sum(source.partitions or 1 for source in job.sources)
+        tasks = " + ".join([str(readers), *(str(o.tasks) for o in job.operators)])
+        console.print(f"  holds   {total}: {tasks} (readers + operators)", soft_wrap=True)
+        return
+    sizes = " + ".join(str(part.tasks) for part in parts)
+    console.print(f"  holds   {total}: {sizes} (one query per part)", soft_wrap=True)
+    for part in parts:
+        line = " → ".join(operator.name for operator in part.operators)
+        readers = part.tasks - sum(operator.tasks for operator in part.operators)
+        console.print(f"  part    {line}: {plural(part.tasks, 'task')}, {readers} of them read")
+    topics = plural(sum(len(part.writes) for part in parts), "internal topic")
+    console.print(f"  links   the parts by {topics}, one for each edge between them")
+
+
 def _sentence(job: Job, node: dict[str, Any]) -> str:
     if node["kind"] == NodeKind.SOURCE:
         return f"reads {', '.join(node['topics'])}"
@@ -185,7 +239,8 @@ def _sentence(job: Job, node: dict[str, Any]) -> str:
         return f"writes {node['topic']}{reads}"
     state = ", stateful" if node["stateful"] else ""
     does = ", ".join(node["does"]) or "passes on"
-    return f"×{node['parallelism']} ({node['min']}–{node['max']})  {does}{state}{reads}"
+    bounds = "fixed" if node["fixed"] else f"{node['min']}–{node['max']}"
+    return f"×{node['parallelism']} ({bounds})  {does}{state}{reads}"
 
 
 def _groupings(edges: tuple[Edge, ...]) -> str:

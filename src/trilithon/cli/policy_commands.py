@@ -13,7 +13,8 @@ from trilithon import plugins
 from trilithon.cli.output import Format, Output, answer, message_console, table
 from trilithon.errors import FileExists, FileUnwritable, NotFound, NotUnderstood
 from trilithon.policies import registry
-from trilithon.policies.dhalion import extensions
+from trilithon.policies.dhalion import extensions, parts
+from trilithon.policies.dhalion.health import HealthPolicy
 from trilithon.policies.parameters import ParameterInfo
 
 app = typer.Typer(help="Policies, and how to write your own.", no_args_is_help=True)
@@ -22,12 +23,18 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
-    """List the policies, the health policies of dhalion, and packages that cannot be loaded."""
+    """List the policies, the health policies of dhalion and their parts, and packages that cannot
+    be loaded.
+    """
     problems = plugins.load()
     data = {
         "policies": {name: entry.summary for name, entry in registry.POLICIES.items()},
         "health_policies": {
             name: policy.summary for name, policy in extensions.health_policies().items()
+        },
+        **{
+            kind: {name: parts.summary(part) for name, part in parts.parts(kind).items()}
+            for kind in parts.METHODS
         },
         "not_loaded": dict(problems),
     }
@@ -38,6 +45,7 @@ def _draw_list(data: dict[str, dict[str, str]], console: Console) -> None:
     titles = {
         "policies": "policies",
         "health_policies": "health policies (`dhalion`, parameter `health`)",
+        **{kind: f"{kind} of health policies" for kind in parts.METHODS},
         "not_loaded": "not loaded",
     }
     for key, title in titles.items():
@@ -47,10 +55,12 @@ def _draw_list(data: dict[str, dict[str, str]], console: Console) -> None:
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(help="A policy, or a health policy of dhalion.")],
+    name: Annotated[
+        str, typer.Argument(help="A policy, a health policy of dhalion, or a part of one.")
+    ],
     output: Output = Format.TABLE,
 ) -> None:
-    """Print the parameters of a policy, or the parts of a health policy."""
+    """Print the parameters of a policy, the parts of a health policy, or what a part does."""
     plugins.load()
     health = extensions.health_policies()
     if name in registry.POLICIES:
@@ -66,10 +76,18 @@ def show(
             "diagnosers": [part.name for part in policy.diagnosers],
             "resolvers": [part.name for part in policy.resolvers],
         }
+    elif kinds := [kind for kind in parts.METHODS if name in parts.parts(kind)]:
+        said = [f"{kind}: {parts.summary(parts.parts(kind)[name])}" for kind in kinds]
+        used = [each.name for each in health.values() if _uses(each, name)]
+        data = {"name": name, "summary": "; ".join(said), "used_by": used}
     else:
         known = ", ".join((*registry.POLICIES, *health))
         raise NotFound(f"No policy is named {name!r}.", f"There are: {known}.")
     answer(output, data, lambda console: _draw_one(data, console))
+
+
+def _uses(policy: HealthPolicy, name: str) -> bool:
+    return any(part.name == name for kind in parts.METHODS for part in getattr(policy, kind))
 
 
 def _described(info: ParameterInfo) -> dict[str, Any]:
@@ -86,9 +104,10 @@ def _draw_one(data: dict[str, Any], console: Console) -> None:
     if "parameters" in data:
         rows = [tuple(row.values()) for row in data["parameters"]]
         console.print(table(None, ("parameter", "default", "unit or words", "meaning"), rows))
-    for part in ("detectors", "diagnosers", "resolvers"):
-        if part in data:
-            console.print(Text(f"{part}: {', '.join(data[part])}"), soft_wrap=True)
+    for key in (*parts.METHODS, "used_by"):
+        if data.get(key):
+            title = key.replace("_", " ")
+            console.print(Text(f"{title}: {', '.join(data[key])}"), soft_wrap=True)
 
 
 @app.command("new")

@@ -1,4 +1,4 @@
-"""Owns what long-lived processes share: the path of the host's socket, ending on a signal."""
+"""Owns what long-lived processes share: the paths of hosts' sockets, ending on a signal."""
 
 import signal
 import threading
@@ -9,9 +9,18 @@ from types import FrameType
 from trilithon import folders
 
 
-def socket_path() -> Path:
-    """Where the engine host of this state folder listens."""
-    return folders.state() / "host.sock"
+def socket_path(application: str = "") -> Path:
+    """Where the engine host of this state folder listens, or that of one application."""
+    return _applications() / f"{application}.sock" if application else folders.state() / "host.sock"
+
+
+def application_sockets() -> dict[str, Path]:
+    """The sockets of single applications, by name; their hosts may have died."""
+    return {path.stem: path for path in sorted(_applications().glob("*.sock"))}
+
+
+def _applications() -> Path:
+    return folders.state() / "applications"
 
 
 def on_signals(end: Callable[[], None]) -> None:

@@ -58,10 +58,19 @@ def promises(series: Series, promise: Promise) -> list[dict[str, Any]]:
         if found is None:
             raise InvalidRecording(
                 f"A part of {promise.path} in {name} is not measured.",
-                "Let the path end before a sink, and check that records flow and clocks agree.",
+                _measured_part(last.jobs[name], path),
             )
         tables.append({"job": name, "window_s": window.span_s, **found.to_json()})
     return tables
+
+
+def _measured_part(job: Job, path: JobPath) -> str:
+    """What to ask for instead. How long a record takes to a sink is not measured."""
+    sinks, ends = {sink.name for sink in job.sinks}, [str(part) for part in path]
+    operators = [part for part in path if part in job.parents and part not in sinks]
+    if ends[-1] in sinks or ends[-1].rpartition("->")[2] in sinks:
+        return f"Nothing is measured up to a sink: ask for {ends[0]}..{operators[-1]}."
+    return "Check that records flow and that clocks agree."
 
 
 def _paths(jobs: Mapping[str, Job], text: str) -> dict[str, JobPath]:
@@ -101,12 +110,22 @@ def draw_promises(data: list[dict[str, Any]], console: Console) -> None:
             f"mean {each['mean_ms']:.1f} ms over {each['window_s']:g} s with {now}",
             soft_wrap=True,
         )
-        columns = ("promise ms", *operators, "in all", "may wait ms", "would wait", "mean", "")
+        columns = (
+            "promise ms",
+            *operators,
+            "in all",
+            "busiest %",
+            "may wait ms",
+            "would wait ms",
+            "mean ms",
+            "",
+        )
         rows = [
             (
                 row["promise_ms"],
-                *(row["instances"][name] for name in operators),
+                *((row["instances"] or {}).get(name) for name in operators),
                 row["total"],
+                None if (share := row["busiest_utilisation"]) is None else round(100 * share),
                 row["waiting_limit_ms"],
                 row["predicted_waiting_ms"],
                 row["predicted_mean_ms"],
@@ -115,3 +134,8 @@ def draw_promises(data: list[dict[str, Any]], console: Console) -> None:
             for row in each["promises"]
         ]
         console.print(table(None, columns, rows))
+        console.print(
+            f"Without any waiting it takes {each['without_waiting_ms']:.1f} ms: no number of "
+            "instances keeps a shorter promise.",
+            soft_wrap=True,
+        )

@@ -1,6 +1,7 @@
 """Owns `cluster scale-out` and `cluster scale-in`: machines on demand, or what they would do."""
 
 import time
+from collections import Counter
 from typing import Annotated, Any, Final
 
 import typer
@@ -88,10 +89,14 @@ def _draw_plan(data: dict[str, Any], console: Console) -> None:
             (r["machine"], f"{r['etp_sum']:.3f}", r["instances"]) for r in data["ranking"]
         ]
     else:
-        heads = ("job", "operator", "congested", "ETP", "input/s", "could take/s", "instances")
+        heads = (
+            *("job", "share of its maximum", "operator", "congested", "ETP", "input/s"),
+            *("could take/s", "instances"),
+        )
         rows = [
             (
                 r["job"],
+                _percent(r["share_of_own_maximum"]),
                 r["operator"],
                 "yes" if r["congested"] else "no",
                 _percent(r["etp"]),
@@ -107,12 +112,27 @@ def _draw_plan(data: dict[str, Any], console: Console) -> None:
         for i, step in enumerate(data["steps"], 1)
     ]
     console.print(table("plan, step by step", ("", "choice", "projected throughput/s"), steps))
+    console.print(table("instances", ("operator", "instances", "machines"), _changes(data)))
     console.print(Text(_sentence(data)), soft_wrap=True)
     for note in data["notes"]:
         console.print(Text(note), soft_wrap=True)
     if data["carried_out_by"] is None:
         console.print("No policy of this daemon carries it out: add stela to `policy`.")
     console.print("Nothing was changed.")
+
+
+def _changes(data: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Each operator that changes: how many instances, and how many of them on which machine."""
+    rows = []
+    for job, by_operator in data["placement"].items():
+        for name, machines in by_operator.items():
+            before, then = data["parallelism"].get(job, {}).get(name, (len(machines),) * 2)
+            counts = Counter("anywhere" if place is None else str(place) for place in machines)
+            where = ", ".join(f"{count} on {place}" for place, count in sorted(counts.items()))
+            rows.append(
+                (f"{job} {name}", f"{before} → {then}" if then != before else str(then), where)
+            )
+    return rows
 
 
 def _sentence(data: dict[str, Any]) -> str:

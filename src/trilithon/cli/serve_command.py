@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from trilithon import folders, logs
+from trilithon.cli.engine_name import EngineName
 from trilithon.cli.log_options import AsJson, Level
 from trilithon.cli.spark_options import (
     MASTER,
@@ -18,15 +19,38 @@ from trilithon.cli.spark_options import (
     SparkSettings,
 )
 from trilithon.service.address import announce
+from trilithon.service.exposure import Exposure
 
 
 def serve_command(
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine", help="simulated: a cluster in memory, in real time; needs no Spark."
+        ),
+    ] = EngineName.SPARK,
+    scenario: Annotated[
+        Path | None,
+        typer.Option("--scenario", help="simulated: a scenario file; default: five tenants' jobs."),
+    ] = None,
+    speed: Annotated[
+        float,
+        typer.Option("--speed", help="simulated: seconds that pass in a second.", min=0.1, max=100),
+    ] = 1.0,
+    rate: Annotated[
+        float,
+        typer.Option("--rate", help="simulated: records/s to each source of added jobs.", min=0),
+    ] = 100.0,
     master: Master = MASTER,
     kafka: Kafka = None,
     kafka_settings: KafkaSettings = None,
     slots: Slots = SLOTS,
     executors: Executors = None,
     spark_settings: SparkSettings = None,
+    per_tenant: Annotated[
+        bool,
+        typer.Option("--per-tenant", help="One Spark application per tenant, or group of them."),
+    ] = False,
     rules_file: Annotated[
         Path | None,
         typer.Option("--rules", help="A YAML file: limits, quotas, quiet hours, policy."),
@@ -34,6 +58,35 @@ def serve_command(
     port: Annotated[
         int, typer.Option("--port", help="Port of the API; 0 takes a free one.", min=0, max=65535)
     ] = 0,
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address", help="Address of the API; one that others reach needs TLS and tokens."
+        ),
+    ] = "127.0.0.1",
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="TLS: the certificate, as PEM.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="TLS: its key; readable by you alone.")
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="A host name under which clients reach the API; several."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Serve an address that others reach without TLS or tokens."
+        ),
+    ] = False,
+    service_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--service",
+            help="A YAML file: topics of tenants, applications, request limits, webhooks.",
+        ),
+    ] = None,
     record: Annotated[
         Path | None, typer.Option("--record", help="Record every round in this folder.")
     ] = None,
@@ -46,8 +99,18 @@ def serve_command(
     """Control jobs: observe, decide, act, explain. Ends on SIGTERM or Ctrl-C; the jobs go on."""
     announce(folders.state() / "daemon")
     # Slow to import: commands that are called meanwhile wait for the announced daemon.
-    from trilithon.cli.serving import serve  # noqa: PLC0415
+    from trilithon.cli.serving import serve, serve_simulated  # noqa: PLC0415
 
+    exposure = Exposure(address, port, certificate, key, tuple(names or ()), insecure)
+    if engine is EngineName.SIMULATED:
+        if per_tenant:
+            raise typer.BadParameter("It needs --engine spark.", param_hint="--per-tenant")
+        serve_simulated(
+            scenario, speed, rate, rules_file, exposure, service_file, record, log_level, log_json
+        )
+        return
+    if scenario is not None:
+        raise typer.BadParameter("It needs --engine simulated.", param_hint="--scenario")
     serve(
         master,
         kafka,
@@ -55,8 +118,10 @@ def serve_command(
         slots,
         executors,
         spark_settings,
+        per_tenant,
         rules_file,
-        port,
+        exposure,
+        service_file,
         record,
         with_jobs,
         log_level,

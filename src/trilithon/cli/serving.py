@@ -1,28 +1,40 @@
 """Runs the daemon of `serve`: it attaches to the engine host or starts one, and serves the API."""
 
-import contextlib
 import socket
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from trilithon import folders, logs
+from trilithon.cli.hosting import ApplicationHosts, SharedHost
+from trilithon.cli.kafka_address import kafka_address
 from trilithon.cli.log_options import announcing, log_arguments
-from trilithon.cli.processes import on_signals, socket_path
+from trilithon.cli.processes import on_signals
 from trilithon.cli.settings import given_settings, read_settings
 from trilithon.control import failpoints
 from trilithon.control.rules import Rules
+from trilithon.engines.remote import RemoteEngine
 from trilithon.engines.spark.compiler import unsupported
-from trilithon.errors import HostUnreachable, InvalidSetting, TrilithonError
+from trilithon.errors import InvalidSetting
+from trilithon.model.job import tenant_of
+from trilithon.scenarios.live import SHOWCASE, live_rules, live_simulation
+from trilithon.scenarios.scenario import load_scenario
 from trilithon.service.address import publish, withdraw
 from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, calm_collector, daemon
-from trilithon.service.keeper import HostKeeper
-from trilithon.service.reattach import ReattachingEngine
+from trilithon.service.exposure import Exposure
+from trilithon.service.keeper import PATIENCE_S
+from trilithon.service.settings import ServiceSettings
+from trilithon.service.web_server import listen, url_of, web_server
 from trilithon.spec.yaml_reader import read_yaml_file
+from trilithon.workloads.kafka_settings import librdkafka_settings
+from trilithon.workloads.topic_reader import TopicReader
+
+_log = logs.logger()
 
 
 def serve(
@@ -32,8 +44,10 @@ def serve(
     slots: int,
     executors: int | None,
     spark_settings: Sequence[str] | None,
+    per_tenant: bool,
     rules_file: Path | None,
-    port: int,
+    exposure: Exposure,
+    service_file: Path | None,
     record: Path | None,
     with_jobs: bool,
     log_level: logs.LogLevel,
@@ -41,74 +55,135 @@ def serve(
 ) -> None:
     """Serves the API until a signal ends the daemon, or its engine does not start."""
     logs.configure(log_level, json=log_json)
-    rules = Rules() if rules_file is None else Rules.of(read_yaml_file(rules_file).data)
+    rules = _rules(rules_file)
     failpoints.arm_from_environment()
     folder = folders.state() / "daemon"
+    service = ServiceSettings.read(service_file)
+    if service.kafka_files() and kafka is None:
+        raise InvalidSetting(
+            "`kafka_settings_file` of a tenant needs a Kafka that knows principals.",
+            "Name it with --kafka host:port: the embedded broker has none.",
+        )
     command = _host(master, slots, kafka, kafka_settings, executors, spark_settings)
     command += log_arguments(log_level, as_json=log_json)
-    host = HostKeeper(socket_path(), command, folders.state() / "host.log")
-    engine = ReattachingEngine(host.reach)
+    if service.applications and not per_tenant:
+        raise InvalidSetting("`applications` in the service file needs --per-tenant.")
+    exposure.check_files()
+    hosts = (
+        ApplicationHosts(command, slots, service) if per_tenant else SharedHost(command, service)
+    )
     calm_collector()
-    starting = f"The engine is starting; its log is {host.log}."
-    controlled = daemon(engine, rules, folder, record, unsupported=unsupported, starting=starting)
+    controlled = daemon(
+        hosts.engine,
+        rules,
+        folder,
+        record,
+        unsupported=unsupported,
+        starting=hosts.starting,
+        settings=service,
+    )
+    settings = {} if kafka_settings is None else read_settings(kafka_settings)
+
+    own_settings = {name: read_settings(file) for name, file in service.kafka_files().items()}
+
+    def read_latest(topic: str, count: int, tenant: str) -> list[dict[str, Any]]:
+        own = librdkafka_settings(own_settings.get(tenant, settings))
+        address = own.pop("bootstrap.servers", None) or kafka_address(kafka)
+        with TopicReader(address, own) as reader:
+            return [one.as_data() for one in reader.latest(topic, count)]
+
+    def engine_of(tenant: str) -> "closing[RemoteEngine]":
+        return closing(RemoteEngine(hosts.socket_of(tenant), PATIENCE_S))
+
+    def load_python(tenant: str, file: str, folders: Sequence[str]) -> Mapping[str, Any]:
+        with engine_of(tenant) as remote:
+            return remote.load_python(file, folders)
+
+    def edge_topics(job: str) -> Mapping[str, str]:
+        with engine_of(tenant_of(job)) as remote:
+            accepted = remote.jobs().get(job)
+            return {} if accepted is None else accepted.edge_topics
+
+    def read_edge(job: str, edge: str, count: int) -> list[dict[str, Any]]:
+        with engine_of(tenant_of(job)) as remote:
+            return remote.edge_records(job, edge, count)
+
     with controlled as running, announcing(as_json=log_json) as tell:
-        listening = _listen(port)
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        config = uvicorn.Config(
-            # uvicorn logs like everybody else here, not in a form of its own.
-            api(running),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=3,
+        running.read_latest, running.python_jobs.load = read_latest, load_python
+        running.edge_topics, running.read_edge = edge_topics, read_edge
+        listening, server = _listening(running, exposure)
+        url = url_of(listening, tls=exposure.tls)
+        hosts.begin(
+            running,
+            lambda message: tell(f"listening on {url}; {message}"),
+            lambda: setattr(server, "should_exit", True),
         )
-        server = uvicorn.Server(config)
-        # uvicorn raises a signal again after it has ended by it; here a signal is a normal end.
-        setattr(server, "capture_signals", contextlib.nullcontext)  # noqa: B010 - a method
-        host.tell = lambda message: tell(f"listening on {url}; {message}")
-        start = _EngineStart(host, running, end=lambda: setattr(server, "should_exit", True))
-        start.begin()
-        publish(folder, listening.getsockname()[1], running.token)
-        try:
-            on_signals(lambda: setattr(server, "should_exit", True))
-            server.run(sockets=[listening])
-        finally:
-            withdraw(folder)
-            listening.close()
-        running.stop()
-        if start.failure is not None:
-            raise start.failure
+        _serve_until_signal(server, listening, folder, running, exposure)
+        if hosts.failure is not None:
+            raise hosts.failure
         if with_jobs:
-            tell("stopping the host and its jobs; their checkpoints stay")
-            try:
-                host.end()
-            except HostUnreachable:
-                tell("the host is gone already")
+            hosts.end(tell)
+    hosts.engine.close()
+
+
+def serve_simulated(
+    scenario: Path | None,
+    speed: float,
+    load_per_s: float,
+    rules_file: Path | None,
+    exposure: Exposure,
+    service_file: Path | None,
+    record: Path | None,
+    log_level: logs.LogLevel,
+    log_json: bool,
+) -> None:
+    """Serves the API in front of a simulated cluster, which runs in real time."""
+    logs.configure(log_level, json=log_json)
+    shown = load_scenario(scenario or SHOWCASE)
+    rules = live_rules(shown) if rules_file is None else _rules(rules_file)
+    folder = folders.state() / "daemon"
+    engine = live_simulation(shown, speed, load_per_s)
+    calm_collector()
+    service = ServiceSettings.read(service_file)
+    exposure.check_files()
+    controlled = daemon(engine, rules, folder, record, clock=engine, speed=speed, settings=service)
+    with controlled as running, announcing(as_json=log_json) as tell:
+        listening, server = _listening(running, exposure)
+        url = url_of(listening, tls=exposure.tls)
+        tell(f"listening on {url}; simulating {shown.name}: {shown.about}")
+        tell("`trilithon dashboard` prints a link to its pages, `trilithon top` shows its jobs")
+        _serve_until_signal(server, listening, folder, running, exposure)
     engine.close()
 
 
-class _EngineStart:
-    """Attaches to the engine host, or starts one, in a thread of its own: meanwhile the daemon
-    answers, and says that it is starting. If there is no host in the end, it ends the daemon.
-    """
+def _rules(file: Path | None) -> Rules:
+    return Rules() if file is None else Rules.of(read_yaml_file(file).data)
 
-    def __init__(self, host: HostKeeper, running: Daemon, end: Callable[[], None]) -> None:
-        self.host, self.running, self.end = host, running, end
-        self.failure: TrilithonError | None = None
 
-    def begin(self) -> None:
-        threading.Thread(target=self._start, name="engine-start", daemon=True).start()
+def _listening(running: Daemon, exposure: Exposure) -> tuple[socket.socket, uvicorn.Server]:
+    exposure.check(has_tokens=running.access.store.has_tokens())
+    if exposure.public and exposure.insecure:
+        _log.warning("served_insecurely", address=exposure.address, tls=exposure.tls)
+    app = api(running, exposure.hosts)
+    return listen(exposure.port, exposure.address), web_server(app, exposure)
 
-    def _start(self) -> None:
-        try:
-            self.host.ensure()
-        except TrilithonError as error:
-            self.failure = error
-            self.end()
-            return
-        self.running.starting = ""
-        self.running.wake()
-        self.host.tell("the engine is ready")
+
+def _serve_until_signal(
+    server: uvicorn.Server,
+    listening: socket.socket,
+    folder: Path,
+    running: Daemon,
+    exposure: Exposure,
+) -> None:
+    url = url_of(listening, tls=exposure.tls)
+    publish(folder, url, running.token, exposure.certificate)
+    try:
+        on_signals(lambda: setattr(server, "should_exit", True))
+        server.run(sockets=[listening])
+    finally:
+        withdraw(folder)
+        listening.close()
+    running.stop()
 
 
 def _host(
@@ -136,19 +211,3 @@ def _host(
     for setting in spark_settings or ():
         command += ["--set", setting]
     return command
-
-
-def _listen(port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(("127.0.0.1", port))
-    except OSError as error:
-        listening.close()
-        raise InvalidSetting(
-            f"The API cannot listen on port {port}: {error.strerror}.",
-            "Choose another port, or 0 for a free one.",
-        ) from error
-    # A client that reads the address before the server is ready waits instead of being refused.
-    listening.listen(128)
-    return listening

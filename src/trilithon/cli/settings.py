@@ -6,7 +6,11 @@ from pathlib import Path
 import typer
 
 from trilithon.errors import FileUnreadable, InvalidSetting
+from trilithon.service.private_files import check_private
 from trilithon.spec.durations import parse_seconds
+
+# Of settings whose values are secrets.
+_SECRET_WORDS = ("password", "secret", "sasl.jaas.config", "key.pem")
 
 
 def read_settings(path: Path) -> dict[str, str]:
@@ -23,6 +27,17 @@ def read_settings(path: Path) -> dict[str, str]:
         if not equals or not key.strip():
             raise InvalidSetting(f"{path}:{line}: this is not a setting.", "Write key=value.")
         settings[key.strip()] = value.strip()
+    if any(word in key.lower() for key in settings for word in _SECRET_WORDS):
+        check_private(path, "Settings with secrets")
+    return settings
+
+
+def read_tenant_kafka(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The settings of each tenant, from TENANT=FILE options. Files are private in every case."""
+    settings = {}
+    for tenant, file in given_settings(texts).items():
+        check_private(Path(file), f"Kafka settings of {tenant}")
+        settings[tenant] = read_settings(Path(file))
     return settings
 
 

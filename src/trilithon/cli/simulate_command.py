@@ -85,5 +85,5 @@ def simulate_command(
 def _draw(data: dict[str, Any], console: Console) -> None:
     console.print(table(None, COLUMNS, [tuple(job.values()) for job in data["jobs"]]))
     overall = data["satisfaction"]
-    verdict = "no job has an intent" if overall is None else f"SLO satisfaction {overall:.1%}"
+    verdict = "no job has a threshold" if overall is None else f"SLO satisfaction {overall:.1%}"
     console.print(f"\n{verdict}; all results are in {data['folder']}/", soft_wrap=True)

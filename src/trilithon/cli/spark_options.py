@@ -23,6 +23,13 @@ KafkaSettings = Annotated[
         help="A file of key=value lines for Kafka's Java client: security and so on.",
     ),
 ]
+TenantKafka = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tenant-kafka",
+        help="TENANT=FILE: settings of Kafka's Java client for the tenant's jobs; several.",
+    ),
+]
 Slots = Annotated[int, typer.Option("--slots", help="How many instances may run at once.", min=1)]
 Executors = Annotated[
     int | None,

@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trilithon import folders
-from trilithon.cli.settings import given_numbers, given_settings, read_settings
+from trilithon.cli.settings import (
+    given_numbers,
+    given_settings,
+    read_settings,
+    read_tenant_kafka,
+)
 from trilithon.engines.spark.application import Setup
 
 
@@ -16,6 +21,7 @@ def setup_of(
     executors: int | None,
     spark_settings: Sequence[str] | None,
     quotas: Sequence[str] | None = None,
+    tenant_kafka: Sequence[str] | None = None,
     *,
     keep_broker: bool = False,
 ) -> Setup:
@@ -26,6 +32,7 @@ def setup_of(
         slots,
         kafka=kafka,
         kafka_settings={} if kafka_settings is None else read_settings(kafka_settings),
+        tenant_kafka=read_tenant_kafka(tenant_kafka or ()),
         spark_settings=given_settings(spark_settings or ()),
         quotas=given_numbers(quotas or ()),
         executors=executors,

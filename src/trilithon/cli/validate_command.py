@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.job_files import Engine, EngineName, jobs_in
+from trilithon.cli.engine_name import EngineName
+from trilithon.cli.job_files import Engine, jobs_in
 from trilithon.cli.output import Format, Output, answer, draw_problems
 from trilithon.errors import InvalidJob, TrilithonError
 

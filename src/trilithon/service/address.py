@@ -34,11 +34,13 @@ def _is_starting(folder: Path) -> bool:
     return True
 
 
-def publish(folder: Path, port: int, token: str) -> None:
-    """Writes the daemon's URL and its token, readable by the owner only."""
+def publish(folder: Path, url: str, token: str, certificate: Path | None = None) -> None:
+    """Writes the daemon's URL, its token and its certificate, readable by the owner only."""
     path = folder / FILE
     path.unlink(missing_ok=True)
-    data = {"url": f"http://127.0.0.1:{port}", "token": token, "pid": os.getpid()}
+    data = {"url": url, "token": token, "pid": os.getpid()}
+    if certificate is not None:
+        data["certificate"] = str(certificate.resolve())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
         json.dump(data, stream)
     (folder / STARTING).unlink(missing_ok=True)

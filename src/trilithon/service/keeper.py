@@ -82,6 +82,30 @@ class HostKeeper:
                 raise HostUnreachable("The host did not start.", f"Its log is {self.log}.")
             time.sleep(_POLL_S)
 
+    def begin(self) -> None:
+        """Starts a host unless one is being started, and does not wait for it: for a caller that
+        has found that none answers. After one that died there is a back-off.
+        """
+        with self._lock:
+            if self._starting():
+                return
+            if self._died():
+                self._start_in_time()
+            else:
+                self._start()
+
+    @property
+    def starting(self) -> bool:
+        """Whether a process that was started here runs: if it does not answer, it is starting."""
+        with self._lock:
+            return self._starting()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no host runs, and none died: it was stopped on purpose, or never started."""
+        with self._lock:
+            return not self._starting() and not self._died()
+
     def answers(self) -> bool:
         try:
             RemoteEngine(self.path, timeout_s=5).close()
@@ -93,14 +117,18 @@ class HostKeeper:
         """Stops the host and its jobs, even if another process started it, and waits until it is
         gone.
         """
+        self.ask_to_end()
+        deadline = time.monotonic() + ENDS_S
+        while (self.path.exists() or self._starting()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def ask_to_end(self) -> None:
+        """Stops the host and its jobs, without waiting until it is gone."""
         remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
         try:
             remote.end()
         finally:
             remote.close()
-        deadline = time.monotonic() + ENDS_S
-        while (self.path.exists() or self._starting()) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
 
     def _starting(self) -> bool:
         return self._process is not None and self._process.poll() is None

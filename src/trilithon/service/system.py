@@ -18,8 +18,10 @@ from trilithon.control.rules import Rules
 from trilithon.engines.host import Host
 from trilithon.engines.remote import RemoteEngine
 from trilithon.engines.spark.application import Setup, application
+from trilithon.engines.spark.engine import SparkEngine
 from trilithon.errors import SparkNotStarted
 from trilithon.model.job import Job
+from trilithon.model.series import Window
 from trilithon.service.daemon import Daemon, daemon
 
 PATIENCE_S = 300.0
@@ -34,9 +36,15 @@ class RunningSystem:
     engine: Engine
     kafka: str
     _watcher: Watcher
+    # The batch that a job is in.
+    batch: Callable[[str], str]
 
     def look(self) -> list[dict[str, Any]]:
         return self._watcher.look(time.time())
+
+    def window(self, length_s: float) -> Window | None:
+        """The last seconds, up to the last look."""
+        return self._watcher.observer.series.window(length_s)
 
     def decided(self, since_s: float) -> list[DecisionRow]:
         """The decisions after a time, the oldest first."""
@@ -48,9 +56,22 @@ class RunningSystem:
 def running_system(
     setup: Setup, jobs: Sequence[Job], rules: Rules, folder: Path, tell: Callable[[str], None]
 ) -> Iterator[RunningSystem]:
-    """Runs the jobs under a controller with these rules; yields when all of them run."""
+    """Starts Spark and runs the jobs under a controller with these rules; yields when all of them
+    run.
+    """
+    with (
+        application(setup, jobs, tell) as spark,
+        controlled_system(spark, jobs, rules, folder, tell) as system,
+    ):
+        yield system
+
+
+@contextmanager
+def controlled_system(
+    spark: SparkEngine, jobs: Sequence[Job], rules: Rules, folder: Path, tell: Callable[[str], None]
+) -> Iterator[RunningSystem]:
+    """The same on an engine that runs already."""
     with ExitStack() as ending:
-        spark = ending.enter_context(application(setup, jobs, tell))
         host = Host(spark, folder / "host.sock")
         ending.enter_context(host.in_background())
         engine, other = (RemoteEngine(host.path, PATIENCE_S) for _ in range(2))
@@ -62,7 +83,9 @@ def running_system(
         running.wake()
         tell(f"starting {len(jobs)} jobs")
         _await(running, other, jobs)
-        yield RunningSystem(running, other, spark.kafka.servers, Watcher(other))
+        yield RunningSystem(
+            running, other, spark.kafka.servers, Watcher(other), spark.control.batch
+        )
 
 
 def _await(running: Daemon, engine: Engine, jobs: Sequence[Job]) -> None:

@@ -12,13 +12,15 @@ from trilithon.control.compact import CompactSeries
 from trilithon.control.conditions import next_try
 from trilithon.control.explain import clock
 from trilithon.control.journal import Journal
-from trilithon.control.journal.rows import DesiredState, EventRow, RequestRow
+from trilithon.control.journal.rows import DesiredState, RequestRow
 from trilithon.control.state import JobRecord
 from trilithon.errors import NotFound
 from trilithon.policies.registry import report
 from trilithon.policies.scene import Machine
 from trilithon.recording.snapshots import job_to_json
 from trilithon.service.daemon import Daemon
+from trilithon.service.monitor.facts import has_slots, state_of
+from trilithon.service.monitor.monitor import event_data
 
 
 def health(daemon: Daemon) -> dict[str, Any]:
@@ -56,7 +58,7 @@ def job_line(name: str, record: JobRecord) -> dict[str, Any]:
     return {
         "job": name,
         "tenant": record.job.tenant,
-        "state": _state(record),
+        "state": state_of(record),
         "mode": record.mode.value,
         "generation": record.version.generation,
         "standing": record.version.status.value,
@@ -67,22 +69,6 @@ def job_line(name: str, record: JobRecord) -> dict[str, Any]:
         "since_s": None if record.condition is None else record.condition.since_s,
         "next_try_s": None if record.condition is None else record.condition.next_try_s,
     }
-
-
-def _state(record: JobRecord) -> str:
-    if record.desired is DesiredState.DELETE:
-        return "ending"
-    if record.desired is DesiredState.PAUSE:
-        return "pausing" if record.running else "paused"
-    if not record.running:
-        return "not started" if record.tries else "starting"
-    if record.health == Health.FAILED and not record.failed:
-        return "starting"  # its owner has asked for it, and the next round does it
-    return record.health or "running"
-
-
-def _has_slots(record: JobRecord) -> bool:
-    return record.running and not record.failed
 
 
 def jobs(daemon: Daemon) -> list[dict[str, Any]]:
@@ -144,7 +130,7 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
     controller = daemon.controller
     with controller.lock:
         records, shared = list(controller.state.jobs.values()), controller.cluster
-        states = Counter(map(_state, records))
+        states = Counter(map(state_of, records))
         machines = () if controller.scene is None else controller.scene.machines
         tenants = sorted({record.job.tenant for record in records} | set(controller.rules.quotas))
         return {
@@ -154,7 +140,7 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
             "degraded": states["degraded"],
             "failed": states["failed"],
             "slots": shared.slots,
-            "slots_used": sum(record.wanted.instances for record in records if _has_slots(record)),
+            "slots_used": sum(record.wanted.instances for record in records if has_slots(record)),
             "tasks": shared.capabilities.tasks,
             "mode": controller.state.mode.value,
             "machines": [machine.name for machine in machines],
@@ -163,6 +149,15 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
             "abilities": {
                 str(ability): str(how) for ability, how in shared.capabilities.how.items()
             },
+            "applications": [
+                {
+                    "application": application.name,
+                    "state": application.state.value,
+                    "since_s": application.since_s,
+                    "jobs": list(application.jobs),
+                }
+                for application in daemon.applications()
+            ],
             "tenants": [
                 {
                     "tenant": tenant,
@@ -170,7 +165,7 @@ def cluster(daemon: Daemon) -> dict[str, Any]:
                     "slots_used": sum(
                         record.wanted.instances
                         for record in records
-                        if record.job.tenant == tenant and _has_slots(record)
+                        if record.job.tenant == tenant and has_slots(record)
                     ),
                     "quota": controller.rules.quotas.get(tenant),
                 }
@@ -197,17 +192,6 @@ def request(row: RequestRow) -> dict[str, Any]:
     }
 
 
-def event(row: EventRow) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "time_s": row.time_s,
-        "time": clock(row.time_s),
-        "kind": row.kind,
-        "job": row.job,
-        "text": row.text,
-    }
-
-
 def history(journal: Journal, name: str, limit: int) -> dict[str, Any]:
     """The versions of a job's spec, and what happened to it, the oldest first."""
     return {
@@ -223,7 +207,7 @@ def history(journal: Journal, name: str, limit: int) -> dict[str, Any]:
             }
             for spec in journal.specs(name)
         ],
-        "events": [event(row) for row in journal.job_events(name, limit)],
+        "events": [event_data(row) for row in journal.job_events(name, limit)],
     }
 
 

@@ -1,0 +1,247 @@
+"""Stores tokens and the audit log, in a database of their own beside the journal.
+
+A token is shown once, when it is created; the database has its hash. All tokens are in memory,
+so that a request costs no query.
+"""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from trilithon.control.journal.database import Database, migrations
+from trilithon.errors import InvalidSetting, NotFound
+from trilithon.model.validation import NAME as TENANT
+from trilithon.service.access.roles import Caller, Role
+
+FILE: Final = "access.sqlite"
+PREFIX: Final = "trl"
+# 256 bits.
+SECRET_BYTES: Final = 32
+MAX_TOKENS: Final = 10_000
+# Of the audit log.
+KEPT_ENTRIES: Final = 100_000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    grants: Mapping[str, Role]
+    cluster_admin: bool
+    created_s: float
+    created_by: str
+    expires_s: float | None = None
+    revoked_s: float | None = None
+
+    def valid(self, now_s: float) -> bool:
+        return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.id, self.name, self.grants, self.cluster_admin)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """Who changed what, when, from what to what."""
+
+    id: int
+    time_s: float
+    token: str
+    name: str
+    action: str
+    tenant: str | None
+    subject: str
+    before: Any
+    after: Any
+
+
+class AccessStore:
+    """The tokens and the audit log of a daemon."""
+
+    def __init__(self, path: Path | None, clock: Callable[[], float]) -> None:
+        self._database = Database(path, _migrations())
+        if path is not None:
+            path.chmod(0o600)
+        self._clock = clock
+        self._by_hash: dict[str, Token] = {
+            row["hash"]: _token(row) for row in self._database.all("SELECT * FROM token")
+        }
+
+    def create(
+        self,
+        name: str,
+        grants: Mapping[str, Role],
+        *,
+        cluster_admin: bool = False,
+        expires_s: float | None = None,
+        by: str = "",
+    ) -> tuple[Token, str]:
+        """Creates a token; returns it with its secret form, which cannot be read again."""
+        now_s = self._clock()
+        _check(name, grants, cluster_admin=cluster_admin)
+        if expires_s is not None and expires_s <= now_s:
+            raise InvalidSetting("The token would have expired already.", "Choose a later time.")
+        if len(self._by_hash) >= MAX_TOKENS:
+            raise InvalidSetting(f"There are {MAX_TOKENS} tokens.", "Delete the access database.")
+        id_ = secrets.token_hex(4)
+        secret = f"{PREFIX}_{id_}_{secrets.token_hex(SECRET_BYTES)}"
+        token = Token(id_, name, dict(grants), cluster_admin, now_s, by, expires_s)
+        with self._database.transaction("token") as db:
+            db.insert(
+                "token",
+                id=token.id,
+                name=token.name,
+                hash=_hash(secret),
+                grants=json.dumps(token.grants, sort_keys=True),
+                cluster_admin=int(cluster_admin),
+                created_s=now_s,
+                created_by=by,
+                expires_s=expires_s,
+            )
+        self._by_hash[_hash(secret)] = token
+        return token, secret
+
+    def revoke(self, id_: str) -> Token:
+        """Revokes a token, from the next request on. It stays in the list."""
+        hashes = [hash_ for hash_, token in self._by_hash.items() if token.id == id_]
+        if not hashes:
+            raise NotFound(f"There is no token {id_!r}.", "`trilithon token list` lists them.")
+        token = self._by_hash[hashes[0]]
+        if token.revoked_s is None:
+            token = replace(token, revoked_s=self._clock())
+            with self._database.transaction("token") as db:
+                db.write("UPDATE token SET revoked_s = ? WHERE id = ?", token.revoked_s, id_)
+            self._by_hash[hashes[0]] = token
+        return token
+
+    def tokens(self) -> tuple[Token, ...]:
+        """All tokens, the oldest first."""
+        return tuple(sorted(self._by_hash.values(), key=lambda token: (token.created_s, token.id)))
+
+    def find(self, id_: str) -> Token | None:
+        return next((token for token in self._by_hash.values() if token.id == id_), None)
+
+    def caller(self, secret: str) -> Caller | None:
+        """Whom a token belongs to; None if it is unknown, expired or revoked."""
+        token = self._by_hash.get(_hash(secret))
+        return token.caller if token is not None and token.valid(self._clock()) else None
+
+    def is_valid(self, id_: str) -> bool:
+        token = self.find(id_)
+        return token is not None and token.valid(self._clock())
+
+    def has_tokens(self) -> bool:
+        """Whether anybody but this machine's owner could log in."""
+        return any(token.valid(self._clock()) for token in self._by_hash.values())
+
+    # The audit log.
+
+    def audit(
+        self,
+        caller: Caller,
+        action: str,
+        tenant: str | None,
+        subject: str,
+        before: Any = None,
+        after: Any = None,
+    ) -> None:
+        with self._database.transaction("audit") as db:
+            db.insert(
+                "audit",
+                time_s=self._clock(),
+                token=caller.token,
+                name=caller.name,
+                action=action,
+                tenant=tenant,
+                subject=subject,
+                before=None if before is None else json.dumps(before, sort_keys=True),
+                after=None if after is None else json.dumps(after, sort_keys=True),
+            )
+            db.write("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?", KEPT_ENTRIES)
+
+    def audited(self, limit: int = 100, after: int = 0) -> tuple[AuditEntry, ...]:
+        """The latest entries after an id, the oldest first."""
+        rows = self._database.all(
+            "SELECT * FROM audit WHERE id > ? ORDER BY id DESC LIMIT ?", after, limit
+        )
+        return tuple(
+            AuditEntry(
+                **{
+                    **dict(row),
+                    "before": row["before"] and json.loads(row["before"]),
+                    "after": row["after"] and json.loads(row["after"]),
+                }
+            )
+            for row in reversed(rows)
+        )
+
+    # What tenants have used.
+
+    def add_usage(self, slot_s: Mapping[tuple[str, str], float]) -> None:
+        """Adds slot-seconds, by tenant and day."""
+        with self._database.transaction("usage") as db:
+            for (tenant, day), amount in slot_s.items():
+                db.write(
+                    "INSERT INTO usage (tenant, day, slot_s) VALUES (?, ?, ?) "
+                    "ON CONFLICT (tenant, day) DO UPDATE SET slot_s = slot_s + excluded.slot_s",
+                    tenant,
+                    day,
+                    amount,
+                )
+
+    def usage(self, since_day: str) -> list[tuple[str, str, float]]:
+        """Tenant, day and slot-seconds, from a day on."""
+        rows = self._database.all(
+            "SELECT tenant, day, slot_s FROM usage WHERE day >= ? ORDER BY tenant, day", since_day
+        )
+        return [(row["tenant"], row["day"], row["slot_s"]) for row in rows]
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _migrations() -> dict[int, str]:
+    return migrations("trilithon.service.access")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _token(row: Any) -> Token:
+    grants = {tenant: Role(role) for tenant, role in json.loads(row["grants"]).items()}
+    return Token(
+        row["id"],
+        row["name"],
+        grants,
+        bool(row["cluster_admin"]),
+        row["created_s"],
+        row["created_by"],
+        row["expires_s"],
+        row["revoked_s"],
+    )
+
+
+def _check(name: str, grants: Mapping[str, Role], *, cluster_admin: bool) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidSetting(
+            f"A token cannot be named {name!r}.",
+            "Use up to 64 letters, digits, spaces and `._@-`, a letter or digit first.",
+        )
+    for tenant in grants:
+        if not TENANT.fullmatch(tenant):
+            raise InvalidSetting(f"{tenant!r} cannot be a tenant.", "Write TENANT=ROLE.")
+    if cluster_admin == bool(grants):
+        raise InvalidSetting(
+            "A token has roles in tenants, or it is the cluster's administrator.",
+            "Write one or more grants, or cluster_admin.",
+        )

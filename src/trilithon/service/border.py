@@ -1,0 +1,80 @@
+"""Guards the border of the API: hosts that it answers to, bodies that it reads, and an answer to
+whatever fails behind it.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trilithon import logs
+from trilithon.errors import BodyTooLarge, NotUnderstood, TrilithonError
+from trilithon.service.problems import refusal
+
+MAX_BODY_BYTES: Final = 1 << 20
+_log = logs.logger()
+
+
+class Border:
+    """Refuses large bodies before they are read, and answers failures of the application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        observe: Callable[[str, int, float], None] = lambda *_: None,
+    ) -> None:
+        self.app, self.max_body_bytes, self._observe = app, max_body_bytes, observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
+        if not declared.isdigit():
+            await refusal(NotUnderstood("The header Content-Length is no number."), 400)(
+                scope, receive, send
+            )
+            return
+        if int(declared) > self.max_body_bytes:
+            await refusal(self._too_large())(scope, receive, send)
+            return
+        started, read, began = False, 0, time.monotonic()
+
+        async def counted() -> Message:
+            """A body without a declared length counts while it is read."""
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.max_body_bytes:
+                raise self._too_large()
+            return message
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            if read > self.max_body_bytes:
+                return  # whatever the application makes of a body that was cut off
+            if not started:
+                took_s = time.monotonic() - began
+                self._observe(scope["method"], int(message["status"]), took_s)
+            started = True
+            await send(message)
+
+        failure: TrilithonError | None = None
+        try:
+            await self.app(scope, counted, noted)
+        except Exception as error:
+            if started:
+                raise
+            if read <= self.max_body_bytes:
+                where = {"method": scope["method"], "path": scope["path"]}
+                _log.error("request_failed", **where, exc_info=error)
+                failure = TrilithonError("The daemon failed.", "Its log has the traceback.")
+        if read > self.max_body_bytes:
+            failure = self._too_large()
+        if failure is not None and not started:
+            await refusal(failure)(scope, receive, send)
+
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"The body has more than {self.max_body_bytes:,} bytes.")

@@ -1,0 +1,1 @@
+"""The dashboard: pages that the daemon renders, kept live by small scripts."""

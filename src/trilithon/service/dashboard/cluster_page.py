@@ -1,0 +1,227 @@
+"""Builds the page of the cluster: who misses which intent, what that costs, and why."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from trilithon.control.state import JobRecord
+from trilithon.engines.composite import ApplicationStatus
+from trilithon.policies.scene import Machine
+from trilithon.service.dashboard.ledger import LedgerEntry
+from trilithon.service.dashboard.numbers import value_of
+from trilithon.service.dashboard.reading import Reading
+from trilithon.service.dashboard.why import Why
+from trilithon.service.monitor.alerts import ActiveAlert
+from trilithon.service.visibility import sees_job
+
+ALERTS = 8
+TROUBLE = frozenset({"failed", "degraded", "not started"})
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdLine:
+    """A threshold of an intent, what was measured, and whether it is met."""
+
+    key: str
+    text: str
+    value: float | None
+    shown: str
+    limit: float
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    job: str
+    tenant: str
+    name: str
+    state: str
+    mode: str
+    thresholds: tuple[ThresholdLine, ...]
+    met: bool | None
+    utility: float | None
+    max_utility: float
+    lost: float | None
+    lost_hour: float | None
+    slots: int
+    why: Why | None = None
+
+    @property
+    def order(self) -> tuple[float, float, str]:
+        """Most lost utility first; then those of which nothing is known, then the others."""
+        if self.lost is None:
+            return (0.0 if self.state in TROUBLE else 1.0, -self.max_utility, self.job)
+        return (0.0 if self.lost > 0 else 2.0, -self.lost, self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLine:
+    tenant: str
+    jobs: int
+    missed: int
+    utility: float | None
+    max_utility: float
+    lost: float | None
+    lost_hour: float | None
+    slots: int
+    quota: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLine:
+    name: str
+    load: float | None
+    cores: float | None
+    slots: int | None
+    instances: int
+    jobs: int
+    memory: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Load per core."""
+        return None if self.load is None or not self.cores else self.load / self.cores
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPage:
+    """`shown` are the jobs that lose the most, each with the reason why the system acts or not;
+    `busiest` are the machines with the highest load.
+    """
+
+    jobs: tuple[JobLine, ...]
+    shown: tuple[JobLine, ...]
+    tenants: tuple[TenantLine, ...]
+    machines: int
+    busiest: tuple[MachineLine, ...]
+    applications: tuple[ApplicationStatus, ...]
+    entries: tuple[LedgerEntry, ...]
+    alerts: tuple[ActiveAlert, ...]
+    utility: float | None
+    max_utility: float
+    lost_hour: float
+    missed: int
+    met: int
+    unknown: int
+    slots_used: int
+    slots: int | None
+
+    @property
+    def lost(self) -> float | None:
+        known = [job.lost for job in self.jobs if job.lost is not None]
+        return sum(known) if known else None
+
+
+def cluster_page(reading: Reading, most: int | None) -> ClusterPage:
+    """The page of the cluster, with at most so many jobs and machines."""
+    lost_hours = reading.lost_utility_hours()
+    jobs = sorted(
+        (job_line(reading, name, record, lost_hours) for name, record in reading.records.items()),
+        key=lambda line: line.order,
+    )
+    known = [job.utility for job in jobs if job.utility is not None]
+    machines = sorted(map(_machine, reading.machines), key=lambda line: -(line.share or 0.0))
+    return ClusterPage(
+        jobs=tuple(jobs),
+        shown=tuple(replace(job, why=reading.why(job.job)) for job in jobs[:most]),
+        tenants=_tenants(jobs, reading),
+        machines=len(machines),
+        busiest=tuple(machines[:most]),
+        applications=tuple(reading.daemon.applications()),
+        entries=tuple(reading.entries),
+        alerts=tuple(_alerts(reading)),
+        utility=sum(known) if known else None,
+        max_utility=sum(job.max_utility for job in jobs),
+        lost_hour=sum(job.lost_hour or 0.0 for job in jobs),
+        missed=sum(job.met is False for job in jobs),
+        met=sum(job.met is True for job in jobs),
+        unknown=sum(job.met is None for job in jobs),
+        slots_used=reading.slots_used if reading.whole else sum(job.slots for job in jobs),
+        slots=reading.slots if reading.whole else None,
+    )
+
+
+def job_line(
+    reading: Reading, name: str, record: JobRecord, lost_hours: Mapping[str, float]
+) -> JobLine:
+    utility, most = reading.utility(name), record.job.intent.max_utility
+    state = reading.states[name]
+    lost = None if utility is None else max(0.0, most - utility)
+    if state == "failed" and record.job.intent.thresholds:
+        lost = most  # it processes nothing
+    return JobLine(
+        job=name,
+        tenant=record.job.tenant,
+        name=record.job.name,
+        state=state,
+        mode=record.mode.value,
+        thresholds=threshold_lines(reading, name),
+        met=reading.met(name),
+        utility=utility,
+        max_utility=most,
+        lost=lost,
+        lost_hour=lost_hours.get(name),
+        slots=record.wanted.instances if record.running else 0,
+    )
+
+
+def threshold_lines(reading: Reading, job: str) -> tuple[ThresholdLine, ...]:
+    values = reading.values(job)
+    return tuple(
+        ThresholdLine(
+            key=threshold.key,
+            text=str(threshold),
+            value=values.get(threshold.key),
+            shown=value_of(threshold.key, values.get(threshold.key)),
+            limit=threshold.value,
+            met=threshold.met(values.get(threshold.key)),
+        )
+        for threshold in reading.record(job).job.intent.thresholds
+    )
+
+
+def _tenants(jobs: Iterable[JobLine], reading: Reading) -> tuple[TenantLine, ...]:
+    by_tenant: dict[str, list[JobLine]] = {}
+    for job in jobs:
+        by_tenant.setdefault(job.tenant, []).append(job)
+    quotas = reading.daemon.controller.rules.quotas
+    lines = [
+        TenantLine(
+            tenant=tenant,
+            jobs=len(own),
+            missed=sum(job.met is False for job in own),
+            utility=_sum(job.utility for job in own),
+            max_utility=sum(job.max_utility for job in own),
+            lost=_sum(job.lost for job in own),
+            lost_hour=_sum(job.lost_hour for job in own),
+            slots=sum(job.slots for job in own),
+            quota=quotas.get(tenant),
+        )
+        for tenant, own in by_tenant.items()
+    ]
+    return tuple(sorted(lines, key=lambda line: (-(line.lost or 0.0), line.tenant)))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None if nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _machine(machine: Machine) -> MachineLine:
+    used, memory = machine.memory_used_bytes, machine.memory_bytes
+    return MachineLine(
+        name=machine.name,
+        load=machine.load,
+        cores=machine.cores,
+        slots=machine.slots,
+        instances=len(machine.instances),
+        jobs=len({job for job, _, _ in machine.instances}),
+        memory=None if used is None or not memory else used / memory,
+    )
+
+
+def _alerts(reading: Reading) -> list[ActiveAlert]:
+    """Those whose cause lasts, then the latest that have ended or that a policy raised."""
+    alerts = reading.daemon.monitor.alerts
+    seen = [*alerts.active(), *alerts.recent()[::-1]]
+    return [alert for alert in seen if sees_job(reading.caller, alert.job)][:ALERTS]

@@ -1,0 +1,67 @@
+"""Cuts answers about the whole cluster to what a caller may see: nothing of another tenant."""
+
+from typing import Any
+
+from trilithon.control.journal import Journal
+from trilithon.control.journal.rows import DecisionRow
+from trilithon.model.hosts import application_of
+from trilithon.model.job import tenant_of
+from trilithon.service.access.roles import Caller
+
+
+def sees_job(caller: Caller, job: str | None) -> bool:
+    """Whether a caller may see what is about a job; what is about no job is about all of them."""
+    return caller.cluster_admin if job is None else caller.sees(tenant_of(job))
+
+
+def visible_health(health: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    """The problem of a job that does not run names it: only who sees all jobs may read it."""
+    if caller.cluster_admin or health["status"] != "degraded":
+        return health
+    return {**health, "problem": "Some jobs do not run."}
+
+
+def visible_cluster(cluster: dict[str, Any], caller: Caller) -> dict[str, Any]:
+    """Totals are everybody's; tenants, applications with their machines, and what runs on a
+    machine, are those of the caller.
+    """
+    if caller.cluster_admin:
+        return cluster
+    applications = _visible_applications(cluster["applications"], caller)
+    # A machine of another tenant's application has that tenant's name.
+    named = {"", *(application["application"] for application in applications)}
+    return {
+        **visible_health(cluster, caller),
+        "policy_status": None,
+        "applications": applications,
+        "machines": [name for name in cluster["machines"] if application_of(name) in named],
+        "tenants": [row for row in cluster["tenants"] if caller.sees(row["tenant"])],
+        "machine_details": [
+            {**machine, "instances": [i for i in machine["instances"] if sees_job(caller, i)]}
+            for machine in cluster["machine_details"]
+            if application_of(machine["name"]) in named
+        ],
+    }
+
+
+def _visible_applications(
+    applications: list[dict[str, Any]], caller: Caller
+) -> list[dict[str, Any]]:
+    """Those that run a job of the caller, with no other's jobs."""
+    own = [{**a, "jobs": [j for j in a["jobs"] if sees_job(caller, j)]} for a in applications]
+    return [application for application in own if application["jobs"]]
+
+
+def visible_rows(
+    journal: Journal, caller: Caller, limit: int, since_s: float = 0.0
+) -> list[DecisionRow]:
+    """The latest decisions that a caller may see, the oldest first."""
+    if caller.cluster_admin:
+        return list(journal.decisions(None, limit, since_s))
+    rows = [
+        row
+        for job in journal.jobs()
+        if sees_job(caller, job)
+        for row in journal.decisions(job, limit, since_s)
+    ]
+    return sorted(rows, key=lambda row: (row.time_s, row.round, row.id))[-limit:]

@@ -1,0 +1,184 @@
+"""Alerts begin when their cause has lasted, end with it, and reach webhooks signed."""
+
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.service.test_access import client_of, token_for
+from tests.service.test_api import JOB, apply, state, until
+from trilithon.control.loop import Round
+from trilithon.model.change import Severity
+from trilithon.service.daemon import Daemon
+from trilithon.service.monitor.alerts import ActiveAlert, Alerts
+from trilithon.service.monitor.facts import JobFacts, RoundFacts
+from trilithon.service.monitor.hunger import Hunger
+from trilithon.service.monitor.webhooks import SIGNATURE, Webhook, WebhookSender
+
+
+@pytest.fixture
+def facts(client: TestClient, running: Daemon) -> RoundFacts:
+    """A round that saw a healthy job, to vary."""
+    apply(client)
+    until(lambda: state(client) == "running" and JOB.id in running.monitor.last.jobs)
+    until(lambda: running.monitor.last.jobs[JOB.id].met is not None)
+    running.stop()
+    healthy = replace(running.monitor.last.jobs[JOB.id], hold_reason="", met=True)
+    return replace(running.monitor.last, time_s=0.0, blind="", jobs={JOB.id: healthy})
+
+
+def look(alerts: Alerts, facts: RoundFacts, at_s: float, blind: str = "", **job: Any) -> None:
+    changed: JobFacts = replace(facts.jobs[JOB.id], **job)
+    seen = replace(facts, time_s=at_s, blind=blind, jobs={JOB.id: changed})
+    alerts.round(Round(1, at_s, 10.0, blind=blind), seen)
+
+
+def test_an_intent_that_is_missed_for_five_minutes_is_an_alert_until_it_is_met(
+    facts: RoundFacts,
+) -> None:
+    sent: list[ActiveAlert] = []
+    alerts = Alerts(sent.append)
+    look(alerts, facts, 0, met=False)
+    look(alerts, facts, 290, met=False)
+    assert alerts.active() == []
+    look(alerts, facts, 300, met=False, utility=0.25, max_utility=1.0)
+    (alert,) = alerts.active()
+    assert (alert.code, alert.job, alert.since_s) == ("INTENT_MISSED", JOB.id, 0)
+    assert "0.75" in alert.message
+    look(alerts, facts, 310, met=False)
+    assert len(sent) == 1
+    look(alerts, facts, 320, blind="HOST_UNREACHABLE: gone", met=True)
+    assert [a.code for a in alerts.active()] == ["INTENT_MISSED"]
+    look(alerts, facts, 330, met=True)
+    assert alerts.active() == []
+    assert [a.ended_s for a in sent] == [None, 330]
+    look(alerts, facts, 340, met=False)
+    look(alerts, facts, 350, met=True)
+    look(alerts, facts, 700, met=False)
+    assert alerts.active() == []  # it was met meanwhile
+
+
+@pytest.mark.parametrize(
+    ("code", "after_s", "job", "blind"),
+    [
+        ("HUNGRY", 60, {"hungry": True, "hunger": Hunger.QUOTA}, ""),
+        ("METRICS_MISSING", 120, {"hold_reason": "METRICS_MISSING", "met": None}, ""),
+        ("JOB_DOWN", 60, {"state": "failed", "problem": "A cast fails."}, ""),
+        ("ENGINE_UNREACHABLE", 30, {}, "HOST_UNREACHABLE: gone"),
+    ],
+)
+def test_each_cause_has_its_alert(
+    facts: RoundFacts, code: str, after_s: float, job: dict[str, Any], blind: str
+) -> None:
+    alerts = Alerts()
+    look(alerts, facts, 0, blind, **job)
+    if after_s:
+        look(alerts, facts, after_s - 1, blind, **job)
+        assert alerts.active() == []
+    look(alerts, facts, after_s, blind, **job)
+    assert [alert.code for alert in alerts.active()] == [code]
+    look(alerts, facts, after_s + 1, met=True, hungry=False, hunger=None)
+    assert alerts.active() == []
+
+
+def test_a_controller_that_completes_no_round_is_an_alert(
+    facts: RoundFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alerts = Alerts()
+    began = time.monotonic()
+    alerts.watch(10.0, 5.0)
+    assert alerts.active() == []
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: began + 100)
+        alerts.watch(10.0, 5.0)
+    assert [alert.code for alert in alerts.active()] == ["NOT_DECIDING"]
+    look(alerts, facts, 0)
+    alerts.watch(10.0, 6.0)
+    assert alerts.active() == []
+
+
+def test_callers_see_the_alerts_of_their_own_jobs(
+    client: TestClient, running: Daemon, facts: RoundFacts
+) -> None:
+    for now_s in (0, 60):
+        look(running.monitor.alerts, facts, now_s, hungry=True, hunger=Hunger.SLOTS)
+    assert [row["code"] for row in client.get("/alerts").json()["active"]] == ["HUNGRY"]
+    mine = client_of(running, token_for(running, ads="viewer")).get("/alerts").json()
+    other = client_of(running, token_for(running, shop="admin")).get("/alerts").json()
+    assert [row["job"] for row in mine["active"]] == [JOB.id]
+    assert other == {"active": [], "recent": []}
+
+
+class Receiver:
+    """Takes webhooks; refuses the first `refusals` of them."""
+
+    def __init__(self, refusals: int = 0) -> None:
+        self.received: list[tuple[dict[str, Any], str | None, bytes]] = []
+        outer, left = self, [refusals]
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if left[0]:
+                    left[0] -= 1
+                    self.send_response(503)
+                else:
+                    signature = self.headers.get(SIGNATURE)
+                    outer.received.append((json.loads(body), signature, body))
+                    self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/alerts"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    opened = Receiver(refusals=2)
+    yield opened
+    opened.close()
+
+
+ALERT = ActiveAlert("HUNGRY", Severity.WARNING, "ads/chain", "It is hungry.", 7.0)
+
+
+def test_a_webhook_gets_the_alert_signed_and_is_tried_again(receiver: Receiver) -> None:
+    sender = WebhookSender((Webhook(receiver.url, "key"),), first_wait_s=0.01)
+    sender.notify(ALERT)
+    sender.notify(replace(ALERT, ended_s=9.0))
+    until(lambda: len(receiver.received) == 2)
+    sender.stop()
+    (first, signature, body), (second, _, _) = receiver.received
+    assert (first["code"], first["status"], first["job"]) == ("HUNGRY", "firing", "ads/chain")
+    assert second["status"] == "resolved"
+    assert signature == f"sha256={hmac.new(b'key', body, hashlib.sha256).hexdigest()}"
+    assert (sender.delivered, sender.failures) == (2, 0)
+    assert "key" not in repr(Webhook(receiver.url, "key"))
+
+
+def test_a_webhook_that_never_answers_holds_nobody_up() -> None:
+    sender = WebhookSender((Webhook("http://127.0.0.1:9/nobody"),), first_wait_s=0.001)
+    began = time.monotonic()
+    for _ in range(2000):
+        sender.notify(ALERT)
+    assert time.monotonic() - began < 10.0
+    until(lambda: sender.failures > 0)
+    sender.stop()

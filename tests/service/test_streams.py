@@ -1,0 +1,160 @@
+"""Streams of events: snapshots each round, nothing of other tenants, slow clients dropped."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.cluster import chain
+from tests.service.test_api import until
+from trilithon.errors import TooManyRequests
+from trilithon.service.access.roles import Caller, Role
+from trilithon.service.daemon import Daemon
+from trilithon.service.monitor import hub as hub_module
+from trilithon.service.monitor.hub import PING, QUEUE, Hub
+from trilithon.service.monitor.monitor import event_data, snapshot_data
+
+OWNER = Caller("owner", "owner", {}, cluster_admin=True)
+ADS = Caller("ads", "ads", {"ads": Role.VIEWER})
+
+
+def decoded(message: bytes) -> list[tuple[str, Any]]:
+    """The events of a message."""
+    events = []
+    for text in message.decode().strip().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in text.splitlines())
+        events.append((lines["event"], json.loads(lines["data"])))
+    return events
+
+
+async def read(
+    hub: Hub, caller: Caller, enough: Callable[[list[tuple[str, Any]]], bool], **given: Any
+) -> list[tuple[str, Any]]:
+    given = {"after": None, "snapshots": False, "stopping": lambda: False, **given}
+    seen: list[tuple[str, Any]] = []
+    async for message in hub.stream(caller, given.pop("after"), **given):
+        if message != PING:
+            seen += decoded(message)
+        if enough(seen):
+            break
+    return seen
+
+
+def test_each_round_brings_a_snapshot_of_the_callers_jobs(running: Daemon) -> None:
+    hub = running.monitor.hub
+    for job in (chain("mine", "ads"), chain("secret", "shop")):
+        running.commands.apply(job)
+    until(lambda: all(job.utility is not None for job in running.monitor.last.jobs.values()))
+
+    def two(seen: list[tuple[str, Any]]) -> bool:
+        return sum(kind == "snapshot" for kind, _ in seen) >= 2
+
+    async def both() -> Any:
+        return await asyncio.gather(
+            read(hub, ADS, two, snapshots=True), read(hub, OWNER, two, snapshots=True)
+        )
+
+    ads, owner = asyncio.run(both())
+    first, second = (data for kind, data in ads if kind == "snapshot")
+    assert [job["job"] for job in first["jobs"]] == ["ads/mine"]
+    assert second["round"] > first["round"]
+    assert first["max_utility"] == 1.0
+    assert "secret" not in json.dumps(ads)
+    assert len(next(data for kind, data in owner if kind == "snapshot")["jobs"]) == 2
+    assert hub.clients == 0
+
+
+def test_events_before_and_after_the_connection_come_once_each(running: Daemon) -> None:
+    running.commands.apply(chain("one"))
+    until(lambda: running.journal.last_event() >= 2)
+
+    async def follow() -> list[tuple[str, Any]]:
+        last = lambda seen: any(data["job"] == "ads/two" for _, data in seen)  # noqa: E731
+        reading = asyncio.create_task(read(running.monitor.hub, OWNER, last, after=0))
+        await asyncio.sleep(0.3)
+        running.commands.apply(chain("two"))
+        return await asyncio.wait_for(reading, 30)
+
+    ids = [data["id"] for _, data in asyncio.run(follow())]
+    assert ids == list(range(1, ids[-1] + 1))
+
+
+def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(running: Daemon) -> None:
+    hub = Hub(running.journal, event_data, snapshot_data)
+    facts = running.monitor.last
+
+    async def one_slow() -> tuple[int, int, list[bytes]]:
+        slow = hub.stream(OWNER, None, snapshots=True, stopping=lambda: False)
+        fast = hub.stream(OWNER, None, snapshots=True, stopping=lambda: False)
+        assert await anext(slow) == PING
+        assert await anext(fast) == PING
+        received = []
+        for i in range(QUEUE + 10):
+            hub.publish(replace(facts, number=i))
+            received.append(await asyncio.wait_for(anext(fast), 10))
+        left = [message async for message in slow]  # it ends by itself
+        await fast.aclose()
+        return len(received), hub.dropped, left
+
+    received, dropped, left = asyncio.run(one_slow())
+    assert received == QUEUE + 10
+    assert dropped == 1
+    assert len(left) <= QUEUE + 1
+    assert hub.clients == 0
+
+
+def test_a_burst_of_events_makes_nobody_look_slow(running: Daemon) -> None:
+    """More events at once than messages may wait dropped every client."""
+    hub = Hub(running.journal, event_data, snapshot_data)
+    running.stop()
+
+    async def burst() -> list[tuple[str, Any]]:
+        stream = hub.stream(OWNER, None, snapshots=False, stopping=lambda: False)
+        await anext(stream)
+        first = running.journal.last_event()
+        for i in range(3 * QUEUE):
+            running.journal.event("warning", "ads/x", f"{i}", 1.0)
+        seen: list[tuple[str, Any]] = []
+        while len(seen) < 3 * QUEUE:
+            message = await asyncio.wait_for(anext(stream), 30)
+            seen += [] if message == PING else decoded(message)
+        await stream.aclose()
+        assert seen[0][1]["id"] == first + 1
+        return seen
+
+    assert [data["text"] for _, data in asyncio.run(burst())] == [str(i) for i in range(3 * QUEUE)]
+    assert hub.dropped == 0
+
+
+def test_the_number_of_streams_is_bounded(running: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "MAX_CLIENTS_PER_TOKEN", 2)
+    hub = running.monitor.hub
+
+    async def three() -> None:
+        streams = [hub.stream(ADS, None, snapshots=False, stopping=lambda: False) for _ in range(2)]
+        for stream in streams:
+            await anext(stream)
+        with pytest.raises(TooManyRequests):
+            hub.admit(ADS)
+        hub.admit(OWNER)
+        for stream in streams:
+            await stream.aclose()
+        hub.admit(ADS)
+
+    asyncio.run(three())
+
+
+def test_a_round_waits_for_no_client(running: Daemon) -> None:
+    """Publishing to nobody, and after the server has ended, does nothing."""
+    hub = Hub(running.journal, event_data, snapshot_data)
+    hub.publish(running.monitor.last)
+
+    async def connect() -> None:
+        stream = hub.stream(OWNER, None, snapshots=True, stopping=lambda: False)
+        await anext(stream)
+
+    asyncio.run(connect())
+    hub.publish(running.monitor.last)

@@ -3,18 +3,22 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.experiments.sample_results import experiment_of, sample_results
+from trilithon.cli.experiment_commands import draw_results
 from trilithon.cli.main import app
 from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments import spark_diurnal, suite
 from trilithon.experiments.experiment_result import ExperimentResult
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.page import page
+from trilithon.experiments.papers import PAPERS
 from trilithon.experiments.results import (
     PaperResults,
     format_of,
@@ -28,6 +32,8 @@ from trilithon.experiments.spark_results import SparkRunResult
 from trilithon.experiments.tenants import TENANTS
 from trilithon.scenarios.chosen import load_chosen
 
+STORED = Path(__file__).resolve().parent.parent.parent / "docs" / "results"
+
 
 def test_a_rerun_gives_the_numbers_of_the_page_to_the_last_bit() -> None:
     command = ["experiment", "henge", "failure", "--workers", "2", "--output", "json"]
@@ -36,8 +42,7 @@ def test_a_rerun_gives_the_numbers_of_the_page_to_the_last_bit() -> None:
     (again,) = json.loads(done.stdout)["experiments"]
     assert set(again["runs"]["nine"]) == {s.name for s in PAPER.plotted_strategies}
     assert again["figures"][0]["figure"] == "actions while numbers are missing"
-    written = Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "henge.json"
-    stored = json.loads(written.read_text(encoding="utf-8"))
+    stored = json.loads((STORED / "henge.json").read_text(encoding="utf-8"))
     if stored["format"] != format_of(PAPER):
         pytest.xfail("The stored results are of an older format: they wait for a full run.")
     (kept,) = (one for one in stored["experiments"] if one["experiment"] == "failure")
@@ -101,6 +106,15 @@ def test_what_is_run_again_takes_the_place_of_what_was_there(tmp_path: Path) -> 
     into = ["experiment", "henge", "failure", "--into", str(tmp_path / "page.md")]
     assert isinstance(CliRunner().invoke(app, into).exception, FileUnreadable)
     assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_stored_results_of_every_paper_can_be_printed(name: str) -> None:
+    owner = PAPERS[name].load()
+    results = read_results(STORED / f"{name}.json", owner)
+    printed = StringIO()
+    draw_results(Console(file=printed, width=200), results, owner)
+    assert all(each.experiment.name in printed.getvalue() for each in results.experiments)
 
 
 def test_a_page_needs_a_file() -> None:

@@ -1,12 +1,14 @@
 """What a run is worth: jobs that write nothing or do not report, and the series of a run."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.experiments.sample_runs import sample_run
 from trilithon.experiments.experiment_result import RunSummary
 from trilithon.experiments.henge.measures import HENGE, MEASURES, stays_from
-from trilithon.experiments.run_series import MOST_POINTS, RunSeries
+from trilithon.experiments.run_series import MOST_POINTS, MOST_PREDICTIONS, RunSeries
 from trilithon.experiments.runs import RunAction
 
 
@@ -73,6 +75,30 @@ def test_a_series_keeps_means_of_a_few_rounds_and_the_distribution() -> None:
     assert series.utility[0] == pytest.approx(10 * np.mean(shares[0, :5]), rel=1e-4)
     assert set(series.maximum) == {10.0}
     assert series.quantiles[50] == pytest.approx(run.percentile(50), rel=1e-4)
+    assert RunSeries.from_json(series.to_json()) == series
+
+
+def test_a_series_keeps_what_a_model_predicted_and_what_was_measured() -> None:
+    numbers = {
+        "test.predicted_waiting_ms": 3.0,
+        "test.predicted_for_load_ms": 4.00004,
+        "test.measured_waiting_ms": 5.0,
+        "never measured.predicted_for_load_ms": 1.0,
+    }
+    checked = RunAction(300, "papers/t1", "PREDICTION_CHECKED", False, 0.0, numbers)
+    series = RunSeries.of(sample_run([[0, 1]], (checked,), policy_from_s=0.0))
+    assert series.predictions == (("test", 4.0, 5.0),)
+    assert RunSeries.from_json(series.to_json()) == series
+    many = RunSeries.of(sample_run([[0, 1]], (checked,) * 5000, policy_from_s=0.0))
+    assert MOST_PREDICTIONS / 2 < len(many.predictions) <= MOST_PREDICTIONS
+
+
+def test_a_series_keeps_the_instances_of_each_operator_if_asked() -> None:
+    run = sample_run([[0, 1]], policy_from_s=0.0)
+    run = replace(run, parallelism={("papers/t1", "a"): np.array([1.0, 3.0])})
+    assert RunSeries.of(run).instances == {}
+    series = RunSeries.of(run, instances=True)
+    assert series.instances == {"a": (1.0, 3.0)}
     assert RunSeries.from_json(series.to_json()) == series
 
 

@@ -179,3 +179,11 @@ def test_void_and_incomparable_figures_are_not_counted() -> None:
     text = verdict_counts(judged_figures(PAPER, missing))
     assert "0 are counted" in text
     assert "2 have no number in the stored results." in text
+
+
+def test_a_void_figure_says_why_nothing_was_decided() -> None:
+    because = replace(PAPER, void_reasons={("e", "it"): lambda _: "The load is small."})
+    result = result_of(figure(), None, void="Nothing was changed.")
+    (one,) = judged_figures(because, result)
+    assert one.verdict is FigureVerdict.VOID
+    assert one.sentence == "Nothing was changed. The load is small."

@@ -255,6 +255,8 @@ class Experiment:
     chosen: tuple[str, ...] = ()
     policy_from_s: float = 900.0
     plotted: tuple[str, ...] = ()
+    # Whether the series of the plotted variants have the instances of each operator.
+    with_instances: bool = False
     policy_only: bool = False
     # The strategies that it compares, of those of the paper; all if empty.
     strategies: tuple[str, ...] = ()

@@ -98,6 +98,7 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         _figures(judged, name, with_sentences=sentences),
     ]
     shown = {plot.section for plot in plots}
+    shown |= {name for name, finding in paper.findings.items() if finding.first_page}
     parts += [
         _experiment(result, paper, plots)
         for result in results.experiments
@@ -109,9 +110,9 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
         parts.append(_spark(results.spark, paper, name))
-    for extra, part in paper.extra.items():
-        if extra in results.extra:
-            parts += [part.section(results.extra[extra]["data"]), *images(plots, extra)]
+    for part in paper.sections:
+        if part.name in results.extra:
+            parts += [part.text(results.extra[part.name]["data"]), *images(plots, part.name)]
     parts.append(_method(paper, name))
     return "\n".join(parts)
 
@@ -422,10 +423,11 @@ def _method(paper: Paper, name: str) -> str:
             *strategies,
             "",
             (
-                f"`{command} all --into docs/results/{name}.md` runs everything and writes this "
-                f"page, [the details]({name}-details.md) and the plots; interrupted, it goes on "
-                f"where it was. `{command} NAME --into …` runs one experiment anew, `{command} "
-                f"page --into …` only writes pages and plots from `{name}.json`.\n"
+                f"`{command} all --into docs/results/{name}.md` runs all of it but what runs on "
+                f"Spark, and writes this page, [the details]({name}-details.md) and the plots; "
+                f"interrupted, it goes on where it was. `{command} NAME --into …` runs one "
+                f"experiment anew, `{command} page --into …` only writes pages and plots from "
+                f"`{name}.json`.\n"
             ),
         ]
     )

@@ -50,6 +50,8 @@ class Finding:
 
     measure: Callable[[Runs], Facts]
     sentence: Callable[[Facts], str]
+    # Whether the first page has it also if the experiment has no plot there.
+    first_page: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,29 +88,29 @@ class SparkComparison:
 
 
 @dataclass(frozen=True)
-class ExtraPart:
-    """Something that a paper has beside experiments, mixes and moved numbers.
+class PartRun:
+    """What a part needs to run: what an interrupted run of it has done already, if any."""
 
-    `run` yields its results as JSON data, more with each; what was kept of an interrupted run is
-    given to it. `section` is the part of the page that tells of them.
-    """
-
-    run: "Callable[[int, Callable[[str], None], ChosenNumbers, Any], Iterator[Any]]"
-    section: "Callable[[Any], str]"
+    done: Any
+    tell: Callable[[str], None]
+    workers: int
+    chosen: "ChosenNumbers"
 
 
 @dataclass(frozen=True)
 class PaperPart:
-    """Something that a paper has beside its experiments, with results and a page of its own.
+    """Something that a paper has beside its experiments, by its name in `trilithon experiment`.
 
-    `run` gets what an interrupted run has done already and yields its results whenever some are
-    done; they are JSON data. `page` turns them into Markdown. `in_all` is whether `all` runs it.
+    `run` yields its results as JSON data, more with each; `text` turns them into Markdown. That is
+    a section of the paper's page, with results among the paper's, or a page with results of its
+    own (`own_page`). `in_all` is whether `all` runs it.
     """
 
     name: str
     about: str
-    run: "Callable[[Mapping[str, Any], Callable[[str], None]], Iterator[Mapping[str, Any]]]"
-    page: Callable[[Mapping[str, Any]], str]
+    run: Callable[[PartRun], Iterator[Any]]
+    text: Callable[[Any], str]
+    own_page: bool = True
     in_all: bool = True
 
 
@@ -132,6 +134,10 @@ class Paper:
     reasons: Mapping[tuple[str, str], "Callable[[ExperimentResult], str | None]"] = field(
         default_factory=dict
     )
+    # Why nothing was decided in the runs of a figure: as above, after the sentence that says so.
+    void_reasons: Mapping[tuple[str, str], "Callable[[ExperimentResult], str | None]"] = field(
+        default_factory=dict
+    )
     plots: "tuple[Plot, ...]" = ()
     # What the jobs of random mixes are drawn from; no mixes without any.
     mixed_topologies: tuple[Topology, ...] = ()
@@ -141,8 +147,6 @@ class Paper:
     mixes_text: Callable[[Sequence[MixResult]], str] | None = None
     sensitivity: SensitivityPlan | None = None
     spark: SparkComparison | None = None
-    # By name, as in `trilithon experiment PAPER NAME`.
-    extra: Mapping[str, ExtraPart] = field(default_factory=dict)
     # The part of the page that compares strategies, where satisfaction is not what the paper is
     # about.
     overview: "Callable[[PaperResults, Paper], str] | None" = None
@@ -152,6 +156,16 @@ class Paper:
     seeds: tuple[int, ...] = SEEDS
     # How the page says that it was run; else the common text.
     method: str = ""
+
+    @property
+    def pages(self) -> tuple[PaperPart, ...]:
+        """The parts with a page of their own."""
+        return tuple(part for part in self.parts if part.own_page)
+
+    @property
+    def sections(self) -> tuple[PaperPart, ...]:
+        """The parts that are told on the paper's page."""
+        return tuple(part for part in self.parts if not part.own_page)
 
     @property
     def has_mixes(self) -> bool:

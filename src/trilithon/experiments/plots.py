@@ -147,6 +147,36 @@ class SatisfactionCdf(Plot):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PredictedWaiting(Plot):
+    """What the model predicted against what was measured, a colour for each operator: on the
+    diagonal both are the same.
+    """
+
+    variant: str
+
+    def available(self, results: PaperResults) -> bool:
+        series = _series(results, self.section, self.variant)
+        return any(one.predictions for one in series.values())
+
+    def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
+        axes = canvas.subplots()
+        points = _series(results, self.section, self.variant)[paper.policy.name].predictions
+        shown = [(name, *np.maximum((model, measured), 0.01)) for name, model, measured in points]
+        low = min(min(x, y) for _, x, y in shown)
+        high = max(max(x, y) for _, x, y in shown)
+        axes.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=1)
+        for operator, color in zip(
+            sorted({name for name, _, _ in shown}), _SERIES_COLORS, strict=False
+        ):
+            xs, ys = zip(*((x, y) for name, x, y in shown if name == operator), strict=True)
+            axes.scatter(xs, ys, s=8, color=color, alpha=0.6, linewidth=0, label=operator)
+        axes.set(xscale="log", yscale="log")
+        axes.set_xlabel("predicted waiting for the load that came (ms)")
+        axes.set_ylabel("measured waiting (ms)")
+        legend_above(canvas, axes, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UtilityOverTime(Plot):
     """The utility of all jobs over time, a line per strategy, and a mark at each action."""
 
@@ -209,6 +239,37 @@ class UtilityOverTime(Plot):
                 zorder=4,
             )
         return bottom - 0.04 * top
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstancesOverTime(Plot):
+    """The instances of some operators over time, a panel for each of some strategies."""
+
+    variant: str
+    operators: tuple[str, ...]
+    strategies: tuple[str, ...]
+
+    def available(self, results: PaperResults) -> bool:
+        series = _series(results, self.section, self.variant)
+        return any(name in series and series[name].instances for name in self.strategies)
+
+    def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
+        lines = _series(results, self.section, self.variant)
+        shown = [name for name in self.strategies if name in lines and lines[name].instances]
+        panels = canvas.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        top = 0.0
+        for axes, name in zip(panels, shown, strict=True):
+            series = lines[name]
+            for operator, style in zip(self.operators, POLICY_STYLES, strict=False):
+                counts = floats(series.instances[operator])
+                axes.step(series.times_s / 60, counts, where="mid", label=operator, **style)
+                top = max(top, float(np.nanmax(counts)))
+            axes.set(xlim=(0, (series.times_s[-1] + series.step_s / 2) / 60))
+            axes.set_title(paper.label(name), fontsize="medium")
+            axes.set_xlabel("time (min)")
+        panels[0].set_ylabel("instances")
+        panels[0].set_ylim(0, 1.05 * top)
+        legend_above(canvas, panels[0], len(self.operators))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Condenses the lines of a run into short series for the result file, to draw plots from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,15 @@ from trilithon.experiments.runs import Floats, Run
 # Points of a line over time: one for each two pixels or so of a plot.
 MOST_POINTS: Final = 240
 QUANTILES: Final = np.linspace(0, 1, 101)
+
+
+# Checked predictions of a run, at most: so many points of a plot can still be told apart.
+MOST_PREDICTIONS: Final = 600
+_PREDICTED: Final = ".predicted_for_load_ms"
+_MEASURED: Final = ".measured_waiting_ms"
+# Of an operator: the waiting that was predicted for the load that came, and the one measured, in
+# milliseconds.
+Prediction = tuple[str, float, float]
 
 
 @dataclass(frozen=True)
@@ -30,10 +39,18 @@ class RunSeries:
     actions: tuple[tuple[float, str], ...]
     # Records per second at the sinks, where the experiment is about them.
     throughput: tuple[float | None, ...] = ()
+    # Where a policy checks its model: what was predicted and what was measured.
+    predictions: tuple[Prediction, ...] = ()
+    # Instances by operator, where the experiment is about one job and they are asked for.
+    instances: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, *, actions: bool = True, throughput: bool = False) -> "RunSeries":
-        """The series, with the time of each action if `actions`, and throughput if asked for."""
+    def of(
+        cls, run: Run, *, actions: bool = True, throughput: bool = False, instances: bool = False
+    ) -> "RunSeries":
+        """The series, with the time of each action if `actions`, and throughput and instances if
+        asked for.
+        """
         every = -(-len(run.times_s) // MOST_POINTS)
         most = np.where(run.reporting, run.maxima[:, None], 0.0).sum(axis=0)
         most = np.where(np.isnan(run.utility), np.nan, most)
@@ -50,6 +67,12 @@ class RunSeries:
             if actions
             else (),
             throughput=_means(run.throughput, every) if throughput else (),
+            predictions=_predictions(run),
+            instances={
+                operator: _means(counts, every)
+                for (_, operator), counts in run.parallelism.items()
+                if instances
+            },
         )
 
     @property
@@ -67,6 +90,12 @@ class RunSeries:
             "quantiles": list(self.quantiles),
             "actions": [[at_s, reason] for at_s, reason in self.actions],
             **({"throughput": list(self.throughput)} if self.throughput else {}),
+            **({"predictions": list(map(list, self.predictions))} if self.predictions else {}),
+            **(
+                {"instances": {name: list(line) for name, line in self.instances.items()}}
+                if self.instances
+                else {}
+            ),
         }
 
     @classmethod
@@ -79,7 +108,23 @@ class RunSeries:
             tuple(data["quantiles"]),
             tuple((at_s, reason) for at_s, reason in data["actions"]),
             tuple(data.get("throughput", ())),
+            tuple((name, model, measured) for name, model, measured in data.get("predictions", ())),
+            {name: tuple(line) for name, line in data.get("instances", {}).items()},
         )
+
+
+def _predictions(run: Run) -> tuple[Prediction, ...]:
+    """Evenly over the run, if there are too many."""
+    checked = [
+        (operator, float(f"{predicted:.4g}"), float(f"{measured:.4g}"))
+        for action in run.actions
+        for name, predicted in action.numbers.items()
+        if name.endswith(_PREDICTED) and predicted is not None
+        for operator in (name.removesuffix(_PREDICTED),)
+        if (measured := action.numbers.get(operator + _MEASURED)) is not None
+    ]
+    every = -(-len(checked) // MOST_PREDICTIONS) or 1
+    return tuple(checked[::every])
 
 
 def _means(values: Floats, every: int) -> tuple[float | None, ...]:

@@ -105,7 +105,7 @@ class Run:
     # Instances at the end, by job and operator.
     final_instances: Mapping[str, Mapping[str, int]] = field(repr=False)
     memory: Floats = field(repr=False)
-    # Instances over time by job and operator, of jobs with constraints.
+    # Instances over time by job and operator, of jobs with constraints and of a job by itself.
     parallelism: Mapping[tuple[str, str], Floats] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -143,7 +143,7 @@ class Run:
                 for name in names
                 for operator, counts in jobs[name].parallelism.items()
             }
-            if all(jobs[name].job.intent.constraints for name in names)
+            if len(names) == 1 or all(jobs[name].job.intent.constraints for name in names)
             else {},
             actions=tuple(map(RunAction.of, figures.acted)),
             final_instances={

@@ -75,6 +75,7 @@ def experiment_result(
                     by_seed[0],
                     actions=name == own,
                     throughput=experiment.variant(variant).scaling is not None,
+                    instances=experiment.with_instances,
                 )
                 for name, by_seed in runs[variant].items()
             }

@@ -101,14 +101,17 @@ def slots(tenants: Sequence[TenantJob] = TENANTS) -> int:
 
 @dataclass(frozen=True)
 class TenantLoad:
-    """The load of one tenant: options of `trilithon load`."""
+    """The load of one tenant: options of `trilithon load`, and the topic if it is not that of the
+    tenant's job.
+    """
 
     tenant: TenantJob
     options: Mapping[str, Any]
+    other_topic: str | None = None
 
     @property
     def topic(self) -> str:
-        return self.tenant.topic
+        return self.other_topic or self.tenant.topic
 
 
 @contextmanager

@@ -60,7 +60,9 @@ def judge(paper: Paper, result: ExperimentResult, compared: ComparedFigure) -> J
         sentence = "The stored results have no number for it."
         return JudgedFigure(compared, FigureVerdict.NOT_MEASURED, sentence)
     if void := void_reason(paper, result, compared):
-        return JudgedFigure(compared, FigureVerdict.VOID, void)
+        explain = paper.void_reasons.get((result.experiment.name, figure.name))
+        why = explain(result) if explain is not None else None
+        return JudgedFigure(compared, FigureVerdict.VOID, f"{void} {why}" if why else void)
     verdict = compare(compared)
     if verdict is FigureVerdict.AGREES:
         return JudgedFigure(compared, verdict)

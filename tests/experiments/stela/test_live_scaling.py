@@ -11,6 +11,7 @@ from trilithon.experiments.stela.live_scaling import (
     goals,
     longest_gap_s,
     run_turns,
+    turn_keys,
 )
 
 
@@ -19,7 +20,7 @@ class PaperCluster:
 
     def __init__(self, gain: int, gap_s: float, lost: int, doubled: int) -> None:
         self.at_s, self.rate, self.gain, self.gap_s = 0.0, 10, gain, gap_s
-        self.ids: list[int] = []
+        self.ids: list[str] = []
         self.lost, self.doubled = lost, doubled
         self.written: list[Arrival] = []
 
@@ -28,12 +29,9 @@ class PaperCluster:
 
     def wait(self, seconds: float) -> None:
         for i in range(round(seconds * self.rate)):
-            self.ids.append(len(self.ids))
+            self.ids.append(str(len(self.ids)))
             self.written.append(Arrival(self.at_s + i / self.rate, self.ids[-1]))
         self.at_s += seconds
-
-    def start_machine(self) -> None:
-        """It is there."""
 
     def scale_out(self) -> None:
         self.at_s += self.gap_s
@@ -43,8 +41,8 @@ class PaperCluster:
         self.at_s += self.gap_s
         self.rate -= self.gain
 
-    def stop_sending(self) -> Sequence[int]:
-        return [*self.ids, *range(-self.lost, 0)]
+    def stop_sending(self) -> Sequence[str]:
+        return [*self.ids, *(f"lost {i}" for i in range(self.lost))]
 
     def arrivals(self) -> Sequence[Arrival]:
         return [*self.written, *self.written[: self.doubled]]
@@ -57,7 +55,8 @@ def turns(gap_s: float = 0.5, lost: int = 0, stela: int = 10) -> list[LiveTurn]:
     def start(job: str, strategy: str) -> Iterator[PaperCluster]:
         yield PaperCluster(gains[strategy] if job != "c" else 5, gap_s, lost, doubled=2)
 
-    return list(run_turns(start, ["a", "b", "c"], settle_s=5, measured_s=10, turns=3))
+    keys = turn_keys(["a", "b", "c"])
+    return list(run_turns(start, keys, settle_s=5, measured_s=10))
 
 
 def test_a_turn_measures_throughput_gap_lost_and_doubles() -> None:
@@ -89,5 +88,5 @@ def test_each_goal_can_fail() -> None:
 
 
 def test_a_gap_reaches_to_the_ends_of_its_time() -> None:
-    assert longest_gap_s([Arrival(3.0, 1), Arrival(4.0, 2)], 0.0, 5.0) == 3.0
+    assert longest_gap_s([Arrival(3.0, "1"), Arrival(4.0, "2")], 0.0, 5.0) == 3.0
     assert longest_gap_s([], 0.0, 5.0) == 5.0

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,14 @@ import pytest
 from trilithon.experiments.definition import Experiment
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.scenario_builder import ScenarioBuilder
-from trilithon.experiments.stela.catalogue import DEFAULT, EXPERIMENTS, FAIR, STELA
-from trilithon.experiments.stela.measures import MEASURES, after, before, converged_after
+from trilithon.experiments.stela.catalogue import DEFAULT, EXPERIMENTS, FAIR, SCALED_S, STELA
+from trilithon.experiments.stela.measures import (
+    MEASURES,
+    after,
+    before,
+    converged_after,
+    down_s,
+)
 from trilithon.experiments.stela.random_dags import (
     FIRST_SEED,
     drawn,
@@ -83,6 +90,21 @@ def test_throughput_has_converged_when_it_was_twice_above_and_twice_below() -> N
     # The burst at 60 s begins the count anew.
     assert converged_after(times_s, line, 100.0) == 100.0
     assert converged_after(times_s, np.full(10, 50.0), 100.0) is None
+    assert converged_after(times_s, np.full(10, 98.0), 100.0) is None
+
+
+def test_throughput_that_is_flat_has_converged_though_it_creeps() -> None:
+    times_s = np.arange(10.0, 110.0, 10.0)
+    creeping = np.linspace(99.91, 100.0, 10)
+    assert converged_after(times_s, creeping, 100.0) == 20.0
+
+
+def test_down_time_is_the_time_without_throughput_after_the_request() -> None:
+    times_s = np.arange(10.0, SCALED_S + 60.0, 10.0)
+    throughput = np.where((times_s > SCALED_S) & (times_s <= SCALED_S + 20), 0.0, 5.0)
+    throughput[0] = 0.0  # before the request
+    run = SimpleNamespace(times_s=times_s, throughput=throughput)
+    assert down_s(run) == 20.0  # type: ignore[arg-type]
 
 
 def test_a_short_run_is_measured_before_and_after_the_request() -> None:
@@ -105,7 +127,7 @@ def test_a_short_run_is_measured_before_and_after_the_request() -> None:
 def test_random_graphs_are_drawn_from_their_seed_alone() -> None:
     assert drawn(5, 4) == drawn(5, 4)
     assert drawn(5, 4) != drawn(6, 4)
-    assert FIRST_SEED == 1000
+    assert FIRST_SEED == 2000
 
 
 def test_a_graph_is_compared_with_every_division_and_every_group() -> None:

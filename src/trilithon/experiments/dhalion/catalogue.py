@@ -97,6 +97,7 @@ LOAD_CHANGE: Final = Experiment(
     ),
     chosen=(NUMBERS_NOT_SAID, SPOUTS_AS_LOAD, "the end of the run"),
     plotted=("spouts",),
+    with_instances=True,
 )
 
 SLO: Final = Experiment(
@@ -131,10 +132,13 @@ SLO: Final = Experiment(
         at_most("splitters at the end", 11, "instances", "6.3, figure 8", headline=True),
         at_most("counters at the end", 11, "instances", "6.3, figure 8", headline=True),
         at_most("actions at the spouts", 4, "actions", "6.3"),
-        at_most("actions at the bolts", 7, "actions", "6.3"),
+        at_most("actions at the splitters", 4, "actions", "6.3"),
+        at_most("actions at the counters", 3, "actions", "6.3"),
+        neither("sentences a minute at the end", 4.3, "million", "6.3, figure 7"),
     ),
     chosen=(NUMBERS_NOT_SAID, "the end of the run"),
     plotted=("from-one",),
+    with_instances=True,
 )
 
 SLOW_PERCENT: Final = (25, 50, 75)
@@ -214,6 +218,7 @@ MIXED: Final = Experiment(
         "X % slower: a peak rate that is X % lower (section 6.4); in section 6.5 75 % is less slow",
     ),
     plotted=("slow-25", "slow-75"),
+    with_instances=True,
 )
 
 EXPERIMENTS: Final = (LOAD_CHANGE, SLO, DIAGNOSIS, MIXED)

@@ -11,8 +11,9 @@ from trilithon.experiments.latency.random_jobs import (
     run_random_job,
 )
 from trilithon.experiments.latency.set_ups import LatencyBuilder
-from trilithon.experiments.paper import Paper
-from trilithon.experiments.plots import MixRanking, Plot, UtilityOverTime
+from trilithon.experiments.latency.spark_primetester import page, run_promises
+from trilithon.experiments.paper import Paper, PaperPart
+from trilithon.experiments.plots import MixRanking, Plot, PredictedWaiting, UtilityOverTime
 from trilithon.experiments.strategies import (
     UNCONTROLLED,
     Strategy,
@@ -46,6 +47,15 @@ def _over_time(experiment: str, variant: str, file: str, caption: str) -> Plot:
     )
 
 
+def _honesty(experiment: str, variant: str) -> Plot:
+    return PredictedWaiting(
+        file=f"plots/latency-{experiment}-honesty.svg",
+        section=experiment,
+        variant=variant,
+        caption="Waiting as predicted by the model and as measured, after each adjustment",
+    )
+
+
 PLOTS: Final[tuple[Plot, ...]] = (
     _over_time(
         "primetester", "20 ms", "primetester", "Intervals kept at 20 ms, through all phases"
@@ -53,6 +63,8 @@ PLOTS: Final[tuple[Plot, ...]] = (
     _over_time(
         "twittersentiment", "two weeks", "twittersentiment", "Share of the two promises kept"
     ),
+    _honesty("primetester", "20 ms"),
+    _honesty("twittersentiment", "two weeks"),
     MixRanking(
         file="plots/latency-mixes.svg",
         caption="Share of intervals kept in the random jobs, ranked for each strategy",
@@ -83,4 +95,13 @@ PAPER: Final = Paper(
     # Seed 1 was for development.
     seeds=(11, 12, 13),
     method=METHOD,
+    parts=(
+        PaperPart(
+            "spark-primetester",
+            "a promise on Spark, beside fixed numbers of instances",
+            lambda run: run_promises(run.done, run.tell),
+            page,
+            in_all=False,
+        ),
+    ),
 )

@@ -5,7 +5,7 @@ back. Every record carries an id; what arrives at the sinks tells the rest. The 
 `LiveCluster`: what starts and stops machines, sends and reads is not part of this.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -23,10 +23,12 @@ STELA, FAIR, DEFAULT = "stela", "round_robin", "default"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A record at a sink: when it was written, and its id."""
+    """A record at a sink: when it was written, and its id. A record that a job copies has an id of
+    its own in each branch.
+    """
 
     at_s: float
-    id: int
+    id: str
 
 
 class LiveCluster(Protocol):
@@ -36,17 +38,14 @@ class LiveCluster(Protocol):
 
     def wait(self, seconds: float) -> None: ...
 
-    def start_machine(self) -> None:
-        """Starts a machine and waits until it has joined."""
-
     def scale_out(self) -> None:
-        """`cluster scale-out --machines 1`, until it has ended."""
+        """`cluster scale-out --machines 1`, which starts a machine, until it has ended."""
 
     def scale_in(self) -> None:
         """`cluster scale-in --machines 1`, until it has ended."""
 
-    def stop_sending(self) -> Sequence[int]:
-        """The ids of all records that were sent."""
+    def stop_sending(self) -> Collection[str]:
+        """The ids that must arrive: those of all records that were sent, in every branch."""
 
     def arrivals(self) -> Sequence[Arrival]:
         """All records at the sinks, after everything that was sent is through."""
@@ -56,6 +55,7 @@ class LiveCluster(Protocol):
 class LiveTurn:
     """One turn: throughput before, after and at the end; the longest gaps; lost and doubled."""
 
+    turn: int
     job: str
     strategy: str
     before_per_s: float
@@ -66,24 +66,30 @@ class LiveTurn:
     lost: int
     doubles: int
 
+    @property
+    def key(self) -> "TurnKey":
+        return self.turn, self.job, self.strategy
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
+# The number of a turn, its job and its strategy.
+TurnKey = tuple[int, str, str]
+
+
 def longest_gap_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> float:
     """The longest time between two arrivals, or to the ends of this time."""
-    times = sorted(one.at_s for one in arrivals if start_s <= one.at_s <= end_s)
+    times = sorted(each.at_s for each in arrivals if start_s <= each.at_s <= end_s)
     marks = [start_s, *times, end_s]
     return max(later - earlier for earlier, later in pairwise(marks))
 
 
 def per_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> float:
-    return sum(start_s <= one.at_s < end_s for one in arrivals) / (end_s - start_s)
+    return sum(start_s <= each.at_s < end_s for each in arrivals) / (end_s - start_s)
 
 
-def run_turn(
-    cluster: LiveCluster, job: str, strategy: str, settle_s: float, measured_s: float
-) -> LiveTurn:
+def run_turn(cluster: LiveCluster, key: TurnKey, settle_s: float, measured_s: float) -> LiveTurn:
     """Scales a cluster out and in again; between the actions it settles and is measured."""
 
     def measured() -> tuple[float, float]:
@@ -93,7 +99,6 @@ def run_turn(
         return start_s, cluster.now_s()
 
     before = measured()
-    cluster.start_machine()
     out_s = cluster.now_s()
     cluster.scale_out()
     after = measured()
@@ -102,10 +107,9 @@ def run_turn(
     end = measured()
     sent = cluster.stop_sending()
     arrived = cluster.arrivals()
-    ids = [one.id for one in arrived]
+    ids = [each.id for each in arrived]
     return LiveTurn(
-        job,
-        strategy,
+        *key,
         per_s(arrived, *before),
         per_s(arrived, *after),
         per_s(arrived, *end),
@@ -116,20 +120,28 @@ def run_turn(
     )
 
 
-def run_turns(
-    start: Callable[[str, str], AbstractContextManager[LiveCluster]],
+def turn_keys(
     jobs: Sequence[str],
-    settle_s: float,
-    measured_s: float,
     turns: int = TURNS,
     strategies: Sequence[str] = (STELA, FAIR, DEFAULT),
-) -> Iterator[LiveTurn]:
+) -> list[TurnKey]:
     """Every job under every strategy, in turns, so that a slow minute of the machine hits all."""
-    for _ in range(turns):
-        for job in jobs:
-            for strategy in strategies:
-                with start(job, strategy) as cluster:
-                    yield run_turn(cluster, job, strategy, settle_s, measured_s)
+    return [
+        (turn, job, strategy) for turn in range(turns) for job in jobs for strategy in strategies
+    ]
+
+
+def run_turns(
+    start: Callable[[str, str], AbstractContextManager[LiveCluster]],
+    keys: Sequence[TurnKey],
+    settle_s: float,
+    measured_s: float,
+) -> Iterator[LiveTurn]:
+    for key in keys:
+        _, job, strategy = key
+        with start(job, strategy) as cluster:
+            turn = run_turn(cluster, key, settle_s, measured_s)
+        yield turn
 
 
 def goals(turns: Sequence[LiveTurn]) -> Mapping[str, bool]:

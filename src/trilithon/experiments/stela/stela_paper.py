@@ -3,15 +3,17 @@
 from typing import Final
 
 from trilithon.experiments.markdown import number, table
-from trilithon.experiments.paper import ExtraPart, Paper
+from trilithon.experiments.paper import Paper, PaperPart
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.stela import catalogue as names
 from trilithon.experiments.stela.catalogue import EXPERIMENTS, SCALE_IN
 from trilithon.experiments.stela.measures import AFTER_S, BEFORE_S, FINDINGS, MEASURES
 from trilithon.experiments.stela.random_dags import run_cases, section
 from trilithon.experiments.stela.reasons import REASONS
+from trilithon.experiments.stela.spark_scaling import page, run_scaling
 from trilithon.experiments.stela.stela_plots import DagShares, ThroughputOverTime
 from trilithon.experiments.strategies import Strategy, differing, under
+from trilithon.policies.requests import ScalingKind
 from trilithon.policies.stela import stela_parameters as parameters
 
 INTRODUCTION: Final = """\
@@ -107,6 +109,13 @@ def overview(results: PaperResults, paper: Paper) -> str:
             rows.append((paper.label(strategy.name), *cells))
     return "\n".join(
         [
+            "## Table I\n",
+            (
+                "What the paper's table I says of each job, and so do the scenarios. The simulated "
+                "cluster has no worker processes: instances run on machines.\n"
+            ),
+            table(("job", "operators", "tasks", "instances", "machines", "kind"), _table_one()),
+            "",
             "## Throughput\n",
             (
                 f"Records per second at the sinks: the mean of the {BEFORE_S:.0f} s before the "
@@ -154,6 +163,42 @@ PAPER: Final = Paper(
             caption="Throughput after a scale-out in random graphs, of the best division",
         ),
     ),
-    extra={"dags": ExtraPart(run_cases, section)},
+    parts=(
+        PaperPart(
+            "dags",
+            "scale-outs in random graphs, beside the best division",
+            lambda run: run_cases(run.workers, run.tell, run.chosen, run.done),
+            section,
+            own_page=False,
+        ),
+        PaperPart(
+            "spark-scaling",
+            "scaling out and in on a Spark cluster; it takes most of an hour of an idle machine",
+            lambda run: run_scaling(run.done, run.tell),
+            page,
+            in_all=False,
+        ),
+    ),
     overview=overview,
 )
+
+
+def _table_one() -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for experiment in EXPERIMENTS:
+        (variant,) = experiment.variants
+        (jobs,), scaling = variant.jobs, variant.scaling
+        assert scaling is not None  # noqa: S101 - all of them are scaled
+        more = scaling.machines if scaling.kind is ScalingKind.OUT else -scaling.machines
+        operators = len(jobs.instances)
+        rows.append(
+            (
+                experiment.name,
+                str(operators),
+                f"{(jobs.tasks or 0) // operators} each",
+                f"{jobs.instances[0][1]} each",
+                f"{variant.machines} to {variant.machines + more}",
+                str(variant.machine_kind),
+            )
+        )
+    return rows

@@ -29,7 +29,7 @@ from trilithon.experiments.stela.catalogue import (
     SCALED_S,
     STELA,
 )
-from trilithon.experiments.stela.random_dags import GOAL, STRATEGIES
+from trilithon.experiments.stela.random_dags import GOAL, STRATEGIES, complete
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -85,14 +85,14 @@ class DagShares(Plot):
     section: str = "dags"
 
     def available(self, results: PaperResults) -> bool:
-        return bool(results.extra.get(self.section, {}).get("data"))
+        return complete(results.extra.get(self.section, {}).get("data", ()))
 
     def draw(self, canvas: "Canvas", results: PaperResults, paper: Paper) -> None:
         cases = results.extra[self.section]["data"]
         axes = canvas.subplots()
         places = np.arange(1, len(cases) + 1)
         ends = []
-        colors = dict(zip(STRATEGIES, (BLUE, SKY, PURPLE, GREEN), strict=True))
+        colors = dict(zip(STRATEGIES, (BLUE, SKY, ORANGE, PURPLE, GREEN), strict=True))
         for name, color in {**colors, "before": GREY}.items():
             values = sorted((100 * case["out"][name] for case in cases), reverse=True)
             axes.plot(places, values, color=color)

@@ -14,8 +14,8 @@ help: ## what can be made
 $(READY): uv.lock pyproject.toml tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py
 
-# The probe's jar is built into the package whenever its sources change.
-$(PROBE): $(READY) $(shell find probe/src -name '*.java')
+# The probe's jar is built into the package whenever its sources change; a folder does when one goes.
+$(PROBE): $(READY) $(shell find probe/src -type d) $(shell find probe/src -name '*.java')
 	@$(BIN)/python tools/build_probe.py
 
 probe: $(PROBE) ## build the Java part that runs inside Spark's executors

@@ -44,8 +44,8 @@ PHASES: Final = (
     "commit",  # Spark writes the offsets and the commit
     "planning",  # Spark plans the next batch and submits it
     "tasks up",  # its tasks are launched
-    "connected",  # its readers have polled Kafka
-    "first record",  # one has read a record
+    "connected",  # the reader that is first with a record has polled Kafka
+    "first record",  # it has read the record
     "first write",  # the record has passed all operators
 )
 
@@ -60,10 +60,14 @@ class Boundary:
 
     @property
     def phases_ms(self) -> dict[str, float]:
-        """Each phase, from the mark before it; Spark may commit after the next batch is planned."""
+        """Each phase, from the mark before it to its own.
+
+        Spark may commit after the next batch is planned, or even after its first write; what
+        happens after that write is no part of the stall.
+        """
         phases, before_s = {}, self.told_s
         for name, mark_s in zip(PHASES, self.marks_s, strict=True):
-            at_s = max(before_s, mark_s)
+            at_s = max(before_s, min(mark_s, self.marks_s[-1]))
             phases[name] = 1000 * (at_s - before_s)
             before_s = at_s
         return phases
@@ -140,20 +144,22 @@ class Watch:
         committed = on.checkpoint / "commits" / batch.rpartition(":")[2]
         number = int(times["batch"].rpartition(":")[2])
         mine = [reader for (job, _), reader in self.readers.items() if job == on.job.id]
-        firsts = [r["first_us"] for r in mine if r["batch"] == number and r["first_us"]]
-        if times["batch"] == batch or not committed.exists() or len(firsts) < PARTITIONS:
+        reading = [r for r in mine if r["batch"] == number and r["first_us"]]
+        if times["batch"] == batch or not committed.exists() or len(reading) < PARTITIONS:
             return None
         if (gap := on.outlet.around(times["submitted_ms"] / 1e3)) is None:
             return None
         last, first = gap
+        # The stall ends with the first reader; another may connect later.
+        reader = min(reading, key=lambda r: r["first_us"])
         marks_s = (
             last.written,
             times["previous_ended_ms"] / 1e3,
             committed.stat().st_mtime,
             times["submitted_ms"] / 1e3,
             times["tasks_up_ms"] / 1e3,
-            max(reader["polled_us"] for reader in mine) / 1e6,
-            min(firsts) / 1e6,
+            reader["polled_us"] / 1e6,
+            reader["first_us"] / 1e6,
             first.written,
         )
         return Boundary(told_s, marks_s, first.at - last.at)

@@ -27,23 +27,28 @@ def program() -> str:
 
 
 @contextmanager
-def page(width: int = 1200, height: int = 900) -> Iterator[tuple[Page, list[str]]]:
-    """A page, and everything that went wrong in it."""
+def page(
+    width: int = 1200, height: int = 900, *, url: str = "file:", dark: bool = False
+) -> Iterator[tuple[Page, list[str]]]:
+    """A page, and everything that went wrong in it. It may ask for `url` only, and what it has."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program(), args=ARGUMENTS)
         try:
-            found = browser.new_page(viewport={"width": width, "height": height})
+            opened = browser.new_page(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if dark else "light",
+            )
             wrong: list[str] = []
-            found.on("pageerror", lambda error: wrong.append(str(error)))
-            found.on(
+            opened.on("pageerror", lambda error: wrong.append(str(error)))
+            opened.on(
                 "console", lambda told: wrong.append(told.text) if told.type == "error" else None
             )
-            found.on("request", lambda asked: _only_files(asked.url, wrong))
-            yield found, wrong
+            opened.on("request", lambda asked: _only_known(asked.url, url, wrong))
+            yield opened, wrong
         finally:
             browser.close()
 
 
-def _only_files(url: str, wrong: list[str]) -> None:
-    if not url.startswith(("file:", "data:", "blob:")):
-        wrong.append(f"asked for {url}")
+def _only_known(asked: str, url: str, wrong: list[str]) -> None:
+    if not asked.startswith((url, "data:", "blob:")):
+        wrong.append(f"asked for {asked}")

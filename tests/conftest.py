@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from trilithon.engines.spark.broker import PROCESS_MARK, EmbeddedBroker, command_line
+from trilithon.engines.spark.background_process import command_line
+from trilithon.engines.spark.broker import PROCESS_MARK, EmbeddedBroker
 
 # Two cores and other work beside the tests: a slow example is no finding.
 settings.register_profile(

@@ -74,6 +74,12 @@ def test_the_snapshot_in_the_docs_is_the_example_and_prints_what_is_shown() -> N
     assert _lines(shown) == _lines(printed)
 
 
+def test_the_health_policy_in_the_docs_is_the_example() -> None:
+    page = (ROOT / "docs/concepts/dhalion.md").read_text(encoding="utf-8")
+    example = ROOT / "examples/own-policy/src/trilithon_headroom/__init__.py"
+    assert re.findall(r"```python\n(.*?)```", page, re.DOTALL) == [example.read_text("utf-8")]
+
+
 def test_the_promises_in_the_docs_are_what_is_printed() -> None:
     page = (ROOT / "docs/concepts/latency.md").read_text(encoding="utf-8")
     line, shown = re.findall(r"\$ trilithon (advise .*?)\n(.*?)```", page, re.DOTALL)[0]

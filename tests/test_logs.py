@@ -186,11 +186,11 @@ def test_a_request_that_fails_is_logged_and_answered_in_the_shape_of_every_error
 
     monkeypatch.setattr(views, "jobs", fail)
     headers = {"Authorization": f"Bearer {running.token}"}
-    client = TestClient(api(running), base_url="http://127.0.0.1", headers=headers)
-    answer = client.get("/jobs")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "TRILITHON_ERROR")
+    client = TestClient(api(running), base_url="http://127.0.0.1/api/v1", headers=headers)
+    answer = client.get("/figures")
+    assert (answer.status_code, answer.json()["code"]) == (500, "TRILITHON_ERROR")
     event = until(events, "request_failed")
-    assert (event["method"], event["path"]) == ("GET", "/jobs")
+    assert (event["method"], event["path"]) == ("GET", "/api/v1/figures")
     assert "in fail" in event["exception"]
     assert client.get("/jobs/no/body").status_code == 404
     refused = until(events, "request_refused")

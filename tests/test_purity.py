@@ -26,13 +26,13 @@ def test_no_randomness_and_no_files_by_way_of_numpy_or_builtins(path: Path) -> N
 SQL = re.compile(r"\b(SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|PRAGMA)\b")
 
 
-def test_only_the_journal_speaks_sql() -> None:
+def test_only_the_journal_and_the_store_of_tokens_speak_sql() -> None:
     speaks = {
         path.relative_to(SOURCE).parts[:2]
         for path in SOURCE.rglob("*.py")
         if SQL.search(path.read_text(encoding="utf-8"))
     }
-    assert speaks == {("control", "journal")}
+    assert speaks == {("control", "journal"), ("service", "access")}
 
 
 @pytest.mark.parametrize("package", ["service", "control", "contract", "scenarios"])

@@ -37,6 +37,54 @@ def test_both_parts_are_printed_and_added_up(
     assert "1 passed, 1 failed, 1 skipped in" in printed[closing:]
 
 
+ONCE = """\
+import pathlib
+import pytest
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["a", "b"])
+def test_late(way):
+    seen = pathlib.Path(__file__).with_suffix(".seen")
+    late = way == "a" and not seen.exists()
+    seen.touch()
+    assert not late
+"""
+
+
+def test_a_test_with_an_engine_that_fails_once_is_run_again_and_named(
+    tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_pure.py").write_text(PASSES)
+    (tmp_path / "test_engine.py").write_text(ONCE)
+    assert runner.run(project) == 0
+    printed = capfd.readouterr().out
+    closing = printed[printed.index("All tests") :]
+    assert "1 failed at first; 1 of them passed alone:" in closing
+    assert "test_engine.py::test_late[a]" in closing
+    assert "3 passed (1 the second time), 0 failed in" in closing
+
+
+def test_what_fails_twice_fails_and_a_pure_test_is_not_run_again(
+    tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_engine.py").write_text(FAILS)
+    (tmp_path / "test_pure.py").write_text(FAILS.replace("@pytest.mark.spark\n", ""))
+    assert runner.run(project) == 1
+    printed = capfd.readouterr().out
+    assert "1 failed at first; 0 of them passed alone:" in printed
+    assert "0 passed, 2 failed in" in printed
+    assert printed.count("test_engine.py::test_that_fails") >= 2
+
+
+def test_many_failures_are_no_missed_deadlines(
+    tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    tests = [FAILS.replace("test_that_fails", f"test_{n}") for n in range(runner.MOST_AGAIN + 1)]
+    (tmp_path / "test_engine.py").write_text("\n".join(tests))
+    assert runner.run(project) == 1
+    assert "once more" not in capfd.readouterr().out
+
+
 def test_a_part_without_tests_is_no_failure(
     tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,8 +10,9 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,32 @@ def show(console: Console, folder: Path, options: argparse.Namespace) -> None:
 
     setup = Setup("local[128]", folder / "spark", slots=tenants.slots())
     rules = tenants.rules(HENGE, QUICK, Mode.OFF)
+    # So that the plots of who opens the dashboard late have a past.
+    rules = replace(rules, limits=replace(rules.limits, series_every_s=5.0))
     console.print(INTRODUCTION.format(n=setup.slots), highlight=False)
     with progress() as tell:
         started = running_system(setup, tenants.jobs(), rules, folder, tell)
-        with started as system:
+        with started as system, dashboard(system.daemon) as link:
             tell("")
+            console.print(
+                f"The dashboard, for one browser:\n{link}\n", highlight=False, soft_wrap=True
+            )
             loads = [tenants.TenantLoad(tenant, load_of(tenant)) for tenant in tenants.TENANTS]
             with tenants.load_generators(system.kafka, loads, WARM_S + options.seconds + 60):
                 phases = watch(console, system, options.seconds, acts=not options.off)
     summarise(console, phases, off=options.off)
+
+
+@contextmanager
+def dashboard(daemon: Any) -> Iterator[str]:
+    """Serves the dashboard beside the demo; a link that logs a browser in."""
+    from trilithon.service.api import api  # noqa: PLC0415
+    from trilithon.service.dashboard.log_in import owner_link  # noqa: PLC0415
+    from trilithon.service.web_server import serving_in_background  # noqa: PLC0415
+
+    app = api(daemon)
+    with serving_in_background(app) as url:
+        yield url + owner_link(app)
 
 
 def load_of(tenant: Any) -> dict[str, Any]:

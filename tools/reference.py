@@ -1,5 +1,6 @@
 """Writes what the code already says: the pages under docs/reference and the JSON Schema."""
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from trilithon.model import validation
 from trilithon.model.columns import TABLES
 from trilithon.policies import feedback, registry
 from trilithon.policies.parameters import ParameterInfo
-from trilithon.service import api
+from trilithon.service import api, tenant_rules
+from trilithon.service.routes.common import API
 from trilithon.spec import functions, job_builder, json_schema, kafka_options, result_bounds
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +26,7 @@ NOTE = "<!-- Written by `make reference` from the code; change it there. -->\n"
 
 def problems() -> str:
     rows = sorted({**validation.CODES, **job_builder.CODES}.items())
+    service = sorted(tenant_rules.CODES.items())
     engine = sorted(compiler.CODES.items())
     return (
         f"# Problems and errors\n{NOTE}\n"
@@ -37,6 +40,9 @@ def problems() -> str:
         "codes above, too, for what Spark's own parser finds.\n\n"
         "| code | what is wrong |\n| --- | --- |\n"
         + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in engine)
+        + "\n## In the service\n\nWhat a daemon can say of a good job that it does not accept.\n\n"
+        "| code | what is wrong |\n| --- | --- |\n"
+        + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in service)
         + "\n## Errors\n\nHow a command ends, and what the API answers as "
         "`error.code`. A request that "
         "another process refused has the code of that refusal; the exit code "
@@ -116,10 +122,25 @@ def control() -> str:
     for name, known in registry.POLICIES.items():
         text += f"\n## The policy `{name}`\n\n{known.summary[0].upper()}{known.summary[1:]}.\n\n"
         text += _parameters(known.parameters.describe())
-    text += "\n## The API\n\n| method | address | what it answers |\n| --- | --- | --- |\n"
-    return text + "".join(
-        f"| {method} | `{path}` | {what} |\n" for method, path, what in api.ADDRESSES
+    return text
+
+
+def http_api() -> str:
+    return (
+        f"# The API\n{NOTE}\n"
+        "`openapi.json` beside this page describes every request and answer; a daemon serves the "
+        f"same document at `{API}{api.DOCUMENT}`. What a permission is, and which role has it, is "
+        "told under [Tenants and security](../concepts/security.md).\n\n"
+        "| method | address | permission | what it does |\n| --- | --- | --- | --- |\n"
+        + "".join(
+            f"| {method} | `{path}` | {needed} | {' '.join(what.split())} |\n"
+            for method, path, needed, what in api.addresses()
+        )
     )
+
+
+def openapi() -> str:
+    return json.dumps(api.document(api.routed_app()), indent=1, ensure_ascii=False) + "\n"
 
 
 def _default(one: ParameterInfo) -> str:
@@ -181,6 +202,8 @@ def files() -> dict[Path, str]:
         reference / "columns.md": columns(),
         reference / "cli.md": commands(),
         reference / "control.md": control(),
+        reference / "api.md": http_api(),
+        reference / "openapi.json": openapi(),
         ROOT / "src" / "trilithon" / "spec" / json_schema.FILE: json_schema.render(),
     }
 

@@ -42,7 +42,7 @@ class Deployment:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         address = json.loads((self.folder / "daemon" / "daemon.json").read_text(encoding="utf-8"))
         request = urllib.request.Request(  # noqa: S310 - our own daemon
-            address["url"] + path,
+            f"{address['url']}/api/v1{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={
@@ -54,10 +54,12 @@ class Deployment:
             return json.load(answer)
 
     def states(self) -> dict[str, str]:
-        return {row["job"]: row["state"] for row in self.ask("GET", "/jobs")}
+        rows = self.ask("GET", "/jobs")
+        return {row["metadata"]["id"]: row["status"]["state"] for row in rows}
 
     def problems(self) -> dict[str, str]:
-        return {row["job"]: row["problem"] for row in self.ask("GET", "/jobs")}
+        rows = self.ask("GET", "/jobs")
+        return {row["metadata"]["id"]: row["status"]["problem"] for row in rows}
 
     def events(self, job: str) -> list[str]:
         """The kinds of the job's events, the oldest first."""
@@ -66,7 +68,7 @@ class Deployment:
 
     def submit(self, jobs: Sequence[Job], timeout_s: float = STARTS_S) -> None:
         for job in jobs:
-            self.ask("POST", "/jobs", {"spec": dump_job(job)})
+            self.ask("PUT", f"/jobs/{job.id}", {"spec": dump_job(job)})
         await_that("all jobs run", lambda: self.all_run(self.states()), timeout_s)
         self._watcher.start()
 

@@ -12,27 +12,36 @@
     ├── FileExists                 FILE_EXISTS                6   409
     ├── NotFound                   NOT_FOUND                  7   404
     ├── NotAllowed                 NOT_ALLOWED               17   401
+    ├── Forbidden                  FORBIDDEN                 17   403
+    ├── TooManyRequests            TOO_MANY_REQUESTS         18   429
+    ├── BodyTooLarge               BODY_TOO_LARGE            18   413
+    ├── VersionConflict            VERSION_CONFLICT          16   412
     ├── NotUnderstood              NOT_UNDERSTOOD             3   422
     ├── InvalidAllocation          INVALID_ALLOCATION         3   422
     │   ├── BatchingUnsupported    CANNOT_BATCHING            3   422
+    │   ├── StateIsFixed           STATE_IS_FIXED             3   422
     │   ├── TooManyInstances       TOO_MANY_INSTANCES         3   422
     │   ├── UnknownMachine         UNKNOWN_MACHINE            3   422
-    │   └── WeightsWithPlacement   WEIGHTS_WITH_PLACEMENT     3   422
+    │   ├── WeightsWithPlacement   WEIGHTS_WITH_PLACEMENT     3   422
+    │   └── CannotSpread           CANNOT_SPREAD              3   422
     ├── InvalidSetting             INVALID_SETTING            3   422
     ├── InvalidLoad                INVALID_LOAD              10   422
     ├── DoesNotFit                 DOES_NOT_FIT              11   409
     ├── NeedsNewCheckpoint         NEEDS_NEW_CHECKPOINT      16   409
     │   └── RecordsExpired         RECORDS_EXPIRED           16   409
     ├── JobEnding                  JOB_ENDING                16   409
+    ├── NotObservable              NOT_OBSERVABLE            16   409
     ├── PartsMissing               PARTS_MISSING              8   503
     │   └── ProbeNotBuilt          PROBE_NOT_BUILT            8   503
     ├── BrokerUnavailable          BROKER_UNAVAILABLE         9   503
     │   └── KafkaUnreachable       KAFKA_UNREACHABLE          9   503
     ├── SparkNotStarted            SPARK_NOT_STARTED         13   503
+    │   ├── ClusterUnavailable     CLUSTER_UNAVAILABLE       13   503
     │   ├── QueryNotStarted        QUERY_NOT_STARTED         13   503
     │   └── PlanMismatch           PLAN_MISMATCH             13   503
     ├── EngineFailed               ENGINE_FAILED              1   500
     ├── HostUnreachable            HOST_UNREACHABLE          12   503
+    │   └── HostStarting           HOST_STARTING             12   503
     ├── HostRuns                   HOST_RUNS                 12   409
     ├── DaemonUnreachable          DAEMON_UNREACHABLE        15   503
     ├── DaemonRuns                 DAEMON_RUNS               15   409
@@ -168,11 +177,47 @@ class NotFound(TrilithonError):
 
 
 class NotAllowed(TrilithonError):
-    """A request without the daemon's token."""
+    """A request without a valid token."""
 
     code = "NOT_ALLOWED"
     exit_code = 17
     http_status = 401
+
+
+class Forbidden(TrilithonError):
+    """A request that the caller's role does not allow."""
+
+    code = "FORBIDDEN"
+    exit_code = 17
+    http_status = 403
+
+
+class TooManyRequests(TrilithonError):
+    """More requests of one caller than the service answers in that time."""
+
+    code = "TOO_MANY_REQUESTS"
+    exit_code = 18
+    http_status = 429
+
+    def __init__(self, message: str, hint: str = "", retry_after_s: float = 1.0) -> None:
+        super().__init__(message, hint)
+        self.retry_after_s = retry_after_s
+
+
+class BodyTooLarge(TrilithonError):
+    """A request whose body is larger than the service reads."""
+
+    code = "BODY_TOO_LARGE"
+    exit_code = 18
+    http_status = 413
+
+
+class VersionConflict(TrilithonError):
+    """A change of a job that somebody else has changed meanwhile."""
+
+    code = "VERSION_CONFLICT"
+    exit_code = 16
+    http_status = 412
 
 
 class NotUnderstood(TrilithonError):
@@ -192,9 +237,15 @@ class InvalidAllocation(TrilithonError):
 
 
 class BatchingUnsupported(InvalidAllocation):
-    """A batching time per edge, on an engine that has one for all jobs."""
+    """A batching time for an edge, on an engine that cannot change batching."""
 
     code = "CANNOT_BATCHING"
+
+
+class StateIsFixed(InvalidAllocation):
+    """A change of how an operator's state is divided over its instances."""
+
+    code = "STATE_IS_FIXED"
 
 
 class TooManyInstances(InvalidAllocation):
@@ -213,6 +264,12 @@ class WeightsWithPlacement(InvalidAllocation):
     """Weights for an operator whose instances have named machines."""
 
     code = "WEIGHTS_WITH_PLACEMENT"
+
+
+class CannotSpread(InvalidAllocation):
+    """A key group spread over instances, where each key needs one instance."""
+
+    code = "CANNOT_SPREAD"
 
 
 class InvalidSetting(TrilithonError):
@@ -261,6 +318,14 @@ class JobEnding(TrilithonError):
     http_status = 409
 
 
+class NotObservable(TrilithonError):
+    """A place inside an operator, a job that does not run, or an engine that shows no records."""
+
+    code = "NOT_OBSERVABLE"
+    exit_code = 16
+    http_status = 409
+
+
 class PartsMissing(TrilithonError):
     """A JDK or a jar that is missing, cannot be fetched or is not the right one."""
 
@@ -297,6 +362,12 @@ class SparkNotStarted(TrilithonError):
     http_status = 503
 
 
+class ClusterUnavailable(SparkNotStarted):
+    """A standalone cluster whose master or workers do not start, or do not run."""
+
+    code = "CLUSTER_UNAVAILABLE"
+
+
 class QueryNotStarted(SparkNotStarted):
     """A job's query, which does not start."""
 
@@ -321,6 +392,12 @@ class HostUnreachable(TrilithonError):
     code = "HOST_UNREACHABLE"
     exit_code = 12
     http_status = 503
+
+
+class HostStarting(HostUnreachable):
+    """A host that does not answer yet."""
+
+    code = "HOST_STARTING"
 
 
 class HostRuns(TrilithonError):
@@ -394,7 +471,8 @@ EXIT_CODES: dict[int, str] = {
     SparkNotStarted.exit_code: "Spark, or a job on it, does not start",
     JournalUnusable.exit_code: "the journal is damaged, or of a newer version",
     DaemonUnreachable.exit_code: "no daemon answers, or one runs there already",
-    NeedsNewCheckpoint.exit_code: "a version of a job is refused: now, or without a new checkpoint",
-    NotAllowed.exit_code: "the daemon's token is missing or wrong",
+    NeedsNewCheckpoint.exit_code: "the present state of a job does not allow it",
+    NotAllowed.exit_code: "the token is missing or not valid, or its role does not allow this",
+    TooManyRequests.exit_code: "the daemon refused a request: one of too many, or too large",
     130: "stopped by Ctrl-C",
 }

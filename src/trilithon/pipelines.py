@@ -229,7 +229,7 @@ def operator(function: Definition) -> Definition: ...
 def operator(
     *,
     name: str | None = None,
-    parallelism: int | Mapping[str, int] = 1,
+    parallelism: int | Mapping[str, int] | None = None,
     by_key: Mapping[str, Sequence[str]] | None = None,
     broadcast: Sequence[str] = (),
     profile: Mapping[str, Any] | None = None,
@@ -240,7 +240,7 @@ def operator(
     function: Definition | None = None,
     *,
     name: str | None = None,
-    parallelism: int | Mapping[str, int] = 1,
+    parallelism: int | Mapping[str, int] | None = None,
     by_key: Mapping[str, Sequence[str]] | None = None,
     broadcast: Sequence[str] = (),
     profile: Mapping[str, Any] | None = None,
@@ -278,8 +278,11 @@ def operator(
             "name": name or function.__name__,
             "inputs": [_input(parent, by_key or {}, broadcast) for parent in inputs],
             **rows._work,  # noqa: SLF001 - Rows is defined in this module
-            "parallelism": dict(parallelism) if isinstance(parallelism, Mapping) else parallelism,
         }
+        if parallelism is not None:
+            definition["parallelism"] = (
+                dict(parallelism) if isinstance(parallelism, Mapping) else parallelism
+            )
         if profile is not None:
             definition["profile"] = dict(profile)
         registry.add("operators", definition, location)

@@ -62,6 +62,9 @@ def test_another_job_can_be_looked_at_and_the_window_made_smaller(report: Path) 
         assert "third" in legend
         assert len(boxes(opened)) == PLOTS
         opened.set_viewport_size({"width": 700, "height": 900})
-        opened.wait_for_timeout(200)
+        opened.wait_for_function(
+            "[...document.querySelectorAll('figure canvas')]"
+            ".every(canvas => canvas.getBoundingClientRect().right <= 700)"
+        )
         assert max(box["x"] + box["width"] for box in boxes(opened)) <= 700
         assert wrong == []

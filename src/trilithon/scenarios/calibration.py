@@ -152,7 +152,7 @@ def _zipf(window: Window, job: Job, operator: str) -> float:
     groups = assign_key_groups([1.0] * len(rows))
 
     def difference(zipf: float) -> float:
-        return float(key_shares(KEYS, zipf, groups, len(rows)).max()) - largest_share
+        return float(key_shares(KEYS, zipf, groups, np.ones(len(rows))).max()) - largest_share
 
     if difference(0.0) >= 0:
         return 0.0

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from bench.proofs import figures
 from bench.proofs.scene import Scene, scene
-from trilithon.engines.spark.frame import KAFKA_SOURCE
+from trilithon.engines.spark.frame_sources import KAFKA_SOURCE
 
 SOURCES: Final = {"Spark's own": "kafka", "ours": KAFKA_SOURCE}
 SETTLE_S: Final = 8.0

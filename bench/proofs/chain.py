@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from bench.proofs.scene import Scene
 from trilithon.engines.spark.compiler import plan_chain
 from trilithon.engines.spark.expressions import qualify_probe_functions
-from trilithon.engines.spark.frame import KAFKA_SOURCE
+from trilithon.engines.spark.frame_sources import KAFKA_SOURCE
 from trilithon.engines.spark.session import CATALOG
 from trilithon.engines.spark.start import RunningQuery, start_frame
 from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work

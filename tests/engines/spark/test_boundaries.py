@@ -19,7 +19,7 @@ from tests.engines.spark.conftest import until
 from tests.engines.spark.flow import PARTITIONS, Flow, NoPacing, Scene, job_named
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Reallocate, RestartJob, Status
-from trilithon.engines.spark import frame, queries, start
+from trilithon.engines.spark import frame_sources, queries, start
 from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.flush_time import FLUSH_MS, LINGER, MOST_FLUSH_MS
@@ -130,10 +130,10 @@ def test_a_checkpoint_fits_the_plain_connector_and_the_other_way_round(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = job_named("crossed")
-    own = frame.KAFKA_SOURCE
+    own = frame_sources.KAFKA_SOURCE
 
     def restarted_with(source: str, number: int) -> None:
-        monkeypatch.setattr(frame, "KAFKA_SOURCE", source)
+        monkeypatch.setattr(frame_sources, "KAFKA_SOURCE", source)
         on.engine.apply(RestartJob(f"{source}-{number}", job.id, replace(job, batch_s=5.0)))
 
     with run(job, 300.0) as on:

@@ -16,7 +16,8 @@ from tests.engines.spark.conftest import Topics, until
 from trilithon.engines.spark.compiler import plan_chain
 from trilithon.engines.spark.cut_records import ID_HEADER
 from trilithon.engines.spark.expressions import checked_column, try_evaluate
-from trilithon.engines.spark.frame import RECORD_OVERHEAD, build_frame
+from trilithon.engines.spark.frame import build_frame
+from trilithon.engines.spark.frame_sinks import RECORD_OVERHEAD
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.start import start, start_frame

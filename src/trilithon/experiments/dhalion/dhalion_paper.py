@@ -95,7 +95,7 @@ PAPER: Final = Paper(
         ),
         PaperPart(
             "spark-health",
-            "diagnoses on Spark, ten runs of each ailment; it takes hours of an idle machine",
+            "diagnoses on Spark, ten runs of each ailment; more than an hour of an idle machine",
             lambda run: spark_health.run_health(run.done, run.tell),
             spark_health.page,
             in_all=False,

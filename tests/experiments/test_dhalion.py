@@ -13,7 +13,9 @@ from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
 from trilithon.experiments.dhalion.dhalion_paper import PAPER
 from trilithon.experiments.dhalion.findings import BOTH, FINDINGS
 from trilithon.experiments.dhalion.measures import (
+    AS_PRINTED,
     RIGHT,
+    first_diagnosis,
     healthy_after_minutes,
     right_diagnoses,
     wrong_cures,
@@ -132,6 +134,27 @@ def test_the_finding_of_the_diagnoses_names_the_wrong_ones_and_their_cures() -> 
     assert "| skew-25 | data skew | **slow instance** | **slow instance** |" in text
     assert "| slow-25 | Dhalion | 1 | 0 | 5 minutes |" in text
     assert "| skew-25 | as printed | 1 | 1 | 5 minutes |" in text
+
+
+def test_every_figure_of_table_two_has_a_reason_why_it_may_differ() -> None:
+    figures = [figure.name for figure in PAPER.by_name["diagnosis"].figures]
+    table_two = {name for name in figures if name.startswith(("rates in B", "back-pressure"))}
+    reasons = {figure for experiment, figure in PAPER.reasons if experiment == "diagnosis"}
+    void = {figure for experiment, figure in PAPER.void_reasons if experiment == "diagnosis"}
+    assert len(table_two) == 12
+    assert reasons == table_two
+    assert void == {name for name in table_two if "slow" in name}
+
+
+def test_the_ratio_of_rates_under_skew_is_the_one_that_its_reason_states() -> None:
+    """On Heron with the settings as printed, at the first diagnosis."""
+    experiment = replace(PAPER.by_name["diagnosis"], duration_s=400.0)
+    runner = Runner(ScenarioBuilder(chosen_numbers(PAPER, None), "dhalion"), PAPER.policy)
+    (printed,) = (each for each in PAPER.strategies if each.name == AS_PRINTED)
+    run, *_ = runner.run(experiment, experiment.variant("skew-25"), printed)
+    first = first_diagnosis(run)
+    assert first is not None
+    assert first.numbers["rate_ratio"] == pytest.approx(1 + 11 * 0.25 / 0.75, rel=0.02)
 
 
 def test_results_of_an_earlier_version_have_no_tables() -> None:

@@ -15,6 +15,7 @@ from trilithon.cli.experiment_commands import draw_results
 from trilithon.cli.main import app
 from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
 from trilithon.experiments import spark_diurnal, suite
+from trilithon.experiments.dhalion import spark_health
 from trilithon.experiments.experiment_result import ExperimentResult
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.page import page
@@ -91,6 +92,48 @@ def test_results_are_kept_and_pages_and_plots_are_written_from_them_again(tmp_pa
     ):
         assert part in details
     assert (tmp_path / "plots" / "henge-cost.svg").exists()
+
+
+def test_parts_with_a_page_of_their_own_are_linked_and_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "dhalion.md"
+    for name in ("dhalion.json", "dhalion-layered.json"):
+        (tmp_path / name).write_bytes((STORED / name).read_bytes())
+    done = CliRunner().invoke(app, ["experiment", "dhalion", "page", "--into", str(path)])
+    assert done.exit_code == 0, done.output
+    text = path.read_text(encoding="utf-8")
+    assert "- [layered](dhalion-layered.md): " in text
+    assert "dhalion-diagnoses.md" not in text
+    layered = (tmp_path / "dhalion-layered.md").read_text(encoding="utf-8")
+    assert layered.startswith("# Henge with and without Dhalion's diagnosis")
+    assert not (tmp_path / "dhalion-diagnoses.md").exists()
+
+
+def test_a_part_that_was_interrupted_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten runs on Spark take more than an hour: each is stored, with its page, as soon as it is
+    done.
+    """
+    begun: list[int] = []
+
+    def run(number: int, *_: object) -> list[spark_health.HealthRun]:
+        begun.append(number)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return [
+            spark_health.HealthRun(case.name, number, case.right, (), (), 0.5, 1.0)
+            for case in spark_health.CASES
+        ]
+
+    monkeypatch.setattr(spark_health, "run_cases", run)
+    command = ["experiment", "dhalion", "spark-health", "--into", str(tmp_path / "dhalion.md")]
+    assert CliRunner().invoke(app, command).exit_code != 0
+    text = (tmp_path / "dhalion-spark-health.md").read_text(encoding="utf-8")
+    assert "hot key: 2 of 2 are diagnosed right" in text
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert begun == [0, 1, 2, *range(2, spark_health.RUNS)]
+    stored = json.loads((tmp_path / "dhalion-spark-health.json").read_text(encoding="utf-8"))
+    assert len(stored["runs"]) == spark_health.RUNS * len(spark_health.CASES)
 
 
 def test_what_is_run_again_takes_the_place_of_what_was_there(tmp_path: Path) -> None:

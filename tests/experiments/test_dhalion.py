@@ -13,7 +13,9 @@ from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
 from trilithon.experiments.dhalion.dhalion_paper import PAPER
 from trilithon.experiments.dhalion.findings import BOTH, FINDINGS
 from trilithon.experiments.dhalion.measures import (
+    AS_PRINTED,
     RIGHT,
+    first_diagnosis,
     healthy_after_minutes,
     right_diagnoses,
     wrong_cures,
@@ -134,6 +136,27 @@ def test_the_finding_of_the_diagnoses_names_the_wrong_ones_and_their_cures() -> 
     assert "| skew-25 | as printed | 1 | 1 | 5 minutes |" in text
 
 
+def test_every_figure_of_table_two_has_a_reason_why_it_may_differ() -> None:
+    figures = [figure.name for figure in PAPER.by_name["diagnosis"].figures]
+    table_two = {name for name in figures if name.startswith(("rates in B", "back-pressure"))}
+    reasons = {figure for experiment, figure in PAPER.reasons if experiment == "diagnosis"}
+    void = {figure for experiment, figure in PAPER.void_reasons if experiment == "diagnosis"}
+    assert len(table_two) == 12
+    assert reasons == table_two
+    assert void == {name for name in table_two if "slow" in name}
+
+
+def test_the_ratio_of_rates_under_skew_is_the_one_that_its_reason_states() -> None:
+    """On Heron with the settings as printed, at the first diagnosis."""
+    experiment = replace(PAPER.by_name["diagnosis"], duration_s=400.0)
+    runner = Runner(ScenarioBuilder(chosen_numbers(PAPER, None), "dhalion"), PAPER.policy)
+    (printed,) = (each for each in PAPER.strategies if each.name == AS_PRINTED)
+    run, *_ = runner.run(experiment, experiment.variant("skew-25"), printed)
+    first = first_diagnosis(run)
+    assert first is not None
+    assert first.numbers["rate_ratio"] == pytest.approx(1 + 11 * 0.25 / 0.75, rel=0.02)
+
+
 def test_results_of_an_earlier_version_have_no_tables() -> None:
     assert FINDINGS["load-change"].sentence({"actions": 0, "printed": 10}) == ""
 
@@ -144,7 +167,7 @@ def test_runs_on_spark_go_on_where_they_were_interrupted() -> None:
     def run(number: int, _: object) -> list[spark_health.HealthRun]:
         begun.append(number)
         return [
-            spark_health.HealthRun(case.name, number, case.right, (), (), read_share=1.0)
+            spark_health.HealthRun(case.name, number, case.right, ("CURE",), (), 0.5, 1.0)
             for case in spark_health.CASES
         ]
 
@@ -152,27 +175,28 @@ def test_runs_on_spark_go_on_where_they_were_interrupted() -> None:
     done = list(spark_health.run_health(first, lambda _: None, 2, run))[-1]
     assert begun == [0, 1]
     page = spark_health.page(done)
-    assert "| slow instance |  |  | 2 |  |  | 2 of 2 | 2 of 2 | 0 | 0 |" in page
+    assert "| slow instance |  |  | 2 |  |  | 2 of 2 | 0 | 2 | 2 | 2 | 0 |" in page
     right = "hot key: 2 of 2 are diagnosed right, the goal is at least 9 of 10: met."
     assert right in page
-    assert "healthy: 0 of 2 are changed, the goal is none: met." in page
+    assert "healthy: 2 of 2 are changed, the goal is none: missed." in page
+    assert "they are at work for 75 % of the time, and 3 would be for 100 %." in page
     assert all(case.job.instances <= 2 + spark_health.MOST for case in spark_health.CASES)
 
 
 def test_goals_that_are_missed_are_told() -> None:
     runs = [
-        spark_health.HealthRun("healthy", number, diagnosis, actions, (), read_share=0.9)
+        spark_health.HealthRun("healthy", number, diagnosis, actions, (), 0.99, 0.9)
         for number, diagnosis, actions in ((0, "none", ()), (1, "data_skew", ("MOVE_KEYS",)))
     ]
     page = spark_health.page({"runs": [asdict(run) for run in runs]})
-    assert "| healthy | 1 |  |  | 1 |  | 1 of 2 | 0 of 2 | 1 | 0 |" in page
+    assert "| healthy | 1 |  |  | 1 |  | 1 of 2 | 2 | 1 | 0 | 0 | 0 |" in page
     assert "healthy: 1 of 2 are diagnosed right, the goal is at least 9 of 10: missed." in page
     assert "healthy: 1 of 2 are changed, the goal is none: missed." in page
     assert "hot key: 0 of 0 are diagnosed right, the goal is at least 9 of 10: missed." in page
 
 
 def test_runs_of_an_earlier_version_are_run_again() -> None:
-    """They told alerts and changes as one, and did not measure what was read at their end."""
+    """They told alerts and changes as one, and did not measure what was read before and after."""
     old = {"case": "healthy", "number": 0, "diagnosis": "none", "actions": [], "healed": False}
     begun: list[int] = []
 
@@ -180,9 +204,10 @@ def test_runs_of_an_earlier_version_are_run_again() -> None:
         begun.append(number)
         return []
 
-    list(spark_health.run_health({"runs": [old]}, lambda _: None, 1, run))
+    done = {"set_up": spark_health.set_up_digest(), "runs": [old]}
+    list(spark_health.run_health(done, lambda _: None, 1, run))
     assert begun == [0]
-    assert "| healthy |  |  |  |  |  | 0 of 0 |" in spark_health.page({"runs": [old]})
+    assert "| healthy |  |  |  |  |  | 0 of 0 | 0 |" in spark_health.page({"runs": [old]})
 
 
 def decision(reason: str, *changes: str) -> DecisionRow:
@@ -198,10 +223,50 @@ def test_alerts_are_no_changes() -> None:
         decision("MOVE_KEYS", "key_groups"),
         decision("TELL", "alert"),
     ]
-    run = spark_health.health_run("hot key", 0, rows, 0.96)
+    run = spark_health.health_run("hot key", 0, rows, 0.7, 0.96)
     assert (run.actions, run.alerts) == (("MOVE_KEYS",), ("TELL",))
     assert run.right
-    assert run.healed
+    assert run.cured
+
+
+@pytest.mark.parametrize(
+    ("actions", "before", "after", "cured"),
+    [
+        (("SCALE_UP",), 0.5, 0.95, True),
+        (("SCALE_UP",), 0.5, 0.94, False),
+        (("SCALE_DOWN",), 0.99, 0.99, False),
+        ((), 0.5, 0.99, False),
+        (("SCALE_UP",), None, 0.99, False),
+        (("SCALE_UP",), 0.5, None, False),
+    ],
+)
+def test_a_cure_counts_if_changes_brought_the_slo_back(
+    actions: tuple[str, ...], before: float | None, after: float | None, cured: bool
+) -> None:
+    run = spark_health.HealthRun("hot key", 0, "data_skew", actions, (), before, after)
+    assert run.cured is cured
+
+
+def test_runs_of_another_set_up_are_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def run(number: int, _: object) -> list[spark_health.HealthRun]:
+        begun.append(number)
+        return [spark_health.HealthRun("healthy", number, "none", (), (), 1.0, 1.0)]
+
+    done = list(spark_health.run_health({}, lambda _: None, 1, run))[-1]
+    list(spark_health.run_health(done, lambda _: None, 1, run))
+    assert begun == [0]
+    monkeypatch.setattr(spark_health, "RATE_PER_S", 200.0)
+    list(spark_health.run_health(done, lambda _: None, 1, run))
+    assert begun == [0, 0]
+
+
+def test_the_slow_instance_on_spark_is_a_task_not_a_set_of_keys() -> None:
+    (slow,) = (case for case in spark_health.CASES if case.right == "slow_instance")
+    (wait,) = (text for text in slow.job.operator("count").work.select if "wait" in text)
+    assert "instance_number() = 0" in wait
+    assert "word" not in wait
 
 
 def test_what_is_read_of_what_arrives_decides_whether_a_job_keeps_up() -> None:

@@ -144,7 +144,7 @@ def _run_page(
     """Runs a part; with --into, goes on where an interrupted run of it was, and writes its page
     beside the paper's.
     """
-    file = None if into is None else into.with_name(f"{into.stem}-{part.name}.json")
+    file = None if into is None else _part_file(into, part)
     results: Mapping[str, Any] = {}
     if file is not None and file.exists() and not again:
         results = json.loads(file.read_text(encoding="utf-8"))
@@ -154,6 +154,11 @@ def _run_page(
             file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
             file.with_suffix(".md").write_text(part.text(done), encoding="utf-8")
     return results
+
+
+def _part_file(into: Path, part: "PaperPart") -> Path:
+    """The results of a part with a page of its own."""
+    return into.with_name(f"{into.stem}-{part.name}.json")
 
 
 def _parts_of(paper: "Paper") -> list[str]:
@@ -213,7 +218,13 @@ def _write_pages(into: Path, results: "PaperResults", paper: "Paper") -> None:
     from trilithon.experiments.plots import write_plots  # noqa: PLC0415
 
     write_plots(results, paper, into.parent)
-    into.write_text(page(results, paper, into.stem), encoding="utf-8")
+    stored = {part.name: _part_file(into, part) for part in paper.pages}
+    own_pages = {name: file for name, file in stored.items() if file.exists()}
+    into.write_text(page(results, paper, into.stem, own_pages), encoding="utf-8")
+    for part in paper.pages:
+        if (file := own_pages.get(part.name)) is not None:
+            text = part.text(json.loads(file.read_text(encoding="utf-8")))
+            file.with_suffix(".md").write_text(text, encoding="utf-8")
     details = into.with_name(f"{into.stem}-details.md")
     details.write_text(details_page(results, paper, into.stem), encoding="utf-8")
 

@@ -4,7 +4,7 @@ At most `MOST_WORDS` words and `MOST_PLOTS` plots; everything long is on the sec
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from trilithon.experiments.comparison import StrategyRecord, all_runs, compare_strategies
@@ -73,16 +73,21 @@ def words(text: str) -> int:
     return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
-def page(results: PaperResults, paper: Paper, name: str) -> str:
-    """The page; `name` is its file's name without the suffix.
+def page(results: PaperResults, paper: Paper, name: str, own_pages: Collection[str] = ()) -> str:
+    """The page; `name` is its file's name without the suffix, and `own_pages` are the parts whose
+    own pages lie beside it.
 
     Sentences about single figures stay on the second page where they would make this one too long.
     """
-    text = _page(results, paper, name, sentences=True)
-    return text if words(text) <= MOST_WORDS else _page(results, paper, name, sentences=False)
+    text = _page(results, paper, name, own_pages, sentences=True)
+    if words(text) <= MOST_WORDS:
+        return text
+    return _page(results, paper, name, own_pages, sentences=False)
 
 
-def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) -> str:
+def _page(
+    results: PaperResults, paper: Paper, name: str, own_pages: Collection[str], *, sentences: bool
+) -> str:
     plots = [plot for plot in available_plots(results, paper) if not plot.in_details]
     judged = [
         (result, one) for result in results.experiments for one in judged_figures(paper, result)
@@ -92,6 +97,7 @@ def _page(results: PaperResults, paper: Paper, name: str, *, sentences: bool) ->
         paper.introduction,
         f"{verdict_counts([one for _, one in judged])}\n",
         *earlier_versions(results),
+        *_own_pages(paper, name, own_pages),
         _strategies(results, paper, name)
         if paper.overview is None
         else paper.overview(results, paper),
@@ -134,6 +140,13 @@ def earlier_versions(results: PaperResults) -> list[str]:
     if len(versions := {version for version in made_by.values() if version is not None}) > 1:
         parts.append(f"The other results were made by {len(versions)} versions of the code.\n")
     return parts
+
+
+def _own_pages(paper: Paper, name: str, own_pages: Collection[str]) -> list[str]:
+    """Links to what has a page of its own."""
+    shown = [part for part in paper.pages if part.name in own_pages]
+    links = [f"- [{part.name}]({name}-{part.name}.md): {part.about}" for part in shown]
+    return ["On pages of their own:\n", *links, ""] if links else []
 
 
 def _command(paper: Paper) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from trilithon.errors import Problem
 from trilithon.model.job import Job, Operator
 from trilithon.service.settings import ServiceSettings, TenantSettings
-from trilithon.spec.functions import OWN
+from trilithon.spec.functions import BURNING
 from trilithon.spec.sql_expressions import parse_expression
 
 # Topics of the engine's own, which carry edges of jobs.
@@ -66,13 +66,13 @@ def _functions(job: Job, tenant: TenantSettings) -> Iterator[Problem]:
         return
     for i, operator in enumerate(job.operators):
         for text in _expressions(operator):
-            if called := sorted(OWN & set(parse_expression(text).calls)):
+            if called := sorted(BURNING & set(parse_expression(text).calls)):
                 message = f"{operator.name!r} calls {' and '.join(called)}, which only burn time."
                 hint = "Leave them out, or ask the administrator to allow them."
                 yield Problem("FUNCTION_NOT_ALLOWED", f"operators[{i}]", message, hint)
                 break
     for i, sink in enumerate(job.sinks):
-        if sink.key is not None and OWN & set(parse_expression(sink.key).calls):
+        if sink.key is not None and BURNING & set(parse_expression(sink.key).calls):
             message = f"The key of {sink.name!r} calls work or wait, which only burn time."
             yield Problem("FUNCTION_NOT_ALLOWED", f"sinks[{i}].key", message, "Leave them out.")
 

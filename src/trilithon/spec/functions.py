@@ -51,7 +51,8 @@ to_csv to_json crc32 hash md5 sha sha1 sha2 xxhash64
 _CASTS = """
 bigint binary boolean cast decimal double float int smallint string tinyint try_cast
 """
-_OWN = "work wait"
+_BURNING = "work wait"
+_OWN = f"instance_number {_BURNING}"
 _AGGREGATES = """
 any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bool_and
 bool_or collect_list collect_set corr count count_if covar_pop covar_samp every first first_value
@@ -65,5 +66,7 @@ SCALAR: Final = frozenset(
 )
 AGGREGATE: Final = frozenset(_AGGREGATES.split())
 ALLOWED: Final = SCALAR | AGGREGATE
-# Trilithon's own functions, for synthetic workloads: burn CPU or wait for a given time.
+# Trilithon's own functions, for synthetic workloads: those that burn CPU or wait for a given time,
+# and the number of the instance that works on the record, with which one instance can be slow.
+BURNING: Final = frozenset(_BURNING.split())
 OWN: Final = frozenset(_OWN.split())

@@ -398,6 +398,7 @@ def test_topics_that_are_missing_are_all_told_before_the_start(
         ("transform(words, x -> java_method(x, 'y'))", "FUNCTION_NOT_ALLOWED", "'java_method'"),
         ("trilithon.route('j/a>b', 1, n)", "FUNCTION_NOT_ALLOWED", "'trilithon.route'"),
         ("system.builtin.abs(n)", "FUNCTION_NOT_ALLOWED", "'system.builtin.abs'"),
+        ("trilithon.instance_number()", "FUNCTION_NOT_ALLOWED", "'trilithon.instance_number'"),
         ("n IN (SELECT 1)", "EXPRESSION_NOT_ALLOWED", "InSubquery"),
         ("EXISTS (SELECT * FROM t)", "EXPRESSION_NOT_ALLOWED", "Exists"),
         ("(SELECT max(x) FROM t)", "EXPRESSION_NOT_ALLOWED", "ScalarSubquery"),
@@ -508,6 +509,15 @@ regexp_replace(s, concat('[', s), ''); array_insert(words, n, s);
 from_json(s, 'a INT', map('mode', 'FAILFAST')).a;
 array_repeat(s, 2147483647); sequence(1, 2147483647); wait(-1)
 """
+
+
+def test_the_number_of_an_instance_is_that_of_its_task(spark: SparkSession) -> None:
+    """With it an experiment makes one instance slow, whatever records it gets."""
+    task = checked_column(spark, "wait(CASE WHEN instance_number() = 2 THEN 3 ELSE 1 END)", [], "")
+    rows = spark.range(80).repartitionById(4, (F.col("id") % 4).cast("int"))
+    tried = try_evaluate(spark, F.struct(task.alias("ms")))
+    waited = rows.withColumn("waited", F.when(F.col("id") >= 0, tried)).collect()
+    assert {(row.id % 4, row.waited.ms) for row in waited} == {(0, 1), (1, 1), (2, 3), (3, 1)}
 
 
 def test_expressions_that_throw_give_null_when_attempted(spark: SparkSession) -> None:

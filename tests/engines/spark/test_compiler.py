@@ -226,6 +226,7 @@ def test_codes_have_one_meaning() -> None:
         ("work + wait(work(1))", "work + trilithon.wait(trilithon.work(1))"),
         ("'é–' || wait(1)", "'é–' || trilithon.wait(1)"),
         ("x.wait(1)", "x.wait(1)"),
+        ("wait(9 * instance_number())", "trilithon.wait(9 * spark_partition_id())"),
         ("v", "v"),
     ],
 )

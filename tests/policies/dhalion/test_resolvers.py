@@ -23,6 +23,7 @@ from trilithon.model.job import Bounds
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLO_MISSED, SLOW, UNDER
 from trilithon.policies.dhalion.health import Diagnosis, JobCase, LogEntry, Resolution, Resolver
+from trilithon.policies.dhalion.job_view import InstanceView, OperatorView
 from trilithon.policies.dhalion.resolvers import (
     MoveKeysResolver,
     RelieveInstanceResolver,
@@ -285,13 +286,36 @@ def test_what_is_spread_stays_so_with_another_number_of_instances() -> None:
     assert {*after[100:]} == set(range(rescale.parallelism["count"]))
 
 
-@pytest.mark.parametrize("more", [{"stateful": True}, {"keyed": False}])
-def test_skew_that_cannot_be_moved_is_told(more: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    ("more", "why", "advice"),
+    [
+        ({"stateful": True}, "count keeps state by key", "Divide the hot key"),
+        ({"keyed": False}, "although none has a key", "Look at its machine"),
+    ],
+)
+def test_skew_that_cannot_be_moved_is_told(more: dict[str, bool], why: str, advice: str) -> None:
     case = case_of(operator_view("count", HOT, **more))
     resolution = MoveKeysResolver().resolve(case, diagnosis(SKEW, 0))
     assert code(resolution) == "DATA_SKEW"
     assert resolution is not None
     assert resolution.claims
+    assert f"{why}. {advice}" in resolution.sentence
+
+
+def test_instances_are_named_by_the_numbers_of_their_tasks() -> None:
+    """Where a task is avoided, the first instance is not the task 0."""
+
+    def numbered(instances: list[InstanceView]) -> OperatorView:
+        view = operator_view("count", instances)
+        later = (replace(each, index=each.index + 3) for each in view.instances)
+        return replace(view, instances=tuple(later))
+
+    relief = RelieveInstanceResolver().resolve(case_of(numbered(SLOW_ONE)), diagnosis(SLOW, 2))
+    spread = MoveKeysResolver().resolve(case_of(numbered(TOO_HOT)), diagnosis(SKEW, 0))
+    assert relief is not None
+    assert relief.sentence.startswith("Weights: count-5 ")
+    assert spread is not None
+    assert "key groups of count-3 are spread" in spread.sentence
 
 
 def test_an_engine_that_cannot_move_keys_is_told_apart() -> None:

@@ -38,10 +38,15 @@ _NODES: Final = frozenset(
 _OPERATORS: Final = frozenset({"between"})
 # Functions that may be written without parentheses; a column of that name has precedence.
 _BARE: Final = frozenset({"current_date", "current_timestamp", "localtimestamp"}) & ALLOWED
+# Trilithon's own functions as Spark finds them. The probe has them in a catalog of its own, except
+# one that Spark has: behind the shuffle before an operator, partitions are its instances.
+_OWN_NAMES: Final = {name: f"{CATALOG}.{name}" for name in OWN} | {
+    "instance_number": "spark_partition_id"
+}
 
 
 def qualify_probe_functions(text: str) -> str:
-    """`wait(10)` → `trilithon.wait(10)`: the probe's functions are in a catalog of their own."""
+    """`wait(10)` → `trilithon.wait(10)`: Trilithon's own functions by their names in Spark."""
     tokens = Spark().tokenize(text)
     result, copied = "", 0
     for i, (token, after) in enumerate(pairwise(tokens)):
@@ -52,7 +57,7 @@ def qualify_probe_functions(text: str) -> str:
             and after.token_type is TokenType.L_PAREN
             and not qualified
         ):
-            result += f"{text[copied : token.start]}{CATALOG}.{token.text.lower()}"
+            result += f"{text[copied : token.start]}{_OWN_NAMES[token.text.lower()]}"
             copied = token.end + 1
     return result + text[copied:]
 
@@ -131,8 +136,7 @@ def _parts(node: Any) -> list[str]:
 
 def _bad_function(parts: list[str], path: str) -> Iterator[Problem]:
     name = ".".join(parts).lower()
-    own = {f"{CATALOG}.{function}" for function in OWN}
-    if name not in (ALLOWED - OWN) | _OPERATORS | own:
+    if name not in (ALLOWED - OWN) | _OPERATORS | {*_OWN_NAMES.values()}:
         yield Problem(
             "FUNCTION_NOT_ALLOWED",
             path,

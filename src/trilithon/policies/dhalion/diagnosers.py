@@ -87,7 +87,9 @@ class TableOneDiagnoser:
         if holds != self.name or (self.name == UNDER and _catches_up(case)):
             return ()
         chosen = pressure.instances
-        which = f" ({', '.join(map(str, chosen))})" if chosen else ""
+        instances = case.view.operator(pressure.operator).instances
+        names = (f"{pressure.operator}-{instances[i].index}" for i in chosen)
+        which = f" ({', '.join(names)})" if chosen else ""
         used = tuple(s for s in about if s.kind in {BACK_PRESSURE, PENDING, RATE_SKEW})
         sentence = self._sentence.format(operator=pressure.operator, which=which)
         return (Diagnosis(self.name, pressure.operator, sentence, used, numbers, chosen),)

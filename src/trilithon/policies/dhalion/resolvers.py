@@ -36,6 +36,10 @@ SOURCE_SCALE_UP: Final = "source_scale_up"
 TELL: Final = "tell"
 # A weight below this leaves an instance practically without records.
 _LEAST_WEIGHT: Final = 0.05
+_DIVIDE: Final = "Divide the hot key (a salt), or aggregate before this operator."
+_DEALT_EVENLY: Final = (
+    "Look at its machine: records without a key are dealt evenly, it may be slow."
+)
 
 
 def can(case: JobCase, ability: Ability) -> bool:
@@ -237,7 +241,9 @@ class RelieveInstanceResolver:
         )
         if min(weights) >= 1.0:
             return (), ""
-        lowered = ", ".join(f"{operator.name}-{i} {weights[i]:g}" for i in slow)
+        lowered = ", ".join(
+            f"{operator.name}-{operator.instances[i].index} {weights[i]:g}" for i in slow
+        )
         return (WeightsChange(case.name, {operator.name: weights}),), f"Weights: {lowered}."
 
     def _placement(
@@ -332,13 +338,12 @@ class MoveKeysResolver:
             return None
         operator = case.view.operator(diagnosis.operator)
         which = f"{operator.name}-{operator.instances[diagnosis.instances[0]].index}"
-        if not operator.keyed or not can(case, Ability.KEY_GROUPS):
-            why = (
-                "its records are not grouped by key" if not operator.keyed else "the engine cannot"
-            )
-            return self._tell(
-                case, operator, f"{which} gets too many records, and {why} move them."
-            )
+        if not operator.keyed:
+            text = f"{which} takes more records than its peers, although none has a key."
+            return self._tell(case, operator, text, _DEALT_EVENLY)
+        if not can(case, Ability.KEY_GROUPS):
+            text = f"{which} gets too many records, and the engine cannot move key groups."
+            return self._tell(case, operator, text)
         if stays := "keeps state by key" if operator.stateful else why_fixed(case, operator):
             text = f"{which} gets too many records, and {operator.name} {stays}."
             return self._tell(case, operator, text)
@@ -383,7 +388,8 @@ class MoveKeysResolver:
             return self._tell(case, operator, f"{text}.")
         after = tuple(SPREAD if owner == hot else owner for owner in groups)
         which = f"{count} key group{'' if count == 1 else 's'}"
-        sentence = f"{text}: the {which} of {operator.name}-{hot} are spread over all instances."
+        name = f"{operator.name}-{operator.instances[hot].index}"
+        sentence = f"{text}: the {which} of {name} are spread over all instances."
         change = KeyGroupsChange(case.name, {operator.name: after})
         expects = _expects_emission(case, 1.0)
         return Resolution(f"{MOVE_KEYS}.spread", (change,), sentence, expects, claims=True)
@@ -396,8 +402,9 @@ class MoveKeysResolver:
         weights = allocation.weights.get(operator.name, (1.0,) * operator.parallelism)
         return assign_key_groups(weights)
 
-    def _tell(self, case: JobCase, operator: OperatorView, sentence: str) -> Resolution:
-        advice = "Divide the hot key (a salt), or aggregate before this operator."
+    def _tell(
+        self, case: JobCase, operator: OperatorView, sentence: str, advice: str = _DIVIDE
+    ) -> Resolution:
         return alert(case, "DATA_SKEW", sentence, advice, operator.name, claims=True)
 
 

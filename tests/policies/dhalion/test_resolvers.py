@@ -18,7 +18,7 @@ from trilithon.model.change import (
     PlacementChange,
     WeightsChange,
 )
-from trilithon.model.groups import SPREAD
+from trilithon.model.groups import KEY_GROUPS, SPREAD, assign_key_groups
 from trilithon.model.job import Bounds
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLO_MISSED, SLOW, UNDER
@@ -245,6 +245,33 @@ def test_half_of_the_key_groups_of_a_hot_instance_move() -> None:
     groups = change.groups["count"]
     assert groups.count(0) == 128
     assert {groups.count(i) for i in (1, 2, 3)} <= {298, 299}
+
+
+@pytest.mark.parametrize("hot_group", [0, 1, 300, 511, 512, 700, 900, 1023])
+def test_a_hot_group_is_left_with_few_others_whichever_it_is(hot_group: int) -> None:
+    """The groups with the higher numbers used to move each time, and a hot one among them went
+    from instance to instance, six times in five minutes, and nothing was gained.
+    """
+    share, arriving, service_s = 0.25, 100.0, 0.03
+    groups = assign_key_groups([1.0] * 4)
+    taken = []
+    for _ in range(4):
+        shares = [groups.count(i) / KEY_GROUPS * (1 - share) for i in range(4)]
+        shares[groups[hot_group]] += share
+        taken.append(min(arriving, 1 / service_s / max(shares)))
+        if taken[-1] == arriving:
+            break
+        views = [instance_view(rate=taken[-1] * part, service_s=service_s) for part in shares]
+        allocation = Allocation("t/words", 1, {"count": 4}, groups={"count": groups})
+        resolution = MoveKeysResolver().resolve(
+            case_of(operator_view("count", views), allocation=allocation),
+            diagnosis(SKEW, groups[hot_group]),
+        )
+        change = only_change(resolution)
+        assert isinstance(change, KeyGroupsChange)
+        groups = change.groups["count"]
+    assert taken[0] < 0.8 * arriving
+    assert taken[-1] == arriving
 
 
 # An instance can take 250 records/s, and one key has 600.

@@ -320,9 +320,10 @@ class MoveKeysResolver:
 
     One key may cause the skew, and nobody counts records per group. So what its group has alone is
     estimated: h = rate − groups · (rate of the others / their groups). At most half of the
-    instance's groups move at once: if the hot one is among them, the skew appears elsewhere and the
-    next step finds it there. If h alone is more than an instance can take, no move helps: then the
-    instance's groups are spread over all instances, if the job keeps no order.
+    instance's groups move at once: if the hot one is among them, the skew appears elsewhere. There
+    the groups that came with it are suspects, and those that the instance had from the start go:
+    else the hot one would move on and on. If h alone is more than an instance can take, no move
+    helps: then the instance's groups are spread over all instances, if the job keeps no order.
     """
 
     name = MOVE_KEYS
@@ -367,7 +368,14 @@ class MoveKeysResolver:
             text = f"One key has {share:.0%} of the records, more than an instance can take"
             return self._spread(case, operator, groups, hot, text)
         keeps = int((fair - hot_rate) / per_group) if per_group > 0 else 1
-        keeps = max(1, len(own) // 2, min(len(own) - 1, keeps))
+        keeps = max(1, min(len(own) - 1, keeps))
+        first = self._first_groups(case, operator)
+        came = [group for group in own if first[group] != hot]
+        if 0 < len(came) < len(own):
+            own = [*came, *(group for group in own if first[group] == hot)]
+            keeps = max(keeps, len(came))
+        else:
+            keeps = max(keeps, len(own) // 2)
         moved = own[keeps:]
         after = list(groups)
         for turn, group in enumerate(moved):
@@ -399,6 +407,11 @@ class MoveKeysResolver:
         given = allocation.groups.get(operator.name)
         if given is not None and len(given) == KEY_GROUPS:
             return given
+        return self._first_groups(case, operator)
+
+    def _first_groups(self, case: JobCase, operator: OperatorView) -> tuple[int, ...]:
+        """Which instance each group is dealt to before any is moved."""
+        allocation = case.view.status.allocation
         weights = allocation.weights.get(operator.name, (1.0,) * operator.parallelism)
         return assign_key_groups(weights)
 

@@ -46,7 +46,7 @@ def claim(folder: Path, pid: int) -> None:
 
 def topics(address: str) -> set[str]:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    return set(admin.list_topics(timeout=10).topics)
+    return set(admin.list_topics(timeout=60).topics)
 
 
 @pytest.mark.kafka
@@ -126,7 +126,7 @@ def test_on_the_command_line_it_runs_on_until_it_is_stopped(terminal: Terminal) 
         assert (status["running"], status["answers"]) == (True, True)
         assert (status["pid"], status["address"]) == (first["pid"], first["address"])
         admin = AdminClient({"bootstrap.servers": first["address"], "log_level": 0})
-        admin.create_topics([NewTopic("kept", 2, 1)])["kept"].result(20)
+        admin.create_topics([NewTopic("kept", 2, 1)])["kept"].result(120)
         assert terminal.json("broker", "stop") == {"stopped": True, "pid": first["pid"]}
         again = terminal.json("broker", "start")
         assert again["address"] == first["address"]

@@ -1,5 +1,6 @@
 """The dashboard in a real browser: log in, watch, ask why, pause and resume, and be accessible."""
 
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -103,8 +104,8 @@ def test_log_in_see_plots_move_ask_why_pause_and_resume(live: tuple[Daemon, str]
         assert wrong == []
 
 
-def test_new_snapshots_are_on_the_page_within_two_seconds(live: tuple[Daemon, str]) -> None:
-    """Five of them: other work on the machine may hold up others."""
+def test_a_new_snapshot_is_on_the_page_within_two_seconds(live: tuple[Daemon, str]) -> None:
+    """In the median of five in a row: other work on the machine may hold up those before."""
     controlled, url = live
     ended: dict[int, float] = {}
     stop = threading.Event()
@@ -121,12 +122,13 @@ def test_new_snapshots_are_on_the_page_within_two_seconds(live: tuple[Daemon, st
             log_in(page, live)
             page.evaluate(NOTE_ROUNDS)
 
-            def in_time() -> int:
+            def in_time() -> bool:
                 seen: dict[str, float] = page.evaluate("window.seen")
-                times = [(at_ms / 1000, ended.get(int(number))) for number, at_ms in seen.items()]
-                return sum(end is not None and at_s - end < 2.0 for at_s, end in times)
+                known = sorted((int(n), at_ms) for n, at_ms in seen.items() if int(n) in ended)
+                delays_s = [at_ms / 1000 - ended[number] for number, at_ms in known][-5:]
+                return len(delays_s) == 5 and statistics.median(delays_s) < 2.0
 
-            until(lambda: in_time() >= 5)
+            until(in_time)
             assert wrong == []
     finally:
         stop.set()

@@ -18,9 +18,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,8 @@ TENANTS = 20
 PERIOD_S = 2.0
 SLOW_SHARE, ADMIN_SHARE = 0.1, 0.05
 CONNECTIONS = 20
+# What the streams take to connect, and what they may take.
+CONNECTS_S, PATIENCE_S = 3.0, 60.0
 # What readers ask for, by turns: mostly one job, sometimes the tenant's list.
 PATHS = (
     "/jobs/{tenant}/{name}",
@@ -183,7 +187,11 @@ async def press(
         asyncio.create_task(stream(port, "owner" if i < admins else tokens[i % TENANTS], load))
         for i in range(streams)
     ]
-    await asyncio.sleep(3.0)
+    await asyncio.sleep(CONNECTS_S)
+    deadline = time.monotonic() + PATIENCE_S
+    # A slow machine takes longer to connect them.
+    while load.snapshots < streams and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
     every_s = CONNECTIONS / per_s
     tasks += [
         asyncio.create_task(read(port, tokens, i, jobs, every_s, load)) for i in range(CONNECTIONS)
@@ -203,10 +211,15 @@ class Served:
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
     def collect(self, seconds: float) -> list[dict[str, Any]]:
-        """The rounds of the next seconds."""
+        """The rounds of the next seconds, one at least."""
+        return self.collect_until(threading.Event(), seconds)
+
+    def collect_until(self, ended: threading.Event, seconds: float = inf) -> list[dict[str, Any]]:
+        """The rounds until something has ended, or of the next seconds."""
         assert self.process.stdout is not None
-        deadline, rows = time.monotonic() + seconds, []
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + seconds
+        rows = [json.loads(self.process.stdout.readline())]
+        while time.monotonic() < deadline and not ended.is_set():
             rows.append(json.loads(self.process.stdout.readline()))
         return rows
 
@@ -233,11 +246,13 @@ def measure(
         loop_rows: list[dict[str, Any]] = []
 
         async def pressed() -> Load:
-            collecting = asyncio.to_thread(served.collect, seconds + 3.0)
-            rows = asyncio.create_task(collecting)
-            load = await press(port, started["tokens"], jobs, streams - slow, per_s, seconds)
-            loop_rows.extend(await rows)
-            return load
+            ended = threading.Event()
+            rows = asyncio.create_task(asyncio.to_thread(served.collect_until, ended))
+            try:
+                return await press(port, started["tokens"], jobs, streams - slow, per_s, seconds)
+            finally:
+                ended.set()
+                loop_rows.extend(await rows)
 
         slow = round(SLOW_SHARE * streams)
         # They stay connected until the end: the daemon has to end them.
@@ -247,7 +262,7 @@ def measure(
         served.collect(settle_s)
         after = served.collect(seconds)
         process.stdout.close()
-    return summary(alone, loop_rows[2:], after, load, streams)
+    return summary(alone, loop_rows[min(2, len(loop_rows) - 1) :], after, load, streams)
 
 
 def summary(

@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+# What a page may take on a slow machine, in all that is waited for.
+PATIENCE_MS = 120_000
 # A browser in a sandbox of its own has nothing to ask of the world.
 ARGUMENTS = [
     "--no-sandbox",
@@ -32,12 +34,15 @@ def page(
 ) -> Iterator[tuple[Page, list[str]]]:
     """A page, and everything that went wrong in it. It may ask for `url` only, and what it has."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program(), args=ARGUMENTS)
+        browser = playwright.chromium.launch(
+            executable_path=program(), args=ARGUMENTS, timeout=PATIENCE_MS
+        )
         try:
             opened = browser.new_page(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if dark else "light",
             )
+            opened.set_default_timeout(PATIENCE_MS)
             wrong: list[str] = []
             opened.on("pageerror", lambda error: wrong.append(str(error)))
             opened.on(

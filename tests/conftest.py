@@ -17,7 +17,7 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2000)
 RUN = "TRILITHON_TEST_RUN"
-ENDING_S = 30.0
+ENDING_S = 120.0
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

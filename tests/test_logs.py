@@ -27,6 +27,7 @@ from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, daemon
 from trilithon.service.reattach import ReattachingEngine
 
+PATIENCE_S = 120.0
 Events = Callable[[], list[dict[str, Any]]]
 RULES = Rules(limits=Limits(round_s=0.1, cool_down_s=10.0, fresh_s=10.0))
 
@@ -53,7 +54,7 @@ def named(events: Events, name: str) -> list[dict[str, Any]]:
 
 
 def until(events: Events, name: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while not (found := named(events, name)):
         assert time.monotonic() < deadline, f"{name} was not logged"
         time.sleep(0.05)
@@ -222,4 +223,4 @@ def test_a_host_logs_the_traceback_of_an_engine_that_fails(
     finally:
         remote.close()
         host.close()
-        serving.join(timeout=5)
+        serving.join(timeout=PATIENCE_S)

@@ -17,8 +17,11 @@ SETTINGS = "[pytest]\nmarkers =\n    spark\n    kafka\n    slow\n"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> list[str]:
-    """A project of its own; the arguments that run its tests."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A project of its own; the arguments that run its tests. Pytest loads no other plugins: that
+    takes ten times as long as these tests do.
+    """
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     return ["-c", str(tmp_path / "pytest.ini"), str(tmp_path)]
 
@@ -41,47 +44,121 @@ ONCE = """\
 import pathlib
 import pytest
 
-@pytest.mark.spark
-@pytest.mark.parametrize("way", ["a", "b"])
-def test_late(way):
-    seen = pathlib.Path(__file__).with_suffix(".seen")
-    late = way == "a" and not seen.exists()
+def late_once(name):
+    seen = pathlib.Path(__file__).with_suffix("." + name)
+    late = not seen.exists()
     seen.touch()
     assert not late
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["a b[c]::d", "on time"])
+def test_late(way):
+    if way != "on time":
+        late_once("engine")
+"""
+INHERITED = """\
+class Suite:
+    def test_it_keeps_the_contract(self):
+        from test_engine import late_once
+        late_once("suite")
+"""
+PURE = """\
+import pytest
+from suite import Suite
+from test_engine import late_once
+
+class TestOfAClass(Suite):
+    pass
+
+@pytest.fixture
+def server():
+    late_once("fixture")
+
+def test_with_a_slow_fixture(server):
+    pass
 """
 
 
-def test_a_test_with_an_engine_that_fails_once_is_run_again_and_named(
+def test_tests_of_both_parts_that_fail_once_are_run_again_and_named(
     tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "test_pure.py").write_text(PASSES)
+    """Names with blanks and brackets, fixtures, and a class that inherits from another file."""
     (tmp_path / "test_engine.py").write_text(ONCE)
+    (tmp_path / "suite.py").write_text(INHERITED)
+    (tmp_path / "test_pure.py").write_text(PURE)
     assert runner.run(project) == 0
     printed = capfd.readouterr().out
     closing = printed[printed.index("All tests") :]
-    assert "1 failed at first; 1 of them passed alone:" in closing
-    assert "test_engine.py::test_late[a]" in closing
-    assert "3 passed (1 the second time), 0 failed in" in closing
+    assert "3 failed at first; 3 of them passed alone:" in closing
+    assert [line for line in closing.splitlines() if "::" in line] == [
+        f"{tmp_path}/test_engine.py::test_late[a b[c]::d]",
+        f"{tmp_path}/test_pure.py::TestOfAClass::test_it_keeps_the_contract",
+        f"{tmp_path}/test_pure.py::test_with_a_slow_fixture",
+    ]
+    assert "4 passed (3 the second time), 0 failed in" in closing
 
 
-def test_what_fails_twice_fails_and_a_pure_test_is_not_run_again(
+def test_what_fails_twice_fails(
     tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "test_engine.py").write_text(FAILS)
+    (tmp_path / "test_engine.py").write_text(ONCE)
     (tmp_path / "test_pure.py").write_text(FAILS.replace("@pytest.mark.spark\n", ""))
     assert runner.run(project) == 1
     printed = capfd.readouterr().out
-    assert "1 failed at first; 0 of them passed alone:" in printed
-    assert "0 passed, 2 failed in" in printed
-    assert printed.count("test_engine.py::test_that_fails") >= 2
+    closing = printed[printed.index("All tests") :]
+    assert "2 failed at first; 1 of them passed alone:" in closing
+    assert "test_pure.py" not in closing
+    assert "2 passed (1 the second time), 1 failed in" in closing
+    assert printed.count("test_pure.py::test_that_fails") >= 2
 
 
 def test_many_failures_are_no_missed_deadlines(
     tmp_path: Path, project: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tests = [FAILS.replace("test_that_fails", f"test_{n}") for n in range(runner.MOST_AGAIN + 1)]
+    """However they are spread over the parts."""
+    tests = [FAILS.replace("test_that_fails", f"test_{n}") for n in range(runner.MOST_AGAIN)]
     (tmp_path / "test_engine.py").write_text("\n".join(tests))
+    (tmp_path / "test_pure.py").write_text(FAILS.replace("@pytest.mark.spark\n", ""))
     assert runner.run(project) == 1
+    assert "once more" not in capfd.readouterr().out
+
+
+LEAVES = """\
+import pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left():
+    yield
+    assert "a process" == ""
+
+def test_that_passes():
+    pass
+"""
+CRASHES = "import os\n\ndef test_that_ends_pytest():\n    os._exit(3)\n"
+
+
+@pytest.mark.parametrize(
+    ("pure", "options"),
+    [
+        (LEAVES, ()),
+        ("import nothing_of_the_kind\n", ()),
+        (CRASHES, ()),
+        (PASSES, ("-qx",)),
+        (PASSES, ("--maxfail=2",)),
+    ],
+    ids=["left behind", "not collected", "crashed", "stopped", "stopped later"],
+)
+def test_what_no_second_run_would_show_fails_at_once(
+    tmp_path: Path,
+    project: list[str],
+    capfd: pytest.CaptureFixture[str],
+    pure: str,
+    options: tuple[str, ...],
+) -> None:
+    """A test that was only late beside it changes nothing."""
+    (tmp_path / "test_engine.py").write_text(ONCE)
+    (tmp_path / "test_pure.py").write_text(pure)
+    assert runner.run([*project, *options]) != 0
     assert "once more" not in capfd.readouterr().out
 
 
@@ -111,7 +188,7 @@ def test_marks_that_are_asked_for_narrow_each_part() -> None:
     assert pure[-3:] == ["-x", "-m", f"(slow) and (not ({runner.ENGINE}))"]
 
 
-WAITS = "import time; print('ready', flush=True); time.sleep(60)"
+WAITS = "import time; print('ready', flush=True); time.sleep(600)"
 
 
 def waiting(program: str) -> subprocess.Popen[bytes]:
@@ -135,7 +212,7 @@ def test_whoever_ignores_the_interrupt_is_terminated() -> None:
     """As processes do that a shell without a terminal started in the background."""
     ignores = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {WAITS}"
     process = waiting(ignores)
-    runner.end([process], grace_s=0.5)
+    runner.end([process], grace_s=2.0)
     assert process.returncode == -signal.SIGTERM
 
 

@@ -355,7 +355,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     assert engine.submit(job, initial(job)).changed
     yield found
     found.close()
-    serving.join(timeout=5)
+    serving.join(timeout=60)
 
 
 def test_rescale_changes_a_running_job(terminal: Terminal, host: Host) -> None:

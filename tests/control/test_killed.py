@@ -21,6 +21,7 @@ from trilithon.engines.host import Host
 from trilithon.model.action import Reallocate, RestartJob
 
 SEEDS = (0, 1, 2)
+PATIENCE_S = 240.0
 # A life comes to most places often, and to these only so many times.
 TIMES = {
     "replace": 1,
@@ -55,7 +56,7 @@ def host(tmp_path: Path) -> Iterator[tuple[FakeCluster, Host]]:
     serving.start()
     yield cluster, host
     host.close()
-    serving.join(timeout=5)
+    serving.join(timeout=PATIENCE_S)
 
 
 def test_there_are_enough_places_to_die_at() -> None:
@@ -79,7 +80,7 @@ def test_what_was_accepted_survives_and_nothing_is_done_twice(
     nth = min(1 + seed, TIMES.get(point.split(".")[1], 3))
     life = processes.Process(target=daemon.live, args=(*where, cluster.now_s, seed, point, nth))
     life.start()
-    life.join(timeout=60)
+    life.join(timeout=PATIENCE_S)
     assert life.exitcode == -signal.SIGKILL, f"{point} was not reached"
     before = {
         name: (job, dict(cluster.checkpoints[name])) for name, job in cluster.jobs_by_name.items()
@@ -87,8 +88,8 @@ def test_what_was_accepted_survives_and_nothing_is_done_twice(
     answer = processes.Queue()
     after = processes.Process(target=daemon.recover, args=(*where, cluster.now_s, answer))
     after.start()
-    jobs = answer.get(timeout=60)
-    after.join(timeout=60)
+    jobs = answer.get(timeout=PATIENCE_S)
+    after.join(timeout=PATIENCE_S)
     assert after.exitcode == 0
     _nothing_accepted_is_lost(tmp_path, jobs, cluster)
     _nothing_is_done_twice(tmp_path, cluster)

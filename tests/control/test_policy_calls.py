@@ -53,7 +53,7 @@ def test_a_policy_that_raises_is_skipped_with_an_alert(tmp_path: Path) -> None:
 
 def test_a_policy_that_takes_too_long_is_skipped_until_it_has_ended(tmp_path: Path) -> None:
     policy = Faulty()
-    world = World(tmp_path, rules=rules(decide_s=0.05), policy=policy)
+    world = World(tmp_path, rules=rules(decide_s=1.0), policy=policy)
     world.round()
     assert alerts(world) == ["POLICY_TOO_SLOW"]
     world.round()

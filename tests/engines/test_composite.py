@@ -310,7 +310,7 @@ class SlowEngine(PlacedEngine):
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         self.asked_for += 1
-        assert self.go.wait(10)
+        assert self.go.wait(120)
         if self.refuse:
             return Outcome(Status.REFUSED, "NO", "It cannot be.")
         return super().submit(job, allocation, checkpoint)

@@ -26,6 +26,8 @@ from trilithon.errors import HostRuns, HostUnreachable, Refused
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Job
 
+PATIENCE_S = 60.0
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
@@ -34,7 +36,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     serving.start()
     yield found
     found.close()
-    serving.join(timeout=5)
+    serving.join(timeout=PATIENCE_S)
     assert not serving.is_alive()
 
 
@@ -69,7 +71,10 @@ def test_every_caller_reads_all_reports(host: Host) -> None:
     first = [report.sequence for report in one.reports()]
     second = [report.sequence for report in two.reports()]
     assert second[: len(first)] == first
-    assert [report.sequence for report in one.reports()] == [second[-1], second[-1] + 1]
+    # If nobody asks for a second, the host does so itself, and there are more.
+    third = [report.sequence for report in one.reports()]
+    assert first + third == list(range(first[0], third[-1] + 1))
+    assert third[-1] > second[-1] > first[-1]
     one.close()
     two.close()
 
@@ -113,7 +118,7 @@ def test_a_caller_that_is_killed_leaves_the_host_alone(host: Host) -> None:
     assert caller.stdout is not None
     assert caller.stdout.readline() == b"ready\n"
     os.kill(caller.pid, signal.SIGKILL)
-    caller.wait(timeout=10)
+    caller.wait(timeout=PATIENCE_S)
     caller.stdout.close()
     remote = RemoteEngine(host.path)
     assert remote.reports()
@@ -163,7 +168,7 @@ class SlowEngine(FakeEngine):
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(PATIENCE_S)
         return super().submit(job, allocation, checkpoint)
 
 
@@ -182,11 +187,11 @@ def test_reports_are_taken_while_a_job_is_being_started(slow: tuple[SlowEngine, 
     one, two = RemoteEngine(path), RemoteEngine(path)
     starting = threading.Thread(target=one.submit, args=(GOOD, initial(GOOD)))
     starting.start()
-    assert engine.begun.wait(10)
+    assert engine.begun.wait(PATIENCE_S)
     assert two.reports()
     assert GOOD.id not in two.jobs()
     engine.go_on.set()
-    starting.join(10)
+    starting.join(PATIENCE_S)
     assert GOOD.id in two.jobs()
     one.close()
     two.close()
@@ -211,7 +216,7 @@ def test_records_inside_a_query_come_from_an_engine_that_shows_them(
 def test_an_engine_is_looked_after_while_nobody_asks(host: Host) -> None:
     engine = host.engine
     assert isinstance(engine, FakeEngine)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while engine._sequence < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -13,16 +13,16 @@ import pytest
 from trilithon.engines.spark import tether
 from trilithon.engines.spark.background_process import command_line
 
-SLEEP = ["sleep", "61"]
+SLEEP = ["sleep", "601"]
 # A parent that starts the watcher and then waits, to be killed.
 PARENT = """
 import subprocess, sys, time
 watcher = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, start_new_session=True)
-time.sleep(61)
+time.sleep(601)
 """
 
 
-def until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+def until(condition: Callable[[], bool], within_s: float = 120.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -80,7 +80,7 @@ def test_it_ends_when_the_parent_is_killed(tmp_path: Path) -> None:
 def test_the_watcher_ends_when_there_is_nothing_left_to_watch(tmp_path: Path) -> None:
     watcher, pid = watched(tmp_path / "log")
     os.kill(pid, signal.SIGKILL)
-    assert watcher.wait(15) == 0
+    assert watcher.wait(120) == 0
     watcher.communicate()
 
 

@@ -78,7 +78,7 @@ def host(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator[Host]: 
     serving.start()
     yield served
     served.close()
-    serving.join(5)
+    serving.join(60)
 
 
 def worth(host: Host, kafka: Kafka, jobs: list[Job], mode: Mode, folder: Path) -> float:

@@ -58,7 +58,7 @@ def test_a_snapshot_survives_json(snapshot: Snapshot) -> None:
     assert again.equals(snapshot)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(snapshots())
 def test_a_series_survives_parquet(tmp_path: Path, snapshot: Snapshot) -> None:
     later = replace(snapshot, time_s=snapshot.time_s + 1)

@@ -1,7 +1,6 @@
 """Who calls and what they may do: tokens, roles, sessions, rates."""
 
 import itertools
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from tests.cluster import FakeCluster, chain
+from tests.service.test_api import until
 from trilithon.errors import InvalidSetting, NotFound, TooManyRequests
 from trilithon.service import api as api_module
 from trilithon.service.access import store as store_module
@@ -197,13 +197,8 @@ def jobs(running: Daemon, client: TestClient, cluster: FakeCluster) -> dict[str,
     cluster.rates[mine.id] = cluster.rates[other.id] = 250.0
     for job in (mine, other):
         assert client.put(f"/jobs/{job.id}", json={"spec": dump_job(job)}).status_code == 201
-    deadline = time.monotonic() + 30
-    while not all(row["status"]["state"] == "running" for row in client.get("/jobs").json()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    while {row.job for row in running.journal.decisions()} != {mine.id, other.id}:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: [row["status"]["state"] for row in client.get("/jobs").json()] == ["running"] * 2)
+    until(lambda: {row.job for row in running.journal.decisions()} == {mine.id, other.id})
     return {"mine": mine, "other": other}
 
 

@@ -83,8 +83,12 @@ def test_a_job_is_applied_runs_is_rescaled_and_explained(
     shown = client.get(f"/jobs/{JOB.id}").json()
     assert shown["spec"]["name"] == "chain"
     assert shown["figures"]["operators"][0]["operator"] == "o0"
-    explanations = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
-    assert any(sentence.startswith("Done") for row in explanations for sentence in row["sentences"])
+
+    def done() -> bool:
+        rows = client.get(f"/jobs/{JOB.id}/explanation", params={"limit": 100}).json()
+        return any(sentence.startswith("Done") for row in rows for sentence in row["sentences"])
+
+    until(done)
     assert client.get("/decisions").json()
     assert client.get("/figures").json()[0]["job"] == JOB.id
     status = client.get("/cluster").json()
@@ -98,7 +102,7 @@ def test_constraints_are_among_the_live_figures(client: TestClient) -> None:
     limits = (Constraint(("o0",), 1000.0, over_s=10),)
     apply(client, replace(JOB, intent=replace(JOB.intent, constraints=limits)))
     until(lambda: state(client) == "running")
-    until(lambda: client.get("/figures").json()[0]["constraints"])
+    until(lambda: (rows := client.get("/figures").json()) and rows[0]["constraints"])
     figures = client.get(f"/jobs/{JOB.id}").json()["figures"]
     (constraint,) = figures["constraints"]
     assert (constraint["sequence"], constraint["at_most_ms"]) == (["o0"], 1000.0)

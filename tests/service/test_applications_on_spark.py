@@ -89,5 +89,5 @@ def test_a_driver_that_is_killed_takes_no_other_tenant_along(
         for flow in flows.values():
             flow.end()
         daemon.terminate()
-        assert daemon.wait(60) == 0
+        assert daemon.wait(240) == 0
     until(lambda: not application_sockets())

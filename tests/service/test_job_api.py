@@ -130,7 +130,7 @@ def test_priority_and_intent_change_while_the_job_runs(
     until(lambda: state(client) == "running")
     submitted = cluster.now_s
     assert client.put(f"/jobs/{JOB.id}/priority", json={"priority": 35}).json()["impact"] == "live"
-    until(lambda: client.get("/snapshot").json()["jobs"][0]["max_utility"] == 35)
+    until(lambda: [j["max_utility"] for j in client.get("/snapshot").json()["jobs"]] == [35])
     intent = {"priority": 3, "slo": [{"metric": "juice", "at_least": 0.9}]}
     changed = client.put(f"/jobs/{JOB.id}/intent", json={"intent": intent})
     assert changed.json()["impact"] == "live"
@@ -280,7 +280,8 @@ def test_totals_of_the_history_are_those_of_the_tenants_that_are_seen(
     facts, ring = running.monitor.last, History()
     job = facts.jobs[JOB.id]
     for i, names in enumerate((["a/x", "b/y"], ["a/x", "b/y", "a/z"], [])):
-        jobs = {name: replace(job, job=name, slots=i + 2, has_slots=True) for name in names}
+        unknown = replace(job, slots=i + 2, has_slots=True, utility=None)
+        jobs = {name: replace(unknown, job=name) for name in names}
         ring.add(replace(facts, time_s=1.0 + i, jobs=jobs))
     for seen, slots in (({"a", "b"}, [4, 9, 0]), ({"a"}, [2, 6, 0]), ({"c"}, [0, 0, 0])):
         read = ring.read(seen.__contains__)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.service.test_api import until
+from tests.service.test_api import PATIENCE_S, until
 from trilithon.errors import HostUnreachable
 from trilithon.service.keeper import FIRST_WAIT_S, WELL_AFTER_S, HostKeeper
 
@@ -50,7 +50,7 @@ def keeper(tmp_path: Path, clock: Clock) -> Iterator[HostKeeper]:
     yield host_keeper
     if host_keeper._process is not None:
         host_keeper._process.kill()
-        host_keeper._process.wait(10)
+        host_keeper._process.wait(PATIENCE_S)
 
 
 def process_of(keeper: HostKeeper) -> int:
@@ -129,7 +129,7 @@ def test_one_that_never_comes_up_is_tried_later_each_time(tmp_path: Path, clock:
             clock.now_s += FIRST_WAIT_S / 20
         waits.append(clock.now_s - began)
         assert keeper._process is not None
-        keeper._process.wait(60)
+        keeper._process.wait(PATIENCE_S)
     assert waits[-1] > 3 * max(waits[0], FIRST_WAIT_S)
 
 

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from tests.service.test_api import until
+from tests.service.test_api import PATIENCE_S, until
 from trilithon.cli import job_commands
 from trilithon.engines.python_jobs import load_python
 from trilithon.engines.remote import RemoteEngine
@@ -75,7 +75,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]
     until(path.exists)
     yield process.pid, path
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=PATIENCE_S)
 
 
 Through = Callable[[Path | None], TestClient]
@@ -214,10 +214,10 @@ def test_a_file_that_fails_is_refused_and_the_host_goes_on(
 
 
 def test_a_file_that_hangs_is_ended(folder: Path) -> None:
-    (folder / "hangs.py").write_text("import time\ntime.sleep(60)")
+    (folder / "hangs.py").write_text("import time\ntime.sleep(600)")
     began = time.monotonic()
     (problem,) = load_python(str(folder / "hangs.py"), [str(folder)], timeout_s=1.0)["problems"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 300  # long before it would end by itself
     assert (problem["code"], "more than 1 s" in problem["message"]) == ("PYTHON_FAILED", True)
 
 

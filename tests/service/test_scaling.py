@@ -1,8 +1,8 @@
 """Machines on demand through the API and the command line, on a simulated cluster."""
 
 import threading
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from tests.policies.stela.model import small_engine
+from tests.service.test_api import until
 from trilithon.cli import scaling_commands
 from trilithon.cli.cluster_commands import app
 from trilithon.control.journal.rows import RequestRow
@@ -54,13 +55,13 @@ def running(tmp_path: Path) -> Iterator[tuple[Daemon, TestClient]]:
     with daemon(engine, RULES, tmp_path / "daemon", clock=Ticking(engine)) as served:
         headers = {"Authorization": f"Bearer {served.token}"}
         client = TestClient(api(served), base_url="http://127.0.0.1/api/v1", headers=headers)
-        deadline = time.monotonic() + 30
         body = {"machines": 1, "dry_run": True}
-        while time.monotonic() < deadline:
+
+        def unhindered() -> bool:
             answer = client.post("/cluster/scale-out", json=body)
-            if answer.status_code == 200 and answer.json()["hindrance"] is None:
-                break
-            time.sleep(0.05)
+            return answer.status_code == 200 and answer.json()["hindrance"] is None
+
+        until(unhindered)
         yield served, client
 
 
@@ -105,21 +106,23 @@ def test_a_dry_run_prints_ranking_projection_and_plan_and_writes_nothing(
     assert len(served.controller.scene.machine_names) == 4  # type: ignore[union-attr]
 
 
+def has_machines(client: TestClient, count: int) -> bool:
+    return len(client.get("/cluster").json()["machines"]) == count
+
+
 def test_machines_are_added_and_given_back_by_commands(
     running: tuple[Daemon, TestClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client = running
     monkeypatch.setattr(scaling_commands, "client", lambda: OfTest(client))
     for command, machines in (("scale-out", 5), ("scale-in", 4)):
-        done = CliRunner().invoke(app, [command, "--machines", "1", "--wait", "60"])
+        done = CliRunner().invoke(app, [command, "--machines", "1", "--wait", "300"])
         assert done.exit_code == 0, done.output
         assert "Carried out whole." in done.output
-        deadline = time.monotonic() + 20
-        while len(client.get("/cluster").json()["machines"]) != machines:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(partial(has_machines, client, machines))
     kinds = [(row["kind"], row["done"]) for row in client.get("/cluster/requests").json()]
     assert kinds == [("scale_out", True), ("scale_in", True)]
+    until(lambda: client.get("/audit").json()[-1]["action"] == "scale-in ended")
     requested, ended = client.get("/audit").json()[-4:-2]
     assert (requested["action"], ended["action"]) == ("scale-out requested", "scale-out ended")
     assert requested["name"] == ended["name"] == "owner of this machine's state folder"
@@ -142,7 +145,7 @@ def test_machines_can_be_for_one_job_alone(
         return {name: accepted.allocation.instances for name, accepted in jobs.items()}
 
     before = instances()
-    command = ["scale-out", "--machines", "1", "--job", "papers/star", "--wait", "60"]
+    command = ["scale-out", "--machines", "1", "--job", "papers/star", "--wait", "300"]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     after = instances()

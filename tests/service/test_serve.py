@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from tests.cluster import FakeCluster, chain
 from tests.fakes import refused
-from tests.service.test_api import until
+from tests.service.test_api import PATIENCE_S, until
 from trilithon.cli import job_commands
 from trilithon.cli.log_options import log_arguments
 from trilithon.cli.main import app
@@ -76,7 +76,7 @@ def cluster(state: Path) -> Iterator[LiveCluster]:
     serving.start()
     yield cluster_
     host.close()
-    serving.join(timeout=5)
+    serving.join(timeout=PATIENCE_S)
 
 
 class Serving:
@@ -99,7 +99,7 @@ class Serving:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode
 
 
@@ -284,7 +284,7 @@ def test_with_jobs_ends_both_cleanly(
 
 def test_a_second_daemon_is_refused(serve: Start, serving: Serving) -> None:
     second = serve()
-    assert second.process.wait(timeout=60) == DaemonRuns.exit_code
+    assert second.process.wait(timeout=PATIENCE_S) == DaemonRuns.exit_code
     assert second.process.stderr is not None
     assert "already" in second.process.stderr.read()
     assert cli("job", "list") == []
@@ -306,14 +306,20 @@ def test_rules_that_cannot_be_meant_are_refused_at_the_start(
     serve: Start, state: Path, rules: str
 ) -> None:
     (state.parent / "rules.yaml").write_text(rules)
-    assert serve().process.wait(timeout=60) in {3, NotFound.exit_code}
+    assert serve().process.wait(timeout=PATIENCE_S) in {3, NotFound.exit_code}
 
 
 def test_with_log_json_everything_on_stderr_is_an_event(serve: Start, cluster: LiveCluster) -> None:
     serving = serve("--log-json", "--log-level", "debug")
+    assert serving.process.stderr is not None
+    # The host is reached beside the start: a signal must not come before.
+    lines, deadline = [serving.process.stderr.readline()], time.monotonic() + PATIENCE_S
+    while lines[-1] and "host_attached" not in lines[-1]:
+        assert time.monotonic() < deadline, lines
+        lines.append(serving.process.stderr.readline())
     serving.process.send_signal(signal.SIGTERM)
-    _, errors = serving.process.communicate(timeout=60)
-    events = [json.loads(line) for line in errors.splitlines()]
+    _, errors = serving.process.communicate(timeout=PATIENCE_S)
+    events = [json.loads(line) for line in [*lines, *errors.splitlines()]]
     assert "host_attached" in {event["event"] for event in events}
     assert any("listening on" in event.get("message", "") for event in events)
 
@@ -358,7 +364,13 @@ def test_wait_ends_with_1_and_says_what_came_about_instead(
     with monkeypatch.context() as patched:
         patched.setattr(cluster, "cancel", stuck)
         patched.setattr(job_commands, "WAIT_S", 2.0)
-        code, printed = ends("job", "pause", "chain", "--wait")
+
+        def refused_pause() -> tuple[int, str] | None:
+            """Once a round has tried to stop the job, and so knows why it cannot."""
+            told = ends("job", "pause", "chain", "--wait")
+            return told if "The query does not stop." in told[1] else None
+
+        code, printed = until(refused_pause)
         assert code == 1
         assert "is pausing, not paused. The query does not stop." in printed
     assert ends("job", "pause", "chain", "--wait")[0] == 0

@@ -48,7 +48,7 @@ def test_the_jobs_of_the_showcase_run_and_obey_their_owner(state: Path) -> None:
 def test_the_link_of_the_dashboard_logs_in_and_top_has_the_jobs(state: Path) -> None:
     until(lambda: list(states().values()) == ["running"] * 5)
     link = cli("dashboard")["url"]
-    with httpx2.Client(trust_env=False, follow_redirects=True) as http:
+    with httpx2.Client(trust_env=False, follow_redirects=True, timeout=120) as http:
         page = http.get(link)
     assert page.status_code == 200
     assert "security/intrusion" in page.text

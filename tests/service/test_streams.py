@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import chain
-from tests.service.test_api import until
+from tests.service.test_api import PATIENCE_S, until
 from trilithon.errors import TooManyRequests
 from trilithon.service.access.roles import Caller, Role
 from trilithon.service.daemon import Daemon
@@ -47,7 +47,8 @@ def test_each_round_brings_a_snapshot_of_the_callers_jobs(running: Daemon) -> No
     hub = running.monitor.hub
     for job in (chain("mine", "ads"), chain("secret", "shop")):
         running.commands.apply(job)
-    until(lambda: all(job.utility is not None for job in running.monitor.last.jobs.values()))
+    # A job counts in the totals from the round on that knows its utility.
+    until(lambda: [job.utility for job in running.monitor.last.jobs.values()] == [1.0, 1.0])
 
     def two(seen: list[tuple[str, Any]]) -> bool:
         return sum(kind == "snapshot" for kind, _ in seen) >= 2
@@ -76,7 +77,7 @@ def test_events_before_and_after_the_connection_come_once_each(running: Daemon) 
         reading = asyncio.create_task(read(running.monitor.hub, OWNER, last, after=0))
         await asyncio.sleep(0.3)
         running.commands.apply(chain("two"))
-        return await asyncio.wait_for(reading, 30)
+        return await asyncio.wait_for(reading, PATIENCE_S)
 
     ids = [data["id"] for _, data in asyncio.run(follow())]
     assert ids == list(range(1, ids[-1] + 1))
@@ -94,7 +95,7 @@ def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(running: Da
         received = []
         for i in range(QUEUE + 10):
             hub.publish(replace(facts, number=i))
-            received.append(await asyncio.wait_for(anext(fast), 10))
+            received.append(await asyncio.wait_for(anext(fast), PATIENCE_S))
         left = [message async for message in slow]  # it ends by itself
         await fast.aclose()
         return len(received), hub.dropped, left
@@ -119,7 +120,7 @@ def test_a_burst_of_events_makes_nobody_look_slow(running: Daemon) -> None:
             running.journal.event("warning", "ads/x", f"{i}", 1.0)
         seen: list[tuple[str, Any]] = []
         while len(seen) < 3 * QUEUE:
-            message = await asyncio.wait_for(anext(stream), 30)
+            message = await asyncio.wait_for(anext(stream), PATIENCE_S)
             seen += [] if message == PING else decoded(message)
         await stream.aclose()
         assert seen[0][1]["id"] == first + 1

@@ -37,7 +37,7 @@ def topic(kafka: EmbeddedBroker) -> str:
     # Their time is long ago: a broker that looks for what is too old would delete them.
     admin = AdminClient({"bootstrap.servers": kafka.address, "log_level": 0})
     kept = NewTopic(name, 3, config={"retention.ms": "-1"})
-    admin.create_topics([kept])[name].result(30)
+    admin.create_topics([kept])[name].result(120)
     producer = Producer({"bootstrap.servers": kafka.address, "log_level": 0})
     for i in range(30):
         value: str | bytes | None = json.dumps({"n": i})
@@ -50,7 +50,7 @@ def topic(kafka: EmbeddedBroker) -> str:
             timestamp=1_700_000_000_000 + i,
             headers=[("trilithon-source", f"in-0-{i}")],
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return name
 
 
@@ -128,11 +128,11 @@ def test_following_prints_what_comes_and_ends_on_ctrl_c(
     assert json.loads(following.stdout.readline())["value"] == {"n": 29}
     producer = Producer({"bootstrap.servers": kafka.address, "log_level": 0})
     producer.produce(topic, b'{"n": 30}')
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     record = json.loads(following.stdout.readline())
     assert (record["value"], record["key"]) == ({"n": 30}, None)
     os.kill(following.pid, signal.SIGINT)
-    assert following.communicate(timeout=30)[0] == ""
+    assert following.communicate(timeout=120)[0] == ""
     assert following.returncode == 0
 
 

@@ -74,7 +74,7 @@ class Scene:
     def expected(self) -> set[tuple[int, str]]:
         return {(n, side) for n in range(self.sent) for side in ("left", "right")}
 
-    def await_all(self, timeout_s: float = 120) -> None:
+    def await_all(self, timeout_s: float = 240) -> None:
         def written() -> bool:
             self.snapshot()
             # What a part writes again after it died counts, too, but stands for no other record.

@@ -116,7 +116,7 @@ class Flow:
                 producer.produce(f"{self._name}-in", value, partition=partition)
                 self.sent += 1
             producer.poll(0.005)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def _read(self) -> None:
         consumer = reader_of(self._kafka, f"{self._name}-out")
@@ -146,7 +146,7 @@ class Flow:
         self._threads[0].join()
         return self.sent
 
-    def await_all(self, timeout_s: float = 120) -> None:
+    def await_all(self, timeout_s: float = 240) -> None:
         until(lambda: self.arrived >= self.sent, timeout_s)
 
     @property

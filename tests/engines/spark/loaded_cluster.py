@@ -45,7 +45,7 @@ class Cluster:
 
     def until(self, condition: Callable[[Snapshot], object]) -> None:
         """Waits, polling the engine as a host does."""
-        until(lambda: condition(self.snapshot()), 90)
+        until(lambda: condition(self.snapshot()))
 
     def finish(self) -> None:
         """Nothing was lost; duplicates are counted."""

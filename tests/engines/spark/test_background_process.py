@@ -38,8 +38,14 @@ def test_instead_of_a_port_that_stays_taken_another_one_is_given(
 
 
 def test_a_process_that_ignores_requests_to_end_is_killed_and_another_is_left_alone() -> None:
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", code, "a-mark"]) as process:  # noqa: S603
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", code, "a-mark"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
         assert not kill(process.pid, "another-mark")
         assert process.poll() is None
         assert kill(process.pid, "a-mark")

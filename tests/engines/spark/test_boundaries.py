@@ -104,7 +104,7 @@ def test_a_restart_of_a_job_without_records_replays_nothing(run: Any) -> None:
         time.sleep(1)  # its readers wait for records
         outcome = on.engine.apply(RestartJob("once", job.id))
         assert (outcome.status, outcome.code) == (Status.DONE, "")
-        assert outcome.took_s < 30  # not the ten minutes of the batch, however busy the machine is
+        assert outcome.took_s < 300  # not the ten minutes of the batch, however busy the machine is
         time.sleep(3)
         assert {one.number for one in on.flow.got} == set(range(sent))
         assert on.flow.doubled == 0
@@ -117,7 +117,7 @@ def test_a_pause_replays_nothing_though_one_partition_is_empty(run: Any) -> None
             on.flowing()
             began = time.monotonic()
             assert on.engine.cancel(job.id, keep=True).status is Status.DONE
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 300  # of a batch of ten minutes
             assert on.engine.submit(job, initial(job)).status is Status.DONE
         on.flowing()
         sent = on.flow.stop_sending()
@@ -330,7 +330,7 @@ def test_the_engine_ends_batches_one_job_at_a_time(
             ended = [job for *_, job, batch in changes if (job, batch) in ended_by_engine]
             return min(ended.count(first.id), ended.count(second.id)) >= 3
 
-        until(three_each, 180)
+        until(three_each, 360)
         assert all(b_s - a_s >= QUIET_S for (a_s, *_), (_, b_s, *_) in pairwise(changes))
         for scene in (on, beside):
             sent = scene.flow.stop_sending()
@@ -367,8 +367,8 @@ def test_groups_move_live_and_only_those_keys_go_elsewhere(run: Any) -> None:
 
         until(settled)
         time.sleep(3)
+        until(lambda: taken()[1] > before[1])
         after = taken()
-        assert after[1] > before[1]
         assert after[0] == before[0]
         spread = replace(now, generation=3, groups={"keyed": (SPREAD,) * KEY_GROUPS})
         assert on.engine.apply(Reallocate(spread)).status is Status.DONE

@@ -225,7 +225,7 @@ def test_the_parts_of_a_kafka_record_are_columns_and_sinks_have_keys(
             headers=[("first", f"head{i}")],
             timestamp=written_ms + i,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     running = start(spark, keyed_job(), broker, tmp_path / "checkpoint")
     try:
         # A key that cannot be evaluated, here 100 div 0, makes a dead letter.

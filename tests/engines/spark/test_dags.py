@@ -189,7 +189,7 @@ def test_a_part_that_is_down_holds_the_source_back_and_loses_nothing(
         assert down.running is not None
         down.running.query.stop()
         count = 0
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         view = scene.snapshot().job(scene.job.id)
         while not (view.edge("split", "right")["parked_s"] or 0) > 2:
             assert time.monotonic() < deadline, "the source is not held back"

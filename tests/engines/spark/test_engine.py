@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 class TestSparkEngine(EngineContract):
-    patience_s = 20.0
+    patience_s = 60.0
 
     @pytest.fixture
     def engine(self, spark_engine: SparkEngine, broker: Kafka, job: Job) -> Engine:

@@ -52,19 +52,19 @@ def test_a_broker_that_is_killed_five_times_while_records_pass_loses_none(
         try:
             for part in range(1, BOUNCES + 1):
                 # Each one hits a job in whose sink records arrive, while more are sent.
-                until(partial(passed, engine, flow, part * RECORDS // (BOUNCES + 1)), 120)
+                until(partial(passed, engine, flow, part * RECORDS // (BOUNCES + 1)))
                 os.kill(broker.pid, signal.SIGKILL)
                 sent = flow.sent
-                until(broker.revive, 60)
+                until(broker.revive)
                 assert flow.sent > sent
                 flow.pause()
-                until(partial(passed, engine, flow, sent), 120)
+                until(partial(passed, engine, flow, sent))
                 flow.resume()
-            until(lambda: passed(engine, flow, 0) and flow.sent >= RECORDS, 120)
-            until(partial(passed, engine, flow, flow.stop_sending()), 120)
+            until(lambda: passed(engine, flow, 0) and flow.sent >= RECORDS)
+            until(partial(passed, engine, flow, flow.stop_sending()))
             assert {record.number for record in flow.got} == set(range(flow.sent))
             # The last records may be here before the engine has asked the revived broker again.
-            until(lambda: engine.conditions()[job.id].health is Health.RUNNING, 60)
+            until(lambda: engine.conditions()[job.id].health is Health.RUNNING)
         finally:
             flow.end()
             engine.cancel(job.id)
@@ -121,7 +121,7 @@ def test_a_full_disk_degrades_the_job_says_why_and_corrupts_nothing(
         filler = fill(small_disk)
         committed, sent = last_committed(checkpoint), flow.sent
         engine.boundaries.end(job.id)
-        until(lambda: health() is Health.DEGRADED, 60)
+        until(lambda: health() is Health.DEGRADED)
         condition = engine.conditions()[job.id]
         assert condition.cause is Cause.STORAGE
         assert "No space left on device" in condition.reason
@@ -134,13 +134,13 @@ def test_a_full_disk_degrades_the_job_says_why_and_corrupts_nothing(
             assert last_committed(checkpoint) == committed
             time.sleep(0.2)
         filler.unlink()
-        until(lambda: health() is Health.RUNNING, 60)
+        until(lambda: health() is Health.RUNNING)
         flow.stop_sending()
         assert flow.sent > sent + 300
-        until(partial(passed, engine, flow, flow.sent), 60)
+        until(partial(passed, engine, flow, flow.sent))
         assert {record.number for record in flow.got} == set(range(flow.sent))
         engine.boundaries.end(job.id)
-        until(lambda: health() and last_committed(checkpoint) != committed, 30)
+        until(lambda: health() and last_committed(checkpoint) != committed)
     finally:
         flow.end()
         engine.cancel(job.id)

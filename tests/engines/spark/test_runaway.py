@@ -111,7 +111,7 @@ def test_a_slow_job_is_not_stopped(engine: SparkEngine, broker: Kafka, topics: T
     create_topics(broker, [job])
     assert engine.submit(job, initial(job)).status is Status.DONE
     topics.write("slow-in", ['{"v": 1}'] * 12)
-    until(lambda: health(engine, job) != "running" or topics.count("slow-out") >= 12, 90)
+    until(lambda: health(engine, job) != "running" or topics.count("slow-out") >= 12)
     assert (health(engine, job), topics.count("slow-out")) == ("running", 12)
 
 

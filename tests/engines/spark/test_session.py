@@ -103,7 +103,7 @@ def test_threads_of_jobs_run_below_those_of_the_host_and_end_when_they_are_inter
             assert nice[name] == {0}, name
         context.cancelJobGroup("rogue")
         until(lambda: control.threads("ads/rogue") == {})
-        running.join(timeout=10)
+        running.join(timeout=120)
         assert not running.is_alive()
 
 

@@ -76,20 +76,20 @@ def test_the_lag_of_committed_records_counts_neither_markers_nor_open_transactio
 
     producer = Producer({**broker.client, "transactional.id": "committed", "log_level": 0})
     try:
-        producer.init_transactions(30)
+        producer.init_transactions(120)
         for end in (producer.commit_transaction, producer.abort_transaction) * 3:
             producer.begin_transaction()
             for number in range(10):
                 producer.produce("committed-in", f'{{"n": {number}, "k": 1}}')
-            end(30)
+            end(120)
         # 30 records that count, 30 that were aborted, six markers.
         until(lambda: counted() == (0.0, 30.0, 30.0))
         producer.begin_transaction()
         producer.produce("committed-in", '{"n": 1, "k": 1}')
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         time.sleep(3)
         assert counted() == (0.0, 30.0, 30.0)
-        producer.commit_transaction(30)
+        producer.commit_transaction(120)
         until(lambda: counted() == (0.0, 31.0, 31.0))
     finally:
         engine.cancel(job.id)

@@ -111,7 +111,7 @@ class World:
         """A second passes, and every start that was begun has ended."""
         self.now_s += seconds
         self.engine.supervise()
-        until(lambda: not self.engine.starting, 10)
+        until(lambda: not self.engine.starting)
 
     def health(self, job: Job) -> str:
         return self.engine.conditions()[job.id].health.value
@@ -124,7 +124,7 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world_ = World(tmp_path, monkeypatch)
     yield world_
-    until(lambda: not world_.engine.starting, 10)
+    until(lambda: not world_.engine.starting)
 
 
 def wait_for(world: World, condition: Callable[[], object], seconds: float = 120.0) -> float:
@@ -283,7 +283,7 @@ def test_a_topic_that_got_partitions_disturbs_nobody_and_is_read_when_there_is_r
     )
     world.tasks = 23
     world.supervise()
-    until(lambda: not world.engine.starting, 10)
+    until(lambda: not world.engine.starting)
     assert not first.isActive
     assert world.queries[job.id].isActive
     assert world.engine.ledger.entries[job.id].tasks == 13

@@ -87,7 +87,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
             for name in JOBS
         ]
         for done in admin.create_acls(bindings).values():
-            done.result(timeout=30)
+            done.result(120)
         yield kafka
 
 
@@ -116,7 +116,7 @@ def test_each_tenants_job_reads_and_writes_with_its_own_principal(
         assert outcome.changed, outcome
         producer = Producer(librdkafka_settings(secured.tenants[tenant]))
         producer.produce(f"principal-{tenant}-in", json.dumps({"v": 7}))
-        producer.flush(30)
+        producer.flush(120)
     for tenant in JOBS:
         until(partial(records, secured, tenant, f"principal-{tenant}-out"))
     # A secret is in no report and no description of the engine.

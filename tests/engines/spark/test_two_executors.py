@@ -107,7 +107,7 @@ def works_on(cluster: Cluster, machine: str) -> bool:
 def taken_by_executor(cluster: Cluster) -> dict[str, int]:
     """How much of `spread` was taken on each executor, by the next report of each."""
     taken: dict[str, int] = {}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(taken) < 2 and time.monotonic() < deadline:
         for sent in cluster.engine.control.drain_reports()["reports"]:
             mine = [one for one in sent["instances"] if one["operator"] == "spread"]
@@ -207,7 +207,7 @@ def test_an_executor_that_is_stopped_for_ten_seconds_loses_nothing(
             time.sleep(0.2)
     finally:
         os.kill(stopped, signal.SIGCONT)
-    assert cluster.flow.sent > sent + 0.8 * STOPPED_S * cluster.flow.rate_per_s
+    until(lambda: cluster.flow.sent > sent + 0.8 * STOPPED_S * cluster.flow.rate_per_s)
     cluster.flowing()
     cluster.finish()
     assert cluster.flow.doubled == 0
@@ -290,9 +290,9 @@ def test_half_the_executors_gone_leave_the_job_of_higher_priority_and_the_other_
         until(stays)
         assert engine.conditions()[low.id].reason == "Waits for tasks: needs 10, free 2 of 12."
         undisturbed = engine.managed[high.id].running
-        until(lambda: executors(spark) == 2, 120)
+        until(lambda: executors(spark) == 2)
         limit = 24
-        until(lambda: healths() == ("running", "running"), 60)
+        until(lambda: healths() == ("running", "running"))
         assert engine.managed[high.id].running is undisturbed
     finally:
         for job in (low, high):

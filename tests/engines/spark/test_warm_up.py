@@ -88,7 +88,7 @@ def test_slots_are_held_while_it_computes_and_a_failure_is_no_ones_problem(build
 
 def test_what_is_late_is_left_out(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_up, "WITHIN_S", 0.05)
-    saving(build).side_effect = lambda: time.sleep(0.3)
+    saving(build).side_effect = lambda: time.sleep(2.0)
     spark, _ = warm(Ledger(100, 10), [running()])
     assert writes(build) == 1
     spark.sparkContext.cancelJobGroup.assert_called_once()

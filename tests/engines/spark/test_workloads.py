@@ -115,7 +115,7 @@ def views(spark: SparkSession, broker: Kafka, topics: Topics) -> None:
         for topic, maker in (("nexmark", nexmark_events), ("ad-events", ads)):
             for _, value in maker.make(part * count, count, at_s):
                 producer.produce(topic, value)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         time.sleep(0.5)
 
     def read(topic: str, schema: str) -> DataFrame:

@@ -171,7 +171,7 @@ def test_the_link_of_a_demo_works_as_long_as_it_runs(tmp_path: Path) -> None:
 def test_the_demo_serves_its_daemon_and_prints_a_link_that_logs_in(tmp_path: Path) -> None:
     with showcase(tmp_path, 4.0) as made, demo.dashboard(made.daemon) as link:
         assert link.startswith("http://127.0.0.1:")
-        with httpx2.Client(trust_env=False, follow_redirects=True) as http:
+        with httpx2.Client(trust_env=False, follow_redirects=True, timeout=120) as http:
             page = http.get(link)
         assert page.status_code == 200
         assert "ads/pageload" in page.text

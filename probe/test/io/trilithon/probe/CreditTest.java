@@ -5,9 +5,19 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 
 class CreditTest {
+  /** Longer than a slow machine may keep a thread waiting. */
+  private static final long PATIENCE_MS = 60_000;
+
   /** Loads the gate's class, and with it the logger, before a test looks at the clock. */
   CreditTest() {
-    Gate.stuckAfterMs(10_000);
+    Gate.stuckAfterMs(10 * PATIENCE_MS);
+  }
+
+  private static void awaitParked(Thread sender) {
+    while (sender.getState() != Thread.State.TIMED_WAITING) {
+      Check.that(sender.getState() != Thread.State.TERMINATED, "parked");
+      Thread.onSpinWait();
+    }
   }
 
   private static final class Counts implements Gate.Meter {
@@ -137,21 +147,34 @@ class CreditTest {
     Check.equal(1000 + 2 * 5000L, taken.estimate(60_000_000, 1_000_000));
   }
 
-  void aParkedSenderGoesOnWhenARecordIsTaken() throws Exception {
+  /** The part of its time before the gate that a sender is counted as parked. */
+  private static double shareCountedAsParked() throws Exception {
     CreditCell cell = new CreditCell("c");
     cell.reserve(0, 0, 1, 0);
     Counts counts = new Counts();
     AtomicInteger got = new AtomicInteger(-1);
     Thread sender = new Thread(() ->
         got.set(Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, counts)));
+    long beganNs = System.nanoTime();
     sender.start();
     Thread.sleep(100);
     Check.that(sender.isAlive(), "parked");
     cell.took(0, 0);
-    sender.join(1000);
+    sender.join(PATIENCE_MS);
     Check.equal(0, got.get());
-    Check.close(100e6, counts.parkedNs.get(), 60e6);
     Check.equal(0, counts.forced.get());
+    return counts.parkedNs.get() / (double) (System.nanoTime() - beganNs);
+  }
+
+  void aParkedSenderGoesOnWhenARecordIsTaken() throws Exception {
+    double most = 0;
+    for (int i = 0; i < 5 && most < 0.5; i++) {
+      double share = shareCountedAsParked();
+      Check.that(share <= 1, "no longer than it was there: " + share);
+      most = Math.max(most, share);
+    }
+    // A slow machine starts the thread late and looks late whether it has ended.
+    Check.that(most >= 0.5, "most of the time is counted: " + most);
   }
 
   void aParkedSenderFollowsANewTable() throws Exception {
@@ -162,9 +185,9 @@ class CreditTest {
     Thread sender = new Thread(
         () -> got.set(Gate.pass(cell, choice::get, () -> 1, 0, new Clock(), null, new Counts())));
     sender.start();
-    Thread.sleep(20);
+    awaitParked(sender);
     choice.set(5);
-    sender.join(1000);
+    sender.join(PATIENCE_MS);
     Check.equal(5, got.get());
   }
 
@@ -177,9 +200,9 @@ class CreditTest {
       interrupted.set(Thread.currentThread().isInterrupted() ? 1 : 0);
     });
     sender.start();
-    Thread.sleep(20);
+    awaitParked(sender);
     sender.interrupt();
-    sender.join(1000);
+    sender.join(PATIENCE_MS);
     Check.equal(1, interrupted.get());
   }
 
@@ -192,7 +215,7 @@ class CreditTest {
       Check.equal(0, Gate.pass(cell, () -> 0, () -> 1, 0, new Clock(), null, counts));
       Check.equal(1, counts.forced.get());
     } finally {
-      Gate.stuckAfterMs(10_000);
+      Gate.stuckAfterMs(10 * PATIENCE_MS);
     }
   }
 

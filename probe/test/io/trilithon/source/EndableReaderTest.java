@@ -80,7 +80,7 @@ public final class EndableReaderTest {
   }
 
   public void anEmptyPartitionIsPolledInSlicesUntilTheBatchIsOver() throws IOException {
-    Check.that(!next(1000), "none came");
+    Check.that(!next(2000), "none came");
     Check.that(connector.timeouts.size() >= 2, "in slices");
     Check.that(connector.timeouts.stream().allMatch(ms -> ms <= EndableReader.SLICE_MS), "short");
   }
@@ -90,7 +90,7 @@ public final class EndableReaderTest {
     long beganNs = System.nanoTime();
     Check.that(!next(300_000), "ended");
     Check.equal(1, connector.timeouts.size());
-    Check.that(System.nanoTime() - beganNs < 1_000_000_000L, "soon");
+    Check.that(System.nanoTime() - beganNs < 60_000_000_000L, "long before the batch is over");
   }
 
   public void aReaderWithRecordsEndsBeforeTheNextOne() throws IOException {
@@ -107,7 +107,7 @@ public final class EndableReaderTest {
     Check.that(!next(120), "held for the whole time");
     Check.equal(0, connector.timeouts.size());
     batch.release();
-    Check.that(next(120), "goes on");
+    Check.that(next(60_000), "goes on");
   }
 
   public void offsetsThatKafkaNoLongerHasAreNamed() {

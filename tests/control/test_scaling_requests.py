@@ -1,6 +1,7 @@
 """Requests for machines end whole, or everything is as before, wherever the daemon dies."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.policies.stela.model import small_engine
-from trilithon.control import failpoints
+from trilithon.control import engine_calls, failpoints
 from trilithon.control.cluster_commands import ClusterCommands
 from trilithon.control.explain import explain, explain_cluster
-from trilithon.control.journal import FILE, Journal
+from trilithon.control.journal import FILE, Journal, database
 from trilithon.control.loop import Controller, Round
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
@@ -265,8 +266,9 @@ def test_if_machines_cannot_be_removed_instances_are_where_they_were(world: Worl
     assert len(world.engine.machines.names()) == 4
 
 
-# Where a request passes, and how often: machines are added or removed once, both jobs changed.
-TIMES = {"round": 2, "start": 1, "end": 2, "reallocate": 2, "one_shot": 1}
+# Where a request passes, and how often: machines are added or removed once, both jobs changed. The
+# last round only sees that all is done.
+TIMES = {"round": 2, "start": 1, "end": 2, "reallocate": 2, "one_shot": 1, "wish": 2}
 PLACES = [
     (point, nth)
     for point in failpoints.POINTS
@@ -339,6 +341,47 @@ def test_killed_anywhere_a_request_ends_whole_or_everything_is_as_before(
     death.arm(point, nth)
     death.rounds(6)
     assert death.count == 1
+    check_whole_or_as_before(world, kind, before)
+
+
+@pytest.mark.parametrize("kind", list(ScalingKind))
+def test_every_place_that_a_request_passes_is_one_to_be_killed_at(
+    kind: ScalingKind, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes of what is wanted of a job were once among those that nobody was killed at."""
+    passed: Counter[str] = Counter()
+    for module in (database, engine_calls):
+        monkeypatch.setattr(module, "hit", lambda name: passed.update([name]))
+    world.commands.scale(kind, 1)
+    assert set(passed) == {f"journal.request.{when}" for when in ("before", "inside", "after")}
+    passed.clear()
+    while None in world.ended:
+        world.rounds(1)
+    assert {point: nth for point, nth in passed.items() if nth > TIMES["round"]} == (
+        {f"journal.round.{when}": 3 for when in ("before", "inside", "after")}
+        if kind is ScalingKind.OUT
+        else {}
+    )
+    assert {(point, min(nth, TIMES["round"])) for point, nth in passed.items()} <= set(PLACES)
+
+
+@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+def test_killed_while_a_request_is_written_it_is_there_or_not(
+    kind: ScalingKind, when: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.allocations
+    death = Death(world, monkeypatch)
+    death.arm(f"journal.request.{when}")
+    with pytest.raises(Killed):
+        world.commands.scale(kind, 1)
+    death.start()
+    assert death.count == 1
+    assert world.ended == ([None] if when == "after" else [])
+    if when != "after":
+        world.rounds(3)
+        assert world.allocations == before
+        world.commands.scale(kind, 1)
     check_whole_or_as_before(world, kind, before)
 
 

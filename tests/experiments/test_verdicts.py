@@ -13,6 +13,7 @@ from trilithon.experiments.definition import (
     PaperFigure,
     PlannedFault,
     Variant,
+    in_words,
 )
 from trilithon.experiments.experiment_result import (
     ComparedFigure,
@@ -187,3 +188,14 @@ def test_a_void_figure_says_why_nothing_was_decided() -> None:
     (one,) = judged_figures(because, result)
     assert one.verdict is FigureVerdict.VOID
     assert one.sentence == "Nothing was changed. The load is small."
+
+
+def test_words_agree_where_they_hold_and_are_quoted_where_they_do_not() -> None:
+    said = in_words("gain", "barely improves", 0.0, (0.0, 0.05), "ratio", "1")
+    assert judged(said, 0.03) == (AGREES, "")
+    verdict, sentence = judged(said, -0.02)
+    assert verdict is DIFFERENT
+    assert sentence.startswith("-2.0 % here; the paper says “barely improves”")
+    verdict, sentence = judged(said, None)
+    assert verdict is DIFFERENT
+    assert "Not reached, unlike the paper's “barely improves”" in sentence

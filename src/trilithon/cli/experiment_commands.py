@@ -241,7 +241,7 @@ def _check_writable(path: Path) -> None:
 
 
 def draw_results(console: Console, results: "PaperResults", paper: "Paper") -> None:
-    from trilithon.experiments.markdown import interval, number  # noqa: PLC0415
+    from trilithon.experiments.markdown import interval, stated  # noqa: PLC0415
     from trilithon.experiments.verdicts import judged_figures  # noqa: PLC0415
 
     names = [strategy.name for strategy in paper.strategies]
@@ -249,7 +249,7 @@ def draw_results(console: Console, results: "PaperResults", paper: "Paper") -> N
         rows = [
             (
                 judged.compared.figure.name,
-                number(judged.compared.figure.value, judged.compared.figure.unit),
+                stated(judged.compared.figure),
                 interval(
                     judged.compared.ours, judged.compared.half_width, judged.compared.figure.unit
                 ),

@@ -145,7 +145,8 @@ class PaperFigure:
 
     `more_is_better` is None where neither direction is better. `not_comparable` says why our number
     cannot be compared with it, where that is so. Headline figures stand in the table at the top of
-    the result page.
+    the result page. Where a text has `words` and no number, `between` is where they hold, and
+    `value` what they are about: 0 for a gain.
     """
 
     name: str
@@ -156,6 +157,8 @@ class PaperFigure:
     not_comparable: str = ""
     headline: bool = False
     scope: FigureScope = WHOLE_EXPERIMENT
+    words: str = ""
+    between: tuple[float, float] = (-inf, inf)
 
 
 def at_least(
@@ -197,6 +200,20 @@ def neither(
 ) -> PaperFigure:
     """A figure of which neither more nor less is better."""
     return PaperFigure(name, value, unit, source, None, "", headline, scope)
+
+
+def in_words(
+    name: str,
+    words: str,
+    value: float,
+    between: tuple[float, float],
+    unit: str,
+    source: str,
+    *,
+    scope: FigureScope = WHOLE_EXPERIMENT,
+) -> PaperFigure:
+    """A figure of which the text says in words which way it goes."""
+    return PaperFigure(name, value, unit, source, None, scope=scope, words=words, between=between)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ from trilithon.experiments.experiment_result import (
     ExperimentResult,
     RunSummary,
 )
-from trilithon.experiments.markdown import capitalised, interval, listed, number, percent, table
+from trilithon.experiments.markdown import (
+    capitalised,
+    interval,
+    listed,
+    number,
+    percent,
+    stated,
+    table,
+)
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
@@ -42,7 +50,7 @@ def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -
     rows = [
         (
             one.compared.figure.name,
-            number(one.compared.figure.value, one.compared.figure.unit),
+            stated(one.compared.figure),
             interval(one.compared.ours, one.compared.half_width, one.compared.figure.unit),
             str(one.verdict),
             one.compared.figure.source,
@@ -215,7 +223,7 @@ def _spans(moved: Sequence[MovedRun], paper: Paper) -> Iterator[tuple[str, ...]]
             yield (
                 f"{move.experiment} {move.variant}",
                 figure.name,
-                number(figure.value, figure.unit),
+                stated(figure),
                 number(base.figures[figure.name], figure.unit),
                 ends[0],
                 ends[1] + missing,

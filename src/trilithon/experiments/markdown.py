@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from trilithon.experiments.definition import PaperFigure
+
 _UNITS: Final = {"": "", "s": " s", "h": " h", "ratio": "", "times": " ×"}
 
 
@@ -10,10 +12,16 @@ def number(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "ratio":
-        return f"{100 * value:.1f} %" if value >= 0.001 or value == 0 else f"{100 * value:.2g} %"
+        tiny = 0 < abs(value) < 0.001
+        return f"{100 * value:.2g} %" if tiny else f"{100 * value:.1f} %"
     digits = 0 if abs(value) >= 100 or value == round(value) else 1
     word = unit.removesuffix("s") if value == 1 else unit
     return f"{value:,.{digits}f}{_UNITS.get(unit, ' ' + word)}"
+
+
+def stated(figure: PaperFigure) -> str:
+    """What the paper says: its number, or its words."""
+    return f"“{figure.words}”" if figure.words else number(figure.value, figure.unit)
 
 
 def interval(value: float | None, half_width: float | None, unit: str) -> str:

@@ -16,6 +16,7 @@ from trilithon.experiments.markdown import (
     listed,
     number,
     percent,
+    stated,
     table,
 )
 from trilithon.experiments.mixes import FIRST_SEED, TRIED, MixResult, Ranking
@@ -158,6 +159,7 @@ def verdict_counts(judged: Sequence[JudgedFigure]) -> str:
     counts = count_verdicts(judged)
     counted = sum(counts[verdict] for verdict in COUNTED)
     missing = counts[FigureVerdict.NOT_MEASURED]
+    said = sum(bool(one.compared.figure.words) for one in judged)
     return (
         f"Of {len(judged)} figures that the texts print, {counted} are counted: "
         f"**{counts[FigureVerdict.AGREES]} as in the paper** (within 10 %, or one percentage "
@@ -167,6 +169,7 @@ def verdict_counts(judged: Sequence[JudgedFigure]) -> str:
         f"{counts[FigureVerdict.VOID]} are void: nothing was decided in their runs, or a fault's "
         f"end brought satisfaction back. {counts[FigureVerdict.NOT_COMPARABLE]} cannot be compared."
         + (f" {missing} have no number in the stored results." if missing else "")
+        + (f" {said} are words without a number, which must hold." if said else "")
     )
 
 
@@ -231,7 +234,7 @@ def _figures(
                 (
                     result.experiment.name,
                     one.compared.figure.name,
-                    number(one.compared.figure.value, one.compared.figure.unit),
+                    stated(one.compared.figure),
                     interval(one.compared.ours, one.compared.half_width, one.compared.figure.unit),
                     str(one.verdict),
                 )

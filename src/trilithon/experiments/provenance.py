@@ -30,6 +30,7 @@ _ROOT: Final = Path(trilithon.__file__).parent
 _MODULES: Final = ("demand", "mixes", "search", "seeds")
 _PAPER_MODULES: Final = (
     "catalogue",
+    "every_choice",
     "findings",
     "measures",
     "random_dags",

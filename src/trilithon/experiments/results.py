@@ -183,6 +183,7 @@ def _figure_to_json(judged: JudgedFigure) -> dict[str, Any]:
         "verdict": str(judged.verdict),
         "sentence": judged.sentence,
         "source": compared.figure.source,
+        **({"words": compared.figure.words} if compared.figure.words else {}),
     }
     if compared.each:
         data |= {"each": list(compared.each), "half_width": compared.half_width}

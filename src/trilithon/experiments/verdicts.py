@@ -1,10 +1,10 @@
 """Judges our figures beside the paper's: as in the paper, better, worse, different, or void.
 
 A figure agrees within 10 % of the paper's number. Times are compared from the moment from which the
-paper counts, within a control round at least; shares agree within one percentage point, too. A
-figure is void, and not counted, if its runs decided nothing: the policy took no action where the
-paper's did, it makes no difference whether there is a policy at all, or a fault's end brought
-satisfaction back.
+paper counts, within a control round at least; shares agree within one percentage point, too. Words
+of a text agree where they hold. A figure is void, and not counted, if its runs decided nothing: the
+policy took no action where the paper's did, it makes no difference whether there is a policy at
+all, or a fault's end brought satisfaction back.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 
 from trilithon.experiments.experiment_result import ComparedFigure, ExperimentResult
-from trilithon.experiments.markdown import capitalised, listed, number, percent
+from trilithon.experiments.markdown import capitalised, listed, number, percent, stated
 from trilithon.experiments.paper import Paper
 from trilithon.experiments.scenario_builder import ROUND_S
 from trilithon.experiments.strategies import BEST_STATIC, MANUAL, SAME, UNCONTROLLED
@@ -83,6 +83,9 @@ def compare(compared: ComparedFigure) -> FigureVerdict:
     if ours is None:
         missing_is_worse = figure.more_is_better is not None
         return FigureVerdict.WORSE if missing_is_worse else FigureVerdict.DIFFERENT
+    if figure.words:
+        holds = figure.between[0] <= ours <= figure.between[1]
+        return FigureVerdict.AGREES if holds else FigureVerdict.DIFFERENT
     slack = WITHIN * abs(figure.value - figure.scope.since_s)
     if figure.unit == "s":
         slack = max(slack, ROUND_S)
@@ -175,7 +178,9 @@ def _sentence(paper: Paper, result: ExperimentResult, compared: ComparedFigure) 
 
 def _difference(compared: ComparedFigure) -> str:
     figure, ours = compared.figure, compared.ours
-    theirs = f"the paper's {number(figure.value, figure.unit)}"
+    if figure.words and ours is not None:
+        return f"{number(ours, figure.unit)} here; the paper says {stated(figure)}"
+    theirs = f"the paper's {stated(figure)}"
     if ours is None:
         reached = sum(value is not None for value in compared.each)
         runs = f" in {len(compared.each) - reached} of {len(compared.each)} runs"

@@ -7,7 +7,7 @@ time (IV-E) is the time without throughput. Both are counted in windows of 10 s,
 plots.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,15 +19,22 @@ from trilithon.experiments.stela.catalogue import (
     CONVERGENCE,
     DEFAULT,
     DEFAULT_GAIN,
+    DOWN_GROUP_1,
+    DOWN_GROUP_2,
     EXPERIMENTS,
     GAIN,
     GROUP_1,
     GROUP_2,
     LEAST_LINK,
+    LEFT,
+    LEFT_BY_GROUP_1,
+    LEFT_BY_GROUP_2,
     LINK_GAIN,
     SCALE_IN,
     SCALED_S,
     STELA,
+    TIMES_GROUP_1,
+    TIMES_GROUP_2,
 )
 
 # How long throughput is averaged for, before the request and at the end of a run.
@@ -77,7 +84,10 @@ def down_s(run: Run) -> float:
 
 
 def _above(one: float, other: float) -> float | NothingDecided:
-    return one / other - 1 if other > 0 else NothingDecided("Nothing arrives at the sinks.")
+    """To a thousandth of a percent: what a run that has settled still moves is no gain."""
+    if other <= 0:
+        return NothingDecided("Nothing arrives at the sinks.")
+    return round(one / other - 1, 5) + 0.0
 
 
 def _share(one: float | None, other: float | None) -> float | NothingDecided | None:
@@ -106,11 +116,13 @@ def _scale_out(variant: str) -> Callable[[Runs], Values]:
 def _scale_in(runs: Runs) -> Values:
     by = runs["pageload"]
     return {
-        "throughput that is left": after(by[STELA]) / before(by[STELA]),
-        "left by random group 1": after(by[GROUP_1]) / before(by[GROUP_1]),
-        "left by random group 2": after(by[GROUP_2]) / before(by[GROUP_2]),
-        "down time, share of group 1's": _share(down_s(by[STELA]), down_s(by[GROUP_1])),
-        "down time, share of group 2's": _share(down_s(by[STELA]), down_s(by[GROUP_2])),
+        LEFT: after(by[STELA]) / before(by[STELA]),
+        LEFT_BY_GROUP_1: after(by[GROUP_1]) / before(by[GROUP_1]),
+        LEFT_BY_GROUP_2: after(by[GROUP_2]) / before(by[GROUP_2]),
+        TIMES_GROUP_1: _share(after(by[STELA]), after(by[GROUP_1])),
+        TIMES_GROUP_2: _share(after(by[STELA]), after(by[GROUP_2])),
+        DOWN_GROUP_1: _share(down_s(by[STELA]), down_s(by[GROUP_1])),
+        DOWN_GROUP_2: _share(down_s(by[STELA]), down_s(by[GROUP_2])),
     }
 
 
@@ -138,24 +150,28 @@ def _number(facts: Facts, name: str) -> float | None:
     return float(value) if isinstance(value, float | int) else None
 
 
-def _seconds(value: float | None) -> str:
-    return "never" if value is None else f"{value:.0f} s"
-
-
 def _sentence(facts: Facts) -> str:
     names = [name.removesuffix(", after") for name in facts if name.endswith(", after")]
     ranked = sorted(names, key=lambda name: -(_number(facts, f"{name}, after") or 0.0))
-    told = ", ".join(f"{name} {_number(facts, f'{name}, after') or 0.0:,.0f}" for name in ranked)
+    ends = ", ".join(f"{name} {_number(facts, f'{name}, after') or 0.0:,.0f}" for name in ranked)
     first = _number(facts, f"{STELA}, before") or 0.0
-    times = [
-        f"{name} {_seconds(_number(facts, f'{name}, convergence'))} / "
-        f"{_seconds(_number(facts, f'{name}, down'))}"
-        for name in ranked
-    ]
+    converged = _range([_number(facts, f"{name}, convergence") for name in ranked])
+    down = _range([_number(facts, f"{name}, down") for name in ranked])
     return (
-        f"Records per second at the sinks, {first:,.0f} before: {told}. Convergence and down time: "
-        f"{', '.join(times)}."
+        f"Records per second at the sinks, {first:,.0f} before: {ends}. Throughput converges "
+        f"within {converged}, and is zero for {down}."
     )
+
+
+def _range(seconds: Sequence[float | None]) -> str:
+    """The least and the most of all strategies."""
+    known = sorted(value for value in seconds if value is not None)
+    never = len(seconds) - len(known)
+    if not known:
+        return "no time of the run"
+    ends = f"{known[0]:.0f} s"
+    ends += f" to {known[-1]:.0f} s" if known[-1] > known[0] else ""
+    return f"{ends} ({never} strategies: never)" if never else ends
 
 
 FINDINGS: Final = {experiment.name: Finding(_facts, _sentence) for experiment in EXPERIMENTS}

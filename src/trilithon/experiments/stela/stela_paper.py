@@ -4,17 +4,25 @@ from typing import Final
 
 from trilithon.experiments.markdown import number, table
 from trilithon.experiments.paper import Paper, PaperPart
+from trilithon.experiments.plots import available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.stela import catalogue as names
-from trilithon.experiments.stela.catalogue import EXPERIMENTS, SCALE_IN
+from trilithon.experiments.stela import choices_section
+from trilithon.experiments.stela.catalogue import EXPERIMENTS, SCALE_IN, SCALED_S
+from trilithon.experiments.stela.every_choice import run_choices
 from trilithon.experiments.stela.measures import AFTER_S, BEFORE_S, FINDINGS, MEASURES
 from trilithon.experiments.stela.random_dags import run_cases, section
 from trilithon.experiments.stela.reasons import REASONS
+from trilithon.experiments.stela.scaling_strategies import STRATEGIES
 from trilithon.experiments.stela.spark_scaling import page, run_scaling
-from trilithon.experiments.stela.stela_plots import DagShares, ThroughputOverTime
-from trilithon.experiments.strategies import Strategy, differing, under
+from trilithon.experiments.stela.stela_plots import (
+    DagShares,
+    EveryGroup,
+    InterruptionBars,
+    ThroughputOverTime,
+    ThroughputPanels,
+)
 from trilithon.policies.requests import ScalingKind
-from trilithon.policies.stela import stela_parameters as parameters
 
 INTRODUCTION: Final = """\
 Stela (Xu, Peng and Gupta, IC2E'16) adds machines to a running job, or takes them away, when people
@@ -25,69 +33,32 @@ through the controller, as `trilithon cluster scale-out` does it.
 The default and the other strategies of section III-C create no instances, so they lose by
 construction: beside them stands a fair rival with as many instances as Stela, given in turn.
 Every change stops a job for the same time on the simulated engine, whatever it touches. So the
-paper's advantage in interruption, which comes from leaving existing machines alone, cannot show.
+paper's advantage in interruption, which comes from leaving existing machines alone, cannot show;
+[on Spark](stela-spark-scaling.md) it is measured. [Every choice](#every-choice) of each scaling was
+tried, so that a figure that is worse can be told from a choice that is.
 """
 
+# Sections of the overview that have plots.
+THROUGHPUT, INTERRUPTION = "throughput", "interruption"
+_JOBS: Final = "../../src/trilithon/workloads/topologies"
+PLACES: Final = f"""\
+## The paper's figures here
 
-def _other(name: str, strategy: str, difference: str) -> Strategy:
-    return differing(name, "stela", {"strategy": strategy}, difference)
-
-
-STRATEGIES: Final = (
-    under(names.STELA),
-    differing(
-        names.PRINTED,
-        "stela",
-        {
-            "etp": parameters.AS_PRINTED,
-            "projection": parameters.AS_PRINTED,
-            "refine": parameters.NO_REFINEMENT,
-        },
-        "algorithm 1, which counts a sink once per path, a projection in which children keep their "
-        "rates, and no exchange of instances or machines after it",
-    ),
-    _other(
-        names.FAIR, parameters.ROUND_ROBIN, "as many instances as Stela, in turn, for all operators"
-    ),
-    _other(
-        names.DEFAULT,
-        parameters.DEFAULT,
-        "every instance is placed again in turn on all machines; none is created",
-    ),
-    _other(
-        names.LEAST_LINK,
-        parameters.LEAST_LINK_LOAD,
-        "instances with the least traffic move to the new machine, beside their neighbours",
-    ),
-    _other(names.MOST_LINK, parameters.MOST_LINK_LOAD, "the same with the most traffic"),
-    _other(
-        names.NEAR_SOURCE,
-        parameters.NEAR_SOURCE,
-        "instances of the operators nearest to a source move",
-    ),
-    _other(
-        names.NEAR_SINK, parameters.NEAR_SINK, "instances of the operators nearest to a sink move"
-    ),
-    _other(
-        names.DESCENDANTS,
-        parameters.DESCENDANTS,
-        "instances of the operators with the most descendants move",
-    ),
-    _other(
-        names.CENTRALITY,
-        parameters.CENTRALITY,
-        "instances of the operators with the most edges move",
-    ),
-    *(
-        differing(
-            name,
-            "stela",
-            {"strategy": parameters.DEFAULT, "group": group},
-            "a scale-in removes random machines, and places their instances in turn on the others",
-        )
-        for name, group in ((names.GROUP_1, 1), (names.GROUP_2, 2))
-    ),
-)
+| in the paper | here |
+| --- | --- |
+| figures 1 and 3: an example, the architecture | no results; \
+[how it is built](../concepts/stela.md) |
+| figure 2: ETP of an example | `tests/measures/test_etp.py` computes its 44, 44, 11 and 0 % |
+| table I | [table I](#table-i) |
+| figure 4: throughput of Star, Linear, Diamond | [throughput](#throughput) |
+| figure 5: layouts | the job files of [PageLoad]({_JOBS}/pageload-topology.yaml), \
+[Processing]({_JOBS}/processing-topology.yaml) and [Network]({_JOBS}/network-topology.yaml) |
+| figure 6: throughput of PageLoad, Processing, Network | [throughput](#throughput) |
+| figures 7a and 7b: convergence time | [interruption](#interruption) |
+| figure 7c: Network around the scale-out | [network](stela-details.md#network) |
+| figure 8: throughput and down time of a scale-in | [scale-in](#scale-in), \
+[interruption](#interruption) |
+"""
 
 
 def overview(results: PaperResults, paper: Paper) -> str:
@@ -107,6 +78,7 @@ def overview(results: PaperResults, paper: Paper) -> str:
         cells = [value(strategy.name, dict(r.facts), "after") for r in shown]
         if any(cells):
             rows.append((paper.label(strategy.name), *cells))
+    plots = available_plots(results, paper)
     return "\n".join(
         [
             "## Table I\n",
@@ -115,7 +87,6 @@ def overview(results: PaperResults, paper: Paper) -> str:
                 "cluster has no worker processes: instances run on machines.\n"
             ),
             table(("job", "operators", "tasks", "instances", "machines", "kind"), _table_one()),
-            "",
             "## Throughput\n",
             (
                 f"Records per second at the sinks: the mean of the {BEFORE_S:.0f} s before the "
@@ -123,6 +94,15 @@ def overview(results: PaperResults, paper: Paper) -> str:
                 f"table I, or four of eight fewer ({SCALE_IN.name}).\n"
             ),
             table(heads, rows),
+            *images(plots, THROUGHPUT),
+            "## Interruption\n",
+            (
+                "From the request until throughput has been twice above and twice below its "
+                "average after the action, within 5 % of it (section IV-D), and without any "
+                "(IV-E), in windows of 10 s.\n"
+            ),
+            *images(plots, INTERRUPTION),
+            PLACES,
         ]
     )
 
@@ -134,7 +114,7 @@ _FIGURES: Final = {
     "pageload": "as figure 6a",
     "processing": "as figure 6b",
     "network": "as figure 6c",
-    "scale-in": "as figure 8a",
+    "scale-in": "as figure 8",
 }
 PAPER: Final = Paper(
     name="stela",
@@ -146,17 +126,50 @@ PAPER: Final = Paper(
     findings=FINDINGS,
     reasons=REASONS,
     plots=(
+        ThroughputPanels(
+            file="plots/stela-micro-benchmarks.svg",
+            section=THROUGHPUT,
+            experiments=("star", "linear", "diamond"),
+            caption="Throughput of the micro-benchmarks (as figure 4)",
+            height_in=2.6,
+        ),
+        ThroughputPanels(
+            file="plots/stela-applications.svg",
+            section=THROUGHPUT,
+            experiments=("pageload", "processing", "network"),
+            caption="Throughput of Yahoo's jobs and Network (as figure 6)",
+            height_in=2.6,
+        ),
+        InterruptionBars(
+            file="plots/stela-interruption.svg",
+            section=INTERRUPTION,
+            caption="Convergence time (as figure 7) and down time (as figure 8)",
+            height_in=4.4,
+        ),
         *(
             ThroughputOverTime(
                 file=f"plots/stela-{experiment.name}.svg",
                 section=experiment.name,
-                variant=experiment.variants[0].name,
                 caption=f"Throughput of {experiment.variants[0].name}"
                 f"{' at a scale-in' if experiment is SCALE_IN else ''} "
                 f"({_FIGURES[experiment.name]})",
                 height_in=2.4,
+                in_details=experiment is not SCALE_IN,
             )
             for experiment in EXPERIMENTS
+        ),
+        ThroughputOverTime(
+            file="plots/stela-network-convergence.svg",
+            section="network",
+            caption="Throughput of network around the scale-out (as figure 7c)",
+            height_in=2.4,
+            from_min=SCALED_S / 60 - 1,
+            to_min=SCALED_S / 60 + 3,
+            in_details=True,
+        ),
+        EveryGroup(
+            file="plots/stela-groups.svg",
+            caption="Throughput of PageLoad without each group of four machines",
         ),
         DagShares(
             file="plots/stela-dags.svg",
@@ -164,6 +177,13 @@ PAPER: Final = Paper(
         ),
     ),
     parts=(
+        PaperPart(
+            "choices",
+            "every division and every group of machines of the experiments",
+            lambda run: run_choices(run.workers, run.tell, run.chosen, run.done),
+            choices_section.section,
+            own_page=False,
+        ),
         PaperPart(
             "dags",
             "scale-outs in random graphs, beside the best division",

@@ -43,14 +43,15 @@ from bench.proofs.contestants import PARTITIONS, QUERIES, WORKLOADS, Contestant,
 from bench.proofs.paced_traffic import maker_of, send
 from bench.proofs.results_file import ResultsFile
 from bench.proofs.scene import KINDS, Scene, scene
-from bench.proofs.usage import Usage
+from bench.proofs.usage import processes_cpu_s
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.session import driver_process
 
 BASE: Final = "plain"
 OURS: Final = "trilithon"
-# Tasks of the largest query on each of two executors, or twice as many in one JVM.
-CORES: Final = 12
+# On each of two executors, or twice as many in one JVM: room for the largest query twice, since
+# tasks of the one before may still be ending.
+CORES: Final = 24
 DRAIN_S: Final = 300.0
 SAMPLE_S: Final = 0.1
 # The share of a backlog before and behind the span in which its rate is measured.
@@ -158,7 +159,7 @@ class Turns:
         driver = driver_process()
         assert driver is not None
         processes = [driver, *executor_processes(application)]
-        return lambda: Usage.of(processes).cpu_s + contestant.host_cpu_s()
+        return lambda: processes_cpu_s(processes) + contestant.host_cpu_s()
 
     def _topic(self, role: str) -> str:
         return self.around.topic(f"{self.workload}-{self.count}-{role}", PARTITIONS)

@@ -46,7 +46,7 @@ from bench.proofs.paced_traffic import Traffic, send
 from bench.proofs.results_file import ResultsFile
 from bench.proofs.scene import EXECUTORS, Scene, scene
 from bench.proofs.traffic import Arrival, traffic
-from bench.proofs.usage import Usage, own_threads, threads_cpu_s
+from bench.proofs.usage import Usage, own_threads, processes_cpu_s, threads_cpu_s
 from trilithon.contract.engine import Status
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.masters import max_tasks
@@ -59,6 +59,8 @@ OPERATORS: Final = 2
 # How often a daemon asks its host for reports.
 POLL_S: Final = 1.0
 LATEST_S: Final = 60.0
+# No batch ends by itself: the first may be as short as a quarter of it.
+BATCH_S: Final = 7200.0
 ROWS: Final = {
     "tasks": ".0f",
     "connections": ",.0f",
@@ -110,7 +112,7 @@ class Application:
         """One more job; how long its start took."""
         number = len(self.topics)
         topics = (self.around.topic(f"in-{number}", PARTITIONS), self.around.topic(f"out-{number}"))
-        job = job_of(number, topics, pmax)
+        job = job_of(number, topics, pmax, BATCH_S)
         began = time.monotonic()
         outcome = self.engine.submit(job, initial(job))
         if outcome.status is not Status.DONE:
@@ -118,15 +120,12 @@ class Application:
         self.topics.append(topics)
         return job, time.monotonic() - began
 
-    def usage(self) -> Usage:
-        return Usage.of([self._pid])
-
     def cpu_s(self) -> float:
         """Of the JVM, and of the engine's threads in this process."""
-        return self.usage().cpu_s + threads_cpu_s(own_threads() - self._before)
+        return processes_cpu_s([self._pid]) + threads_cpu_s(own_threads() - self._before)
 
     def figures(self) -> Figures:
-        usage = self.usage()
+        usage = Usage.of([self._pid])
         return {
             "memory_mb": usage.memory_mb,
             "threads": usage.threads,

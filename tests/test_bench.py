@@ -190,6 +190,7 @@ def test_usage_is_read_from_what_the_kernel_says(tmp_path: Path) -> None:
     cpu_s = 200 / os.sysconf("SC_CLK_TCK")
     memory_mb = 512 * os.sysconf("SC_PAGE_SIZE") / 2**20
     assert found == usage.Usage(cpu_s, memory_mb, 42, 2)
+    assert usage.processes_cpu_s([17, 18], tmp_path) == cpu_s
 
 
 def test_threads_of_this_process_are_known_with_their_cpu() -> None:

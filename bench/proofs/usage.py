@@ -38,6 +38,11 @@ class Usage:
         return cls(cpu_s, memory_mb, threads, sockets)
 
 
+def processes_cpu_s(pids: Iterable[int], proc: Path = _PROCESSES) -> float:
+    """The CPU seconds of some processes; one that has ended counts as nothing."""
+    return _cpu_s(proc / str(pid) for pid in pids)
+
+
 def cpu_of(stat: str) -> float:
     """The CPU seconds of a process or thread, user and system, from its `stat`."""
     fields = _fields(stat)
@@ -51,10 +56,14 @@ def own_threads() -> set[int]:
 
 def threads_cpu_s(threads: Collection[int]) -> float:
     """The CPU seconds of threads of this process; one that has ended counts as nothing."""
+    return _cpu_s(_OWN_THREADS / str(thread) for thread in threads)
+
+
+def _cpu_s(folders: Iterable[Path]) -> float:
     spent_s = 0.0
-    for thread in threads:
+    for folder in folders:
         try:
-            spent_s += cpu_of((_OWN_THREADS / str(thread) / "stat").read_text())
+            spent_s += cpu_of((folder / "stat").read_text())
         except OSError:
             continue
     return spent_s

@@ -65,13 +65,18 @@ def test_an_interrupted_run_goes_on_with_the_workload_that_is_missing(
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", ["base64", "ysb"])
-def test_the_short_form_gives_all_figures_of_each_query_and_loses_nothing(workload: str) -> None:
+@pytest.mark.parametrize(
+    ("workload", "queries"),
+    [("base64", ("plain", "staged", "open-gate")), ("ysb", ("staged", "trilithon"))],
+)
+def test_the_short_form_gives_all_figures_of_each_query_and_loses_nothing(
+    workload: str, queries: tuple[str, ...]
+) -> None:
     short = "--masters local --rounds 1 --warm-rounds 0 --seconds 3 --warm-up 3 --rate 200"
-    given = [*short.split(), "--records", "60000", "--workloads", workload]
+    given = [*short.split(), "--records", "60000", "--workloads", workload, "--queries", *queries]
     ((title, rounds),) = measure(parser().parse_args(given)).items()
     assert title == f"{workload}, local"
-    assert list(rounds) == ["plain", "staged", "trilithon", "open-gate"]
+    assert tuple(rounds) == queries
     for name, (measured,) in rounds.items():
         assert measured["lost"] == measured["doubled"] == 0, name
         by_hand = name in {"plain", "staged"}

@@ -117,6 +117,17 @@ def test_a_bottleneck_doubles_or_gets_twice_what_would_be_busy() -> None:
     assert stage.parallelism()["a"] == 8
 
 
+def test_senders_that_catch_up_do_not_make_a_bottleneck_larger_than_what_comes() -> None:
+    """While the gate is open, senders with a backlog send 20,000/s; 1,500 come. In a run of
+    PrimeTester 34 testers became 520 this way, where 110 would have done.
+    """
+    stage = cluster(1500.0, arriving_per_s=1500.0)
+    stage.operator("a").open_per_s = 20_000.0
+    (decision,) = scaling(stage.rounds(1))
+    assert decision.numbers["a.utilisation"] == pytest.approx(3.75)
+    assert stage.parallelism() == {"a": 30, "b": 4}
+
+
 def test_after_a_scale_up_it_is_inactive_for_two_intervals_and_after_a_scale_down_it_is_not() -> (
     None
 ):

@@ -249,6 +249,15 @@ def test_fewer_must_be_wished_for_as_long_as_the_delay_and_the_highest_wish_coun
     assert results == [None, None, None, {"o0": 3, "o1": 4}, {"o0": 3, "o1": 4}]
 
 
+def test_without_a_delay_every_wish_for_fewer_is_granted_at_once() -> None:
+    """The wish of the round before is of the past, though it was for more instances."""
+    guard = Guard(Rules(limits=Limits(down_delay_s=0.0)))
+    first = granted(review(asks(wants(3)), guard=guard))
+    fewer = standing(allocation=Allocation(JOB.id, 4, {"o0": 3, "o1": 4}))
+    second = granted(review(asks(wants(2)), fewer, guard=guard, now_s=START_S + 10))
+    assert (first, second) == ({"o0": 3, "o1": 4}, {"o0": 2, "o1": 4})
+
+
 def test_a_wish_for_fewer_that_is_not_repeated_is_forgotten() -> None:
     guard = Guard(Rules(limits=Limits(down_delay_s=30.0)))
     for i, wish in enumerate([3, 3, 4, 3, 3]):

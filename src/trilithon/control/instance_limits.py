@@ -97,7 +97,7 @@ class InstanceLimits:
             codes.append("STEP")
             count = least
         busy = self.signs.capacity.get(operator)
-        if busy is None or busy >= limits.saturated:
+        if limits.saturated < 1 and (busy is None or busy >= limits.saturated):
             return current, [*codes, "SATURATED"]
         if self.signs.backlog_s is None or self.signs.backlog_s > limits.backlog_s:
             return current, [*codes, "BACKLOG"]

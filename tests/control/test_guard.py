@@ -249,6 +249,26 @@ def test_fewer_must_be_wished_for_as_long_as_the_delay_and_the_highest_wish_coun
     assert results == [None, None, None, {"o0": 3, "o1": 4}, {"o0": 3, "o1": 4}]
 
 
+@pytest.mark.parametrize("busy", [None, 1.0])
+def test_a_saturated_operator_is_lowered_only_where_that_limit_is_off(busy: float | None) -> None:
+    """The capacity is the highest of an instance over a while: after an overload it says little."""
+    signs = LoadSigns({"o0": busy, "o1": 0.1}, 0.0)
+    limited, off = (
+        Guard(Rules(limits=Limits(down_delay_s=0.0, saturated=share))) for share in (0.9, 1.0)
+    )
+    assert codes(review(asks(wants(3)), signs=signs, guard=limited)) == ["SATURATED"]
+    assert granted(review(asks(wants(3)), signs=signs, guard=off)) == {"o0": 3, "o1": 4}
+
+
+def test_without_a_delay_every_wish_for_fewer_is_granted_at_once() -> None:
+    """The wish of the round before is of the past, though it was for more instances."""
+    guard = Guard(Rules(limits=Limits(down_delay_s=0.0)))
+    first = granted(review(asks(wants(3)), guard=guard))
+    fewer = standing(allocation=Allocation(JOB.id, 4, {"o0": 3, "o1": 4}))
+    second = granted(review(asks(wants(2)), fewer, guard=guard, now_s=START_S + 10))
+    assert (first, second) == ({"o0": 3, "o1": 4}, {"o0": 2, "o1": 4})
+
+
 def test_a_wish_for_fewer_that_is_not_repeated_is_forgotten() -> None:
     guard = Guard(Rules(limits=Limits(down_delay_s=30.0)))
     for i, wish in enumerate([3, 3, 4, 3, 3]):

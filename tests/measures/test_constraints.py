@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.strategies import COLUMNS
-from trilithon.measures.assess import assess
+from trilithon.measures.assess import assess, assess_latest
 from trilithon.measures.constraints import (
     ConstraintAssessment,
     ConstraintTable,
@@ -85,6 +85,27 @@ def test_a_constraint_is_met_missed_or_not_measured() -> None:
     # Nothing waits before a sink: there is no channel to measure.
     assert np.isnan(met[4])
     assert np.isnan(measured(LIMITED, busy_s=np.nan).met[:3]).all()
+
+
+def test_live_each_constraint_is_measured_over_its_own_time() -> None:
+    """For nine seconds a record takes 1 ms, and then for one second 100 ms."""
+    short, long = (Constraint(sequence_of(("a",)), 50.0, over_s=over_s) for over_s in (1, 60))
+    job = chain("timed", short, long)
+    layout = Layout.build([job])
+
+    def at(time_s: float, records: float, busy_s: float) -> Snapshot:
+        instances = Instances.of(
+            2, incarnation=[0, 0], taken=[records, records], busy_s=[busy_s, busy_s]
+        )
+        return replace(Snapshot.empty(time_s, layout, {job.id: job}), instances=instances)
+
+    series = Series.of([at(0, 0, 0), at(9, 900, 0.9), at(10, 1000, 10.9)])
+    whole = series.window(10)
+    assert whole is not None
+    assert assess(whole).constraints.mean_ms == pytest.approx([10.9, 10.9])
+    own = assess_latest(series, whole).constraints
+    assert own.mean_ms == pytest.approx([100.0, 10.9])
+    assert own.met.tolist() == [0, 1]
 
 
 def test_without_constraints_there_are_no_rows() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from trilithon.contract.engine import Engine
 from trilithon.contract.figures import summary
 from trilithon.contract.observer import Observer
-from trilithon.measures.assess import Assessment, assess
+from trilithon.measures.assess import Assessment, assess_latest
 
 WINDOW_S: Final = 10.0
 KEPT_S: Final = 60.0
@@ -25,5 +25,6 @@ class Watcher:
         return summary(self.assess(), accepted, self.observer.clock_set_s)
 
     def assess(self) -> Assessment | None:
-        window = self.observer.series.window(WINDOW_S)
-        return None if window is None else assess(window)
+        series = self.observer.series
+        window = series.window(WINDOW_S)
+        return None if window is None else assess_latest(series, window)

@@ -49,7 +49,9 @@ class LoweringWishes:
         wishes = [*past[max(0, old - 1) :], (now_s, wish)]
         self._wishes[key] = wishes
         covered = wishes[0][0] <= now_s - delay_s
-        return max(count for _, count in wishes) if covered else None
+        # A wish holds until the next one, and so into the delay; without a delay, only now counts.
+        within = wishes if delay_s > 0 else wishes[-1:]
+        return max(count for _, count in within) if covered else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class InstanceLimits:
             codes.append("STEP")
             count = least
         busy = self.signs.capacity.get(operator)
-        if busy is None or busy >= limits.saturated:
+        if limits.saturated < 1 and (busy is None or busy >= limits.saturated):
             return current, [*codes, "SATURATED"]
         if self.signs.backlog_s is None or self.signs.backlog_s > limits.backlog_s:
             return current, [*codes, "BACKLOG"]

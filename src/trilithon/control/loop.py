@@ -33,7 +33,7 @@ from trilithon.control.repeats import Repeats, subjects
 from trilithon.control.rules import Rules
 from trilithon.control.state import ControllerState, JobRecord, load
 from trilithon.errors import HostUnreachable, TrilithonError
-from trilithon.measures.assess import Assessment, assess
+from trilithon.measures.assess import Assessment, assess_latest
 from trilithon.model.action import Outcome, Reallocate, Status
 from trilithon.model.allocation import facets_between
 from trilithon.model.capability import Ability, Capabilities, How
@@ -552,7 +552,8 @@ class Controller:
             return None
         if self._assessed[0] != series.last.time_s:
             window = self.freshness.window()
-            self._assessed = (series.last.time_s, None if window is None else assess(window))
+            assessed = None if window is None else assess_latest(series, window)
+            self._assessed = (series.last.time_s, assessed)
         return self._assessed[1]
 
 

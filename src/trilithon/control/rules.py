@@ -25,7 +25,9 @@ class Limits(Parameters):
     up_factor: float = parameter(2.0, "ratio", "an operator's most growth at once", least=1)
     down_factor: float = parameter(0.5, "ratio", "an operator's most shrinking at once", most=1)
     down_delay_s: float = parameter(60.0, "s", "how long fewer must be wished for; the most counts")
-    saturated: float = parameter(0.9, "ratio", "capacity from which nothing is lowered", most=1)
+    saturated: float = parameter(
+        0.9, "ratio", "capacity from which nothing is lowered; 1 switches this off", most=1
+    )
     backlog_s: float = parameter(5.0, "s", "backlog, in seconds of arrivals, that forbids lowering")
     fresh_s: float = parameter(
         20.0, "s", "complete metrics after a failure or a gap, before acting"

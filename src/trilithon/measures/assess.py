@@ -1,18 +1,22 @@
 """Computes all measures of one window: every measure of every job, operator, edge and machine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from trilithon.measures import capacity, queueing, rates, skew, slo
-from trilithon.measures.constraints import ConstraintAssessment, ConstraintTable
+from trilithon.measures.constraints import (
+    ConstraintAssessment,
+    ConstraintTable,
+    constraints_over,
+)
 from trilithon.measures.etp import Rates, etp, etp_sum, next_target, projected_etp
 from trilithon.measures.group import max_by_node, sum_by_node
 from trilithon.measures.juice import juice
 from trilithon.measures.task_latency import task_latency
 from trilithon.model.columns import Floats, Ints
-from trilithon.model.series import Window
+from trilithon.model.series import Series, Window
 from trilithon.model.utility import UTILITIES, Utilities
 
 Bools = npt.NDArray[np.bool_]
@@ -55,6 +59,12 @@ class Assessment:
     constraints: ConstraintAssessment
     # machines
     etp_sum: Floats
+
+
+def assess_latest(series: Series, window: Window) -> Assessment:
+    """All measures of a window at the end of a series, constraints over their own times."""
+    assessment = assess(window)
+    return replace(assessment, constraints=constraints_over(series, assessment.constraints))
 
 
 def assess(window: Window, utilities: Utilities = UTILITIES) -> Assessment:

@@ -4,13 +4,13 @@ Latency guarantees, section II-A. The mean latency of a sequence of operators an
 
     l = Σ mean task latency of its operators + Σ mean channel latency of its edges     (II-A4)
 
-and a constraint is met if l is at most its limit (II-A5). It is missing where a part was
-not measured: where no record came through, where a clock was too far off, or on an edge into a
-sink.
+and a constraint is met if l, over the time that it names, is at most its limit (II-A5). It is
+missing where a part was not measured: where no record came through, where a clock was too far off,
+or on an edge into a sink.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +21,7 @@ from trilithon.model.columns import Floats, Ints
 from trilithon.model.intent import Constraint
 from trilithon.model.job import Job
 from trilithon.model.layout import Layout
-from trilithon.model.series import Window
+from trilithon.model.series import Series, Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +65,21 @@ def constraint_key(number: int) -> str:
 def assess_constraints(window: Window) -> ConstraintAssessment:
     """The constraints of all jobs in a window."""
     return ConstraintTable.of(window).assess(task_latency(window), channel_latency(window))
+
+
+def constraints_over(series: Series, measured: ConstraintAssessment) -> ConstraintAssessment:
+    """Each constraint over its own time, where the series has a window of about that length.
+
+    `measured` are those of a window at the end of the series. A time that is shorter than from one
+    snapshot to the next, or longer than the series, is taken as near as it can be.
+    """
+    mean_ms = measured.mean_ms.copy()
+    over_s = np.array([constraint.over_s for constraint in measured.constraints])
+    for own_s in sorted(set(over_s.tolist())):
+        if (window := series.window(own_s)) is not None:
+            rows = over_s == own_s
+            mean_ms[rows] = assess_constraints(window).mean_ms[rows]
+    return replace(measured, mean_ms=mean_ms)
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,8 +74,16 @@ def test_intervals_with_a_boundary_and_after_a_step_can_be_left_out() -> None:
 def test_fixed_numbers_follow_from_the_load() -> None:
     plan = LoadPlan()
     assert (plan.instances(PEAK), plan.instances(MEAN), plan.instances(LATENCY)) == (5, 3, 1)
-    ends = [INTERVAL_S * i for i in range(1, 19)]
-    assert [end for end in ends if plan.settles(end)] == [35.0, 40.0, 60.0, 65.0, 70.0, 90.0]
+
+
+def test_two_intervals_after_each_step_settle_and_the_plateau_is_no_step() -> None:
+    """Intervals that end with a step were left out, too: three for each step."""
+    plan = LoadPlan()
+    ends = [INTERVAL_S * i for i in range(1, round(plan.length_s / INTERVAL_S) + 1)]
+    settling = [end for end in ends if plan.settles(end)]
+    assert settling[:4] == [35.0, 40.0, 65.0, 70.0]
+    assert len(settling) == 2 * 12  # six steps up, six down
+    assert not any(plan.settles(end) for end in (30.0, 60.0, 215.0, 220.0))
 
 
 def test_goals_are_judged() -> None:

@@ -73,6 +73,8 @@ class Operating:
     service_cv2: float = 1.0
     coefficient: float = 1.0
     edge_factor: Mapping[str, float] = field(default_factory=dict)
+    # How fast its senders send while the gate is open; as fast as records come, if none is given.
+    open_per_s: float | None = None
     # Relative service times and shares of the records, by instance; 1 where none is given.
     slowness: Mapping[int, float] = field(default_factory=dict)
     share: Mapping[int, float] = field(default_factory=dict)
@@ -104,6 +106,8 @@ class QueueCluster:
     fixed: frozenset[str] = frozenset()
     transport_s: float = 0.0005
     time_s: float = 1000.0
+    # Records per second that come to each source; not measured if none is given.
+    arriving_per_s: float | None = None
     missing: bool = False
     idle: bool = False
     obey: bool = True
@@ -163,7 +167,7 @@ class QueueCluster:
         for edge in into:
             sent = done / len(into)
             waiting_s = o.waiting_s(p) * o.edge_factor.get(edge.source, 1.0)
-            parked = 1 - done / (o.rate_per_s * seconds)
+            parked = 1 - done / ((o.open_per_s or o.rate_per_s) * seconds)
             for what, value in (
                 ("sent", sent),
                 ("parked_s", parked * seconds),
@@ -208,7 +212,22 @@ class QueueCluster:
                 parked_s=column(layout.edge_row, "parked_s"),
                 channel_s=column(layout.edge_row, "channel_s"),
             ),
-            sources=Sources.missing(len(layout.source_row)),
+            sources=self._sources(layout),
+        )
+
+    def _sources(self, layout: Layout) -> Sources:
+        """What came to each source, and what it has read: as much as it could send."""
+        count = len(layout.source_row)
+        if self.arriving_per_s is None:
+            return Sources.missing(count)
+        sent = np.array([self.counted[(*key, "sent")] for key in layout.edge_row])
+        return Sources.of(
+            count,
+            incarnation=np.zeros(count),
+            arrived=np.full(count, self.arriving_per_s * self.time_s),
+            taken=np.bincount(layout.edge_source, sent, len(layout.node_names))[
+                layout.source_nodes
+            ],
         )
 
     def scene(self) -> Scene:

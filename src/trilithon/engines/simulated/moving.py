@@ -17,9 +17,12 @@ from trilithon.engines.simulated.world_tables import (
 )
 
 FIRST_ROOM: Final = 1 << 12
-# A multiplier that scatters neighbouring senders, and the range over which.
-SCATTER: Final = 2_654_435_761
-FAR: Final = 1 << 20
+# The constants of SplitMix64 (Steele and others, OOPSLA'14), which scatters neighbouring numbers.
+GOLDEN_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
+MIXERS: Final = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
 
 
 def prepared(world: World) -> World:
@@ -52,10 +55,18 @@ def prepared(world: World) -> World:
 
 
 def _first_turns(index: Ints) -> Ints:
-    """Senders begin at receivers far apart, however many there are: in step, or close behind each
-    other, they would send everything to the same few for a while.
+    """Senders begin at receivers that have nothing to do with each other, however many there are.
+    They get records in turn, so they stay as they begin: in step, or close behind each other, they
+    would send everything to the same few for ever.
+
+    A multiple of the index modulo a power of two is not enough: for one of ten numbers of receivers
+    its remainders lie close together.
     """
-    return index * SCATTER % FAR
+    mixed = (index.astype(np.uint64) + np.uint64(1)) * GOLDEN_GAMMA
+    for shift, factor in MIXERS:
+        mixed = (mixed ^ (mixed >> shift)) * factor
+    turns: Ints = (mixed >> np.uint64(32)).astype(np.int64)
+    return turns
 
 
 def with_more_events(world: World) -> World:

@@ -102,8 +102,13 @@ class LoadPlan:
         return math.ceil(load * BASE_PER_S * SERVICE_MS / 1000 / BUSY)
 
     def settles(self, at_s: float) -> bool:
-        """Whether an interval that ends then is one of the two after a step of the load."""
-        return self.step_s < at_s and at_s % self.step_s <= 2 * INTERVAL_S
+        """Whether an interval that ends then is one of the two after a step of the load. One that
+        ends with a step is before it, and the plateau begins without one.
+        """
+        step = math.ceil(at_s / self.step_s) - 1
+        if not 0 < step < len(self.steps) or self.steps[step] == self.steps[step - 1]:
+            return False
+        return at_s - step * self.step_s <= 2 * INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,9 @@ class _JobTurn:
         if now_s < memory.inactive_until_s(self.parameters):
             return []
         give_up_s = 10 * self.parameters.interval_s
-        memory.pending, checked = check_predictions(memory.pending, sequences, now_s, give_up_s)
+        memory.pending, checked = check_predictions(
+            memory.pending, sequences, now_s, give_up_s, self.parameters.bottleneck
+        )
         memory.checked = kept_errors(memory.checked, checked, now_s, self.parameters.error_keep_s)
         return checked
 

@@ -113,11 +113,14 @@ def check_predictions(
     sequences: Iterable[ConstrainedSequence],
     now_s: float,
     give_up_s: float,
+    bottleneck: float,
 ) -> tuple[list[WaitingPrediction], list[CheckedPrediction]]:
     """Those that still wait to be measured, and those that were measured now.
 
     A prediction for a number of instances that the operator does not have, and one that waited for
-    longer than `give_up_s`, is dropped.
+    longer than `give_up_s`, is dropped. So is one whose operator has become a bottleneck, with a
+    utilisation of at least `bottleneck`: its queue grows for as long as that lasts, and no model of
+    a steady state says how long records wait (IV-E).
     """
     measured: dict[tuple[str, str], ConstrainedOperator] = {
         (o.name, o.edge): o for s in sequences for o in s.operators if o.edge is not None
@@ -130,7 +133,8 @@ def check_predictions(
             if now_s - prediction.at_s < give_up_s:
                 waiting.append(prediction)
             continue
-        if operator.instances != prediction.instances or not math.isfinite(operator.kingman_s):
+        steady = operator.utilisation < bottleneck and math.isfinite(operator.kingman_s)
+        if operator.instances != prediction.instances or not steady:
             continue
         checked.append(
             CheckedPrediction(

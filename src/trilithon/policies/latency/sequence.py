@@ -20,6 +20,7 @@ from trilithon.measures import queueing, rates
 from trilithon.measures.group import ratio
 from trilithon.measures.queueing import OperatorLoad, WaitingCurve
 from trilithon.measures.task_latency import task_latency
+from trilithon.measures.true_rates import wanted_input
 from trilithon.model.columns import Floats
 from trilithon.model.intent import Constraint, EdgeName
 from trilithon.model.series import Window
@@ -31,7 +32,9 @@ class GlobalSummary:
     """The averages of a window (section IV-C1), per node or per edge.
 
     `rate_per_s` is λ per instance. Behind a gate, what arrives is no more than what is processed:
-    λ is what was sent / (1 − share of time that senders were parked), if that is more.
+    λ is what was sent / (1 − share of time that senders were parked), if that is more. That is how
+    fast senders send while they may. With a backlog behind them it is far more than what comes, so
+    it counts up to what the sources' arrivals become on their way.
     """
 
     window: Window
@@ -47,7 +50,8 @@ class GlobalSummary:
     @classmethod
     def of(cls, window: Window) -> "GlobalSummary":
         load = queueing.operator_load(window)
-        demand = ratio(rates.input_rate(window), load.parallelism)
+        wanted = np.fmin(rates.input_rate(window), wanted_input(window))
+        demand = ratio(wanted, load.parallelism)
         return cls(
             window=window,
             load=load,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trilithon import logs
@@ -13,6 +14,8 @@ from trilithon.errors import BodyTooLarge, NotUnderstood, TrilithonError
 from trilithon.service.problems import refusal
 
 MAX_BODY_BYTES: Final = 1 << 20
+# Of a length that is a number; Python refuses to read far longer ones.
+MAX_DIGITS: Final = 20
 _log = logs.logger()
 
 
@@ -32,15 +35,17 @@ class Border:
             await self.app(scope, receive, send)
             return
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
-        if not declared.isdigit():
-            await refusal(NotUnderstood("The header Content-Length is no number."), 400)(
-                scope, receive, send
-            )
+        began = time.monotonic()
+        refused: JSONResponse | None = None
+        if not declared.isdigit() or len(declared) > MAX_DIGITS:
+            refused = refusal(NotUnderstood("The header Content-Length is no number."), 400)
+        elif int(declared) > self.max_body_bytes:
+            refused = refusal(self._too_large())
+        if refused is not None:
+            self._observe(scope["method"], refused.status_code, time.monotonic() - began)
+            await refused(scope, receive, send)
             return
-        if int(declared) > self.max_body_bytes:
-            await refusal(self._too_large())(scope, receive, send)
-            return
-        started, read, began = False, 0, time.monotonic()
+        started, read = False, 0
 
         async def counted() -> Message:
             """A body without a declared length counts while it is read."""
@@ -74,7 +79,9 @@ class Border:
         if read > self.max_body_bytes:
             failure = self._too_large()
         if failure is not None and not started:
-            await refusal(failure)(scope, receive, send)
+            answer = refusal(failure)
+            self._observe(scope["method"], answer.status_code, time.monotonic() - began)
+            await answer(scope, receive, send)
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"The body has more than {self.max_body_bytes:,} bytes.")

@@ -1,12 +1,54 @@
 """Cuts answers about the whole cluster to what a caller may see: nothing of another tenant."""
 
-from typing import Any
+import re
+from collections.abc import Collection
+from typing import Any, Final
 
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DecisionRow
 from trilithon.model.hosts import application_of
 from trilithon.model.job import tenant_of
+from trilithon.model.validation import NAME
 from trilithon.service.access.roles import Caller
+
+ANOTHERS: Final = "another tenant's job"
+# A job in a text; names may follow each other, as in a path: what is behind `/` is looked at only.
+_JOB: Final = re.compile(rf"({NAME.pattern})/(?=({NAME.pattern}))")
+
+
+class Redaction:
+    """Takes the names of jobs that a caller does not see out of sentences: a decision about one
+    job may say whose slots it took. `known` are all jobs, deleted ones included.
+    """
+
+    def __init__(self, caller: Caller, known: Collection[str]) -> None:
+        self._hidden = (
+            frozenset()
+            if caller.cluster_admin
+            else frozenset(job for job in known if not sees_job(caller, job))
+        )
+
+    def text(self, text: str) -> str:
+        if not self._hidden:
+            return text
+        parts, end = [], 0
+        for pair in _JOB.finditer(text):
+            if f"{pair[1]}/{pair[2]}" in self._hidden and pair.start() >= end:
+                parts += [text[end : pair.start()], ANOTHERS]
+                end = pair.end(2)
+        return "".join([*parts, text[end:]])
+
+    def data(self, data: Any) -> Any:
+        """The same of everything in an answer, keys included."""
+        if not self._hidden:
+            return data
+        if isinstance(data, str):
+            return self.text(data)
+        if isinstance(data, dict):
+            return {self.data(key): self.data(value) for key, value in data.items()}
+        if isinstance(data, list | tuple):
+            return [self.data(value) for value in data]
+        return data
 
 
 def sees_job(caller: Caller, job: str | None) -> bool:

@@ -3,7 +3,7 @@ whatever fails behind it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from starlette.responses import JSONResponse
@@ -17,6 +17,31 @@ MAX_BODY_BYTES: Final = 1 << 20
 # Of a length that is a number; Python refuses to read far longer ones.
 MAX_DIGITS: Final = 20
 _log = logs.logger()
+
+
+class KnownHosts:
+    """Answers only to the names that it is served under: a page of another site must not reach it
+    by DNS rebinding.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self.app = app
+        self._hosts = frozenset(
+            f"[{host}]" if ":" in host and host[0] != "[" else host.lower() for host in hosts
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = next((v for k, v in scope["headers"] if k == b"host"), b"").decode("latin-1")
+            # `name`, `name:port`, `[address]` or `[address]:port`.
+            name = given.partition("]")[0] + "]" if given[:1] == "[" else given.partition(":")[0]
+            if name.lower() not in self._hosts:
+                error = NotUnderstood(
+                    "The service is not served under this name.", "`serve --name` adds names."
+                )
+                await refusal(error, 400)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 class Border:

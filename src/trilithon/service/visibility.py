@@ -1,7 +1,8 @@
 """Cuts answers about the whole cluster to what a caller may see: nothing of another tenant."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any, Final
 
 from trilithon.control.journal import Journal
@@ -18,29 +19,31 @@ _JOB: Final = re.compile(rf"({NAME.pattern})/(?=({NAME.pattern}))")
 
 class Redaction:
     """Takes the names of jobs that a caller does not see out of sentences: a decision about one
-    job may say whose slots it took. `known` are all jobs, deleted ones included.
+    job may say whose slots it took. `known` reads the names of all jobs, deleted ones included:
+    only if a text seems to have one, since most have none.
     """
 
-    def __init__(self, caller: Caller, known: Collection[str]) -> None:
-        self._hidden = (
-            frozenset()
-            if caller.cluster_admin
-            else frozenset(job for job in known if not sees_job(caller, job))
-        )
+    def __init__(self, caller: Caller, known: Callable[[], Collection[str]]) -> None:
+        self._caller, self._read = caller, known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._read())
 
     def text(self, text: str) -> str:
-        if not self._hidden:
+        if self._caller.cluster_admin:
             return text
         parts, end = [], 0
         for pair in _JOB.finditer(text):
-            if f"{pair[1]}/{pair[2]}" in self._hidden and pair.start() >= end:
+            hidden = not self._caller.sees(pair[1]) and f"{pair[1]}/{pair[2]}" in self._known
+            if hidden and pair.start() >= end:
                 parts += [text[end : pair.start()], ANOTHERS]
                 end = pair.end(2)
         return "".join([*parts, text[end:]])
 
     def data(self, data: Any) -> Any:
         """The same of everything in an answer, keys included."""
-        if not self._hidden:
+        if self._caller.cluster_admin:
             return data
         if isinstance(data, str):
             return self.text(data)

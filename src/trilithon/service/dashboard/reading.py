@@ -100,7 +100,7 @@ class Reading:
 
     @cached_property
     def _redaction(self) -> Redaction:
-        return Redaction(self.caller, self.daemon.journal.jobs())
+        return Redaction(self.caller, self.daemon.journal.jobs)
 
     def redact(self, text: str) -> str:
         """Names of jobs that the caller does not see do not appear in sentences."""

@@ -153,7 +153,7 @@ class Hub:
 
     def _events(self, rows: Sequence[EventRow], caller: Caller, known: Collection[str]) -> bytes:
         """What a caller gets of some events; `known` are all jobs of the journal."""
-        redaction = Redaction(caller, known)
+        redaction = Redaction(caller, lambda: known)
         seen = ((row, redaction.data(self._event_data(row))) for row in rows)
         return b"".join(
             encoded(row.kind, json.dumps(data, ensure_ascii=False, allow_nan=False), row.id)

@@ -19,7 +19,7 @@ from trilithon.service.monitor import snapshots
 from trilithon.service.monitor.facts import JobFacts
 from trilithon.service.monitor.hub import PING, QUEUE, Hub
 from trilithon.service.monitor.monitor import event_data
-from trilithon.service.monitor.snapshots import Snapshot
+from trilithon.service.monitor.snapshots import RoundSnapshot
 
 OWNER = Caller("owner", "owner", {}, cluster_admin=True)
 ADS = Caller("ads", "ads", {"ads": Role.VIEWER})
@@ -141,7 +141,7 @@ def test_a_snapshot_is_the_same_in_a_stream_and_in_an_answer(
     until(lambda: len(running.monitor.last.jobs) == 3)
     until(lambda: all(job.utility is not None for job in running.monitor.last.jobs.values()))
     running.stop()
-    snapshot = Snapshot(running.monitor.last)
+    snapshot = RoundSnapshot(running.monitor.last)
     for caller, jobs in ((OWNER, 3), (ADS, 2), (Caller("x", "x", {"none": Role.VIEWER}), 0)):
         assert json.loads(snapshot.text(caller)) == snapshot.data(caller)
         assert len(snapshot.data(caller)["jobs"]) == snapshot.data(caller)["max_utility"] == jobs
@@ -162,7 +162,7 @@ def test_a_job_is_made_into_text_once_however_many_callers_see_it(
         return job_data(job)
 
     monkeypatch.setattr(snapshots, "job_data", counted)
-    snapshot = Snapshot(running.monitor.last)
+    snapshot = RoundSnapshot(running.monitor.last)
     for caller in (OWNER, ADS, Caller("e", "e", {"ads": Role.EDITOR, "shop": Role.VIEWER})):
         assert "ads/mine" in snapshot.text(caller)
     assert made == ["ads/mine"]

@@ -20,7 +20,7 @@ from trilithon.control.journal.rows import EventRow
 from trilithon.errors import TooManyRequests
 from trilithon.service.access.roles import Caller
 from trilithon.service.monitor.facts import RoundFacts
-from trilithon.service.monitor.snapshots import Snapshot
+from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.service.visibility import Redaction, sees_job
 
 READ_EVERY_S: Final = 0.25
@@ -166,7 +166,7 @@ class Hub:
         self._send(list(self._clients), lambda caller: self._events(rows, caller, known))
 
     def _send_snapshot(self, facts: RoundFacts) -> None:
-        clients, snapshot = [each for each in self._clients if each.snapshots], Snapshot(facts)
+        clients, snapshot = [each for each in self._clients if each.snapshots], RoundSnapshot(facts)
         self._send(clients, lambda caller: encoded("snapshot", snapshot.text(caller)))
 
     def _send(self, clients: Iterable[_Client], make: Callable[[Caller], bytes]) -> None:

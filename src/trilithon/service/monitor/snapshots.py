@@ -36,7 +36,7 @@ class _TenantPart:
         return sum(job.slots for job in self.jobs if job.has_slots)
 
 
-class Snapshot:
+class RoundSnapshot:
     """A round as callers see it: their own jobs, by tenant, and totals of them."""
 
     def __init__(self, facts: RoundFacts) -> None:

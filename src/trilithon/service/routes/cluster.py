@@ -14,7 +14,7 @@ from trilithon.service import views
 from trilithon.service.access.gate import AnyCaller, OperateCluster
 from trilithon.service.access.roles import Caller
 from trilithon.service.daemon import Daemon
-from trilithon.service.monitor.snapshots import Snapshot
+from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.service.monitor.webhooks import alert_data
 from trilithon.service.routes.common import Limit, Served, Since, redacted
 from trilithon.service.visibility import sees_job, visible_cluster, visible_health, visible_rows
@@ -127,7 +127,7 @@ async def history(
 @router.get("/snapshot", response_model=dict[str, Any])
 async def snapshot(daemon: Served, caller: AnyCaller) -> Response:
     """The last round in short: what the event `snapshot` holds."""
-    return JSONResponse(Snapshot(daemon.monitor.last).data(caller))
+    return JSONResponse(RoundSnapshot(daemon.monitor.last).data(caller))
 
 
 @router.get("/alerts")

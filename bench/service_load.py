@@ -4,9 +4,15 @@
     python -m bench.service_load --quick    50 jobs, 20 streams, 5 s
 
 A daemon runs in a process of its own, a round every two seconds, over an engine that costs nothing
-(that of bench.control). Phases: nobody connected; streams and reads; nobody again. A tenth of the
-streams never read. It prints what a round and what is published of it cost in each phase, the
-latencies of reads, how many clients were dropped and how many file descriptors are left.
+(that of bench.control). Clients run in another process. By turns nobody is connected, then all
+streams are; a tenth of them never read. So a machine that gets slower or faster meanwhile does so
+in both. Rounds with streams are compared with rounds without. Then 200 reads/s come on top, for
+the latencies of reads and for what they cost the round; and then nobody again, with the streams
+that never read still open at their end.
+
+Columns: `round ms` is the time of a round, `round CPU` what its thread used of the CPU for it,
+`shown CPU` what the same thread used to publish it, `beside CPU` what all other threads of the
+daemon used from one round to the next.
 """
 
 import argparse
@@ -20,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -37,6 +43,9 @@ from trilithon.service.daemon import Daemon, calm_collector
 from trilithon.service.web_server import STUCK_AFTER_S, serving_in_background
 
 TENANTS = 20
+TURNS = 3
+# What a round may take longer while streams are connected.
+MOST_GROWTH = 0.10
 PERIOD_S = 2.0
 SLOW_SHARE, ADMIN_SHARE = 0.1, 0.05
 CONNECTIONS = 20
@@ -65,15 +74,21 @@ def serve(folder: Path, jobs: int) -> None:
     calm_collector()
     with serving_in_background(api(daemon)) as url:
         print(json.dumps({"url": url, "tokens": tokens}), flush=True)
-        number = 0
+        number, beside = 0, _beside_ms()
         while True:
             began = time.monotonic()
-            _round(daemon, engine, number)
+            beside = _round(daemon, engine, number, beside)
             number += 1
             time.sleep(max(0.0, PERIOD_S - (time.monotonic() - began)))
 
 
-def _round(daemon: Daemon, engine: Ready, number: int) -> None:
+def _beside_ms() -> float:
+    """What all threads but this one have used of the CPU."""
+    return 1000 * (time.process_time() - time.thread_time())
+
+
+def _round(daemon: Daemon, engine: Ready, number: int, beside_before: float) -> float:
+    """A round and its line; returns what other threads have used up to now."""
     engine.prepare(number)
     wall, cpu = time.perf_counter(), time.thread_time()
     done = daemon.controller.round()
@@ -81,6 +96,7 @@ def _round(daemon: Daemon, engine: Ready, number: int) -> None:
     wall, cpu = time.perf_counter(), time.thread_time()
     daemon.monitor.after_round(done, round_ms / 1000)
     shown_ms, shown_cpu_ms = _since(wall, cpu)
+    beside = _beside_ms()
     print(
         json.dumps(
             {
@@ -89,6 +105,7 @@ def _round(daemon: Daemon, engine: Ready, number: int) -> None:
                 "round_cpu_ms": round_cpu_ms,
                 "shown_ms": shown_ms,
                 "shown_cpu_ms": shown_cpu_ms,
+                "beside_cpu_ms": beside - beside_before,
                 "clients": daemon.monitor.hub.clients,
                 "dropped": daemon.monitor.hub.dropped,
                 "fds": sum(1 for _ in Path("/proc/self/fd").iterdir()),
@@ -96,6 +113,7 @@ def _round(daemon: Daemon, engine: Ready, number: int) -> None:
         ),
         flush=True,
     )
+    return beside
 
 
 def _since(wall: float, cpu: float) -> tuple[float, float]:
@@ -178,10 +196,17 @@ async def _answer(reader: asyncio.StreamReader) -> int:
 
 
 async def press(
-    port: int, tokens: Sequence[str], jobs: int, streams: int, per_s: float, seconds: float
-) -> Load:
-    """Connects the streams, then reads for some seconds."""
-    load = Load()
+    port: int,
+    tokens: Sequence[str],
+    jobs: int,
+    streams: int,
+    per_s: float,
+    seconds: float,
+    load: Load,
+    connected: threading.Event,
+) -> None:
+    """Connects the streams, then reads for some seconds; only the streams, if `per_s` is 0."""
+    before = load.snapshots
     admins = round(ADMIN_SHARE * streams)
     tasks = [
         asyncio.create_task(stream(port, "owner" if i < admins else tokens[i % TENANTS], load))
@@ -190,17 +215,19 @@ async def press(
     await asyncio.sleep(CONNECTS_S)
     deadline = time.monotonic() + PATIENCE_S
     # A slow machine takes longer to connect them.
-    while load.snapshots < streams and time.monotonic() < deadline:  # noqa: ASYNC110
+    while load.snapshots - before < streams and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
-    every_s = CONNECTIONS / per_s
-    tasks += [
-        asyncio.create_task(read(port, tokens, i, jobs, every_s, load)) for i in range(CONNECTIONS)
-    ]
+    connected.set()
+    if per_s:
+        every_s = CONNECTIONS / per_s
+        tasks += [
+            asyncio.create_task(read(port, tokens, i, jobs, every_s, load))
+            for i in range(CONNECTIONS)
+        ]
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return load
 
 
 @dataclass
@@ -215,7 +242,7 @@ class Served:
         return self.collect_until(threading.Event(), seconds)
 
     def collect_until(self, ended: threading.Event, seconds: float = inf) -> list[dict[str, Any]]:
-        """The rounds until something has ended, or of the next seconds."""
+        """The rounds until something has ended, or of the next seconds; one at least."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
         rows = [json.loads(self.process.stdout.readline())]
@@ -223,14 +250,28 @@ class Served:
             rows.append(json.loads(self.process.stdout.readline()))
         return rows
 
+    def collect_between(
+        self, begun: threading.Event, ended: threading.Event
+    ) -> list[dict[str, Any]]:
+        """The rounds from one event to another; those before it do not count."""
+        self.collect_until(begun)
+        return self.collect_until(ended)
+
 
 def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 def measure(
-    jobs: int, streams: int, per_s: float, seconds: float, settle_s: float = STUCK_AFTER_S + 10.0
+    jobs: int,
+    streams: int,
+    per_s: float,
+    seconds: float,
+    settle_s: float = STUCK_AFTER_S + 10.0,
+    turns: int = TURNS,
 ) -> dict[str, Any]:
+    phases: dict[str, list[dict[str, Any]]] = {"alone": [], "streams": [], "and reads": []}
+    slow, load = round(SLOW_SHARE * streams), Load()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
         command = [sys.executable, "-m", "bench.service_load", "--serve", folder]
         process = subprocess.Popen(  # noqa: S603 - ourselves
@@ -241,36 +282,40 @@ def measure(
         assert process.stdout is not None
         started = json.loads(process.stdout.readline())
         served, port = Served(process), int(started["url"].rpartition(":")[2])
-        served.collect(5.0)  # jobs start
-        alone = served.collect(seconds)
-        loop_rows: list[dict[str, Any]] = []
 
-        async def pressed() -> Load:
-            ended = threading.Event()
-            rows = asyncio.create_task(asyncio.to_thread(served.collect_until, ended))
+        async def pressed(reads_per_s: float) -> list[dict[str, Any]]:
+            connected, ended = threading.Event(), threading.Event()
+            collecting = asyncio.create_task(
+                asyncio.to_thread(served.collect_between, connected, ended)
+            )
+            tokens, count = started["tokens"], streams - slow
             try:
-                return await press(port, started["tokens"], jobs, streams - slow, per_s, seconds)
+                await press(port, tokens, jobs, count, reads_per_s, seconds, load, connected)
             finally:
+                connected.set()
                 ended.set()
-                loop_rows.extend(await rows)
+            return await collecting
 
-        slow = round(SLOW_SHARE * streams)
-        # They stay connected until the end: the daemon has to end them.
-        for _ in range(slow):
-            ending.enter_context(contextlib.closing(stuck_stream(port)))
-        load = asyncio.run(pressed())
+        served.collect(5.0)  # jobs start
+        for turn in range(turns):
+            phases["alone"] += served.collect(seconds)
+            last = turn == turns - 1
+            # Of the last turn they stay connected until the end: the daemon has to end them.
+            with contextlib.ExitStack() as leaving:
+                for _ in range(slow):
+                    stuck = contextlib.closing(stuck_stream(port))
+                    (ending if last else leaving).enter_context(stuck)
+                phases["streams"] += asyncio.run(pressed(0.0))
+            served.collect(PERIOD_S)  # they leave
+        phases["and reads"] = asyncio.run(pressed(per_s))
         served.collect(settle_s)
-        after = served.collect(seconds)
+        phases["after"] = served.collect(seconds)
         process.stdout.close()
-    return summary(alone, loop_rows[min(2, len(loop_rows) - 1) :], after, load, streams)
+    return summary(phases, load, streams)
 
 
 def summary(
-    alone: Sequence[dict[str, Any]],
-    pressed: Sequence[dict[str, Any]],
-    after: Sequence[dict[str, Any]],
-    load: Load,
-    streams: int,
+    phases: Mapping[str, Sequence[dict[str, Any]]], load: Load, streams: int
 ) -> dict[str, Any]:
     def median(rows: Sequence[dict[str, Any]], *keys: str) -> float:
         return float(statistics.median(sum(row[key] for key in keys) for row in rows))
@@ -283,13 +328,15 @@ def summary(
                 "round_cpu_ms": median(rows, "round_cpu_ms"),
                 "shown_cpu_ms": median(rows, "shown_cpu_ms"),
                 "both_cpu_ms": median(rows, "round_cpu_ms", "shown_cpu_ms"),
+                "beside_cpu_ms": median(rows, "beside_cpu_ms"),
                 "fds": max(row["fds"] for row in rows),
                 "clients": max(row["clients"] for row in rows),
             }
-            for name, rows in (("alone", alone), ("under load", pressed), ("after", after))
+            for name, rows in phases.items()
         },
         "streams": streams,
-        "dropped": after[-1]["dropped"],
+        "slow": round(SLOW_SHARE * streams),
+        "dropped": phases["after"][-1]["dropped"],
         "events": load.events,
         "snapshots": load.snapshots,
         "reads": len(load.latencies_ms),
@@ -313,21 +360,32 @@ def main() -> None:
         return
     jobs, streams, seconds = (50, 20, 5.0) if given.quick else (given.jobs, 200, given.seconds)
     result = measure(jobs, streams, 200.0, seconds)
-    print(f"{jobs} jobs, {streams} event streams, a tenth of which never read; 200 reads/s")
-    heads = ("phase", "rounds", "round ms", "round CPU", "shown CPU", "both CPU", "fds", "clients")
-    print(" ".join(f"{head:>10}" for head in heads))
+    print(f"{jobs} jobs, {streams} event streams, a tenth of which never read; then 200 reads/s")
+    names = ("round ms", "round CPU", "shown CPU", "both CPU", "beside CPU", "fds", "clients")
+    print(" ".join(f"{head:>10}" for head in ("phase", "rounds", *names)))
     for name, row in result["phases"].items():
         numbers = [
             f"{value:10.1f}" if isinstance(value, float) else f"{value:10}"
             for value in row.values()
         ]
         print(f"{name:>10} " + " ".join(numbers))
-    alone, pressed = result["phases"]["alone"], result["phases"]["under load"]
-    for key in ("round_ms", "round_cpu_ms", "both_cpu_ms"):
-        print(f"{key} grows by {100 * (pressed[key] / alone[key] - 1):+.1f} %")
-    print(f"clients dropped: {result['dropped']}; snapshots received: {result['snapshots']}")
+    alone = result["phases"]["alone"]
+    for phase in ("streams", "and reads"):
+        for key in ("round_ms", "round_cpu_ms", "both_cpu_ms"):
+            growth = result["phases"][phase][key] / alone[key] - 1
+            bound = ""
+            if phase == "streams":
+                kept = "kept" if growth < MOST_GROWTH else "not kept"
+                bound = f" (less than {MOST_GROWTH:.0%}: {kept})"
+            print(f"with {phase}: {key} grows by {100 * growth:+.1f} %{bound}")
+    left = result["phases"]["after"]["clients"]
+    print(
+        f"of {result['slow']} streams that never read, the daemon still has {left} at the end, and "
+        f"{result['phases']['after']['fds'] - alone['fds']:+} file descriptors"
+    )
     read_ms = ", ".join(f"{name} {value:.1f} ms" for name, value in result["read_ms"].items())
-    print(f"reads: {result['reads']}, {read_ms}; failures: {result['failures'] or 'none'}")
+    print(f"snapshots received: {result['snapshots']}; reads: {result['reads']}, {read_ms}")
+    print(f"failures: {result['failures'] or 'none'}")
 
 
 if __name__ == "__main__":

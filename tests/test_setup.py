@@ -85,6 +85,38 @@ def test_on_debian_as_root_what_is_missing_is_installed(
     assert any(command[:2] == ("apt-get", "install") and package in command for command in commands)
 
 
+def test_promtool_is_taken_out_of_debians_package_and_nothing_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Or it is left out, and the tests go on."""
+    (tmp_path / "bin").mkdir()
+    commands: list[str] = []
+
+    def run(*command: str | Path, folder: Path = ROOT, **_: object) -> str:
+        commands.append(" ".join(map(str, command[:2])))
+        if "download" in command:
+            (folder / "prometheus.deb").touch()
+        if command[0] == "dpkg-deb":
+            program = Path(command[-1]) / "usr" / "bin" / "promtool"
+            program.parent.mkdir(parents=True)
+            program.write_text("a program")
+        return ""
+
+    monkeypatch.setattr(bootstrap, "VENV", tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "promtool" else f"/{name}")
+    monkeypatch.setattr(bootstrap, "run", lambda *_, **__: bootstrap.stop("no network"))
+    bootstrap.ensure_promtool()
+    assert not (tmp_path / "bin" / "promtool").exists()
+    monkeypatch.setattr(bootstrap, "run", run)
+    bootstrap.ensure_promtool()
+    assert (tmp_path / "bin" / "promtool").read_text() == "a program"
+    assert "apt-get download" in commands
+    assert "apt-get install" not in commands
+    commands.clear()
+    bootstrap.ensure_promtool()
+    assert commands == []
+
+
 @pytest.mark.parametrize("folder", ["src", "tests", "tools", "bench", "examples"])
 def test_code_is_left_unformatted_only_with_a_reason(folder: str) -> None:
     """Written as `# fmt: skip  # the reason`."""

@@ -1,5 +1,7 @@
 """The tools of a developer: the tests are run in two processes, and what they say is added up."""
 
+import html
+import re
 import signal
 import subprocess
 import sys
@@ -221,3 +223,40 @@ def test_the_picture_of_the_demo_shows_the_screen_and_asks_nobody_for_fonts() ->
     assert "ads/pageload" in drawn
     assert "font-face" not in drawn
     assert drawn == demo_picture.draw("$ make demo\n\x1b[1mads/pageload\x1b[0m  join 1 → 4")
+
+
+def test_the_words_below_the_picture_of_the_demo_are_those_of_its_totals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = (
+        "$ make demo\nhttp://127.0.0.1:1/dashboard/login?code=x\n"
+        "job  of  before  at worst  at the end  slots\n"
+        "\x1b[1mall\x1b[0m  80      80      50.0          79\n"
+    )
+    (tmp_path / "screen").write_text(screen)
+    (tmp_path / "README.md").write_text("a\n![old](docs/images/demo.svg)\nb\n")
+    monkeypatch.setattr(demo_picture, "FILE", tmp_path / "demo.svg")
+    monkeypatch.setattr(demo_picture, "README", tmp_path / "README.md")
+    monkeypatch.setattr(sys, "argv", ["demo_picture.py", "--screen", str(tmp_path / "screen")])
+    demo_picture.main()
+    first, line, last = (tmp_path / "README.md").read_text().splitlines()
+    assert (first, last) == ("a", "b")
+    assert "falls from 80 to 50.0," in line
+    assert "is 79 at the end](docs/images/demo.svg)" in line
+    assert "/dashboard/login" in (tmp_path / "demo.svg").read_text().replace("&#160;", " ")
+    for wanting in (screen.replace("dashboard", "x"), screen.replace("all", "some")):
+        with pytest.raises(SystemExit, match="did not end well"):
+            demo_picture.caption(wanting)
+
+
+def test_the_readme_says_what_the_picture_of_the_demo_shows() -> None:
+    drawn = demo_picture.FILE.read_text(encoding="utf-8")
+    lines: dict[str, str] = {}
+    for line, text in re.findall(r"#demo-line-(\d+)\)\">(.*?)</text>", drawn, re.DOTALL):
+        lines[line] = lines.get(line, "") + html.unescape(text)
+    (totals,) = (line for line in lines.values() if line.startswith("all"))
+    _, before, worst, end = re.findall(r"[\d.]+", totals)
+    words = (
+        f"falls from {before} to {worst}, Henge moves slots, and the utility is {end} at the end"
+    )
+    assert words in demo_picture.README.read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ def main() -> None:
         stop(f"Trilithon needs Python 3.11 or newer; this is {sys.version.split()[0]}.")
     if sys.argv[1:] == ["--browser"]:
         ensure_browser()
+        ensure_promtool()
         return
     ensure_jdk()
     ensure_venv()
@@ -52,6 +53,27 @@ def ensure_browser() -> None:
     there = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
     if not there and os.geteuid() == 0 and shutil.which("apt-get") is not None:
         apt_install("chromium", otherwise="")
+
+
+def ensure_promtool() -> None:
+    """Prometheus' own checker for the tests of metrics and alert rules, beside Python: only that
+    program of Debian's package, which would start a server. Without it its test is skipped.
+    """
+    beside = VENV / "bin" / "promtool"
+    if beside.exists() or shutil.which("promtool") or shutil.which("dpkg-deb") is None:
+        return
+    say("fetching promtool")
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            if os.geteuid() == 0:
+                run("apt-get", "update", "-qq", quiet=True)
+            run("apt-get", "download", "-qq", "prometheus", quiet=True, folder=Path(name))
+            (package,) = Path(name).glob("*.deb")
+            run("dpkg-deb", "-x", package, name, quiet=True)
+        except (SystemExit, ValueError, OSError):
+            say("promtool cannot be fetched here")
+            return
+        shutil.copy(Path(name) / "usr" / "bin" / "promtool", beside)
 
 
 def ensure_venv() -> None:
@@ -119,10 +141,15 @@ def apt_install(package: str, otherwise: str) -> None:
     run("apt-get", "install", "-y", "-qq", package, env=environment, quiet=True)
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None, quiet: bool = False) -> str:
+def run(
+    *command: str | Path,
+    env: dict[str, str] | None = None,
+    quiet: bool = False,
+    folder: Path = ROOT,
+) -> str:
     done = subprocess.run(
         [str(word) for word in command],
-        cwd=ROOT,
+        cwd=folder,
         env=env,
         text=True,
         check=False,

@@ -1,12 +1,48 @@
 """Commands call the daemon that the environment names, and send a token only where it is safe."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.cluster import FakeCluster, chain
+from tests.control.scene import ClusterClock
+from tests.service.conftest import RULES
+from tests.service.test_api import until
 from trilithon.cli.client import _address, check_remote
+from trilithon.cli.main import app
 from trilithon.errors import DaemonUnreachable, InvalidSetting
 from trilithon.service.address import publish
+from trilithon.service.api import api
+from trilithon.service.daemon import Daemon, daemon
+from trilithon.service.web_server import serving_in_background
+from trilithon.spec.dump import dump_job
+
+JOB = chain("chain", "ads")
+# Every command of a daemon, in an order in which each has something to do.
+COMMANDS = """
+job list
+job get ads/chain
+job history ads/chain
+job mode ads/chain advise
+job priority ads/chain 7
+explain ads/chain
+explain
+cluster status
+cluster crunch
+cluster scale-out --machines 1 --dry-run
+cluster scale-in --machines 1 --dry-run
+top --once
+token create reader --grant ads=viewer
+token list
+dashboard
+job pause ads/chain
+job resume ads/chain
+job delete ads/chain
+""".strip().splitlines()
 
 
 def test_the_environment_names_a_daemon_elsewhere(
@@ -46,3 +82,50 @@ def test_an_address_where_others_could_read_the_token_is_refused(url: str, token
     with pytest.raises(InvalidSetting):
         check_remote(url, token)
     check_remote("http://127.0.0.1:8080", token.replace("\n", ""))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    """A daemon whose address and token are all that commands know of it."""
+    cluster = FakeCluster(auto_s=10.0)
+    folder = tmp_path / "daemon"
+    with (
+        daemon(cluster, RULES, folder, clock=ClusterClock(cluster)) as running,
+        serving_in_background(api(running)) as url,
+    ):
+        _, secret = running.access.store.create("remote", {}, cluster_admin=True)
+        monkeypatch.setenv("TRILITHON_URL", url)
+        monkeypatch.setenv("TRILITHON_TOKEN", secret)
+        monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "nothing here"))
+        yield running
+
+
+def cli(*arguments: str) -> Any:
+    as_data = () if arguments[0] == "top" else ("-o", "json")
+    result = CliRunner().invoke(app, [*arguments, *as_data])
+    assert result.exit_code == 0, (arguments, result.output, result.exception)
+    return json.loads(result.stdout) if as_data else result.stdout
+
+
+def test_every_command_of_a_daemon_works_from_elsewhere_with_its_api_alone(
+    elsewhere: Daemon, tmp_path: Path
+) -> None:
+    """No command reads a state folder, a socket or a journal of this machine."""
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(dump_job(JOB)))
+    (applied,) = cli("job", "apply", str(file), "--wait")
+    assert applied["generation"] == 1
+    until(lambda: elsewhere.controller.scene is not None)
+    until(lambda: elsewhere.monitor.last.jobs[JOB.id].utility is not None)
+    for command in COMMANDS:
+        shown = cli(*command.split())
+        if command == "token create reader --grant ads=viewer":
+            cli("token", "revoke", shown["token"])
+        if command == "cluster status":
+            assert shown["standalone"] is None
+        if command.startswith("top"):
+            assert "ads/chain" in shown
+    assert not (tmp_path / "nothing here").exists()
+    audited = {entry.action for entry in elsewhere.access.store.audited()}
+    assert {"job applied", "priority set", "mode set", "job paused", "job deleted"} <= audited
+    assert {entry.name for entry in elsewhere.access.store.audited()} == {"remote"}

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.cluster import chain
 from trilithon.cli.keys import pressed_keys
-from trilithon.cli.top_screen import ORDERS, TopScreen, lost_utility
+from trilithon.cli.top_screen import ORDERS, TopScreen
 
 
 def job(name: str, **more: Any) -> dict[str, Any]:
@@ -30,16 +30,18 @@ def job(name: str, **more: Any) -> dict[str, Any]:
         "reason": "",
         "constraints": [],
         "operators": [operator],
+        "max_utility": 10.0,
+        "lost_utility": None,
         **more,
     }
 
 
 JOBS = [
-    job("a/met", utility=10.0, max_utility=10.0, p95_ms=50.0, lag=1.0),
+    job("a/met", utility=10.0, lost_utility=0.0, p95_ms=50.0, lag=1.0),
     job("a/unknown", max_utility=90.0),
-    job("b/little", utility=9.0, max_utility=10.0, p95_ms=400.0, lag=5.0),
-    job("b/failed", health="failed", max_utility=5.0),
-    job("c/much", utility=2.0, max_utility=35.0, p95_ms=90.0, lag=900.0),
+    job("b/little", utility=9.0, lost_utility=1.0, p95_ms=400.0, lag=5.0),
+    job("b/failed", health="failed", max_utility=5.0, lost_utility=5.0),
+    job("c/much", utility=2.0, max_utility=35.0, lost_utility=33.0, p95_ms=90.0, lag=900.0),
 ]
 
 
@@ -65,7 +67,8 @@ def test_who_loses_most_utility_stands_first_and_the_unknown_before_those_that_l
     screen: TopScreen,
 ) -> None:
     assert names(screen) == ["c/much", "b/failed", "b/little", "a/unknown", "a/met"]
-    assert [lost_utility(each) for each in screen.jobs] == [33.0, 5.0, 1.0, None, 0.0]
+    screen.take([*JOBS, job("d/broken", health="not started")], [])
+    assert names(screen)[:3] == ["c/much", "d/broken", "b/failed"]
 
 
 def test_s_goes_through_the_orders_and_says_which(screen: TopScreen) -> None:

@@ -1,5 +1,6 @@
 """Who calls and what they may do: tokens, roles, sessions, rates."""
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,21 @@ def jobs(running: Daemon, client: TestClient, cluster: FakeCluster) -> dict[str,
     return {"mine": mine, "other": other}
 
 
+def test_a_tenants_audit_log_is_not_crowded_out_by_others(running: Daemon) -> None:
+    """The latest entries of all tenants were read, and then those of others left out."""
+    store, caller = running.access.store, Caller("t", "ci")
+    for i in range(3):
+        store.audit(caller, "job paused", "ads", f"ads/{i}")
+    for i in range(20):
+        store.audit(caller, "job paused", "shop", f"shop/{i}")
+    ads = client_of(running, token_for(running, ads="admin", shop="viewer"))
+    entries = ads.get("/audit", params={"limit": 2}).json()
+    assert [entry["subject"] for entry in entries] == ["ads/1", "ads/2"]
+    later = ads.get("/audit", params={"after": entries[0]["id"]}).json()
+    assert [entry["subject"] for entry in later] == ["ads/2"]
+    assert len(client_of(running, running.token).get("/audit").json()) == 23
+
+
 def test_another_tenants_jobs_do_not_exist_for_a_caller(
     running: Daemon, jobs: dict[str, Any]
 ) -> None:
@@ -340,8 +356,38 @@ def test_a_large_body_is_refused_before_it_is_read(running: Daemon) -> None:
         admin.put("/jobs/a/b", content=endless()),
     ):
         assert (answer.status_code, answer.json()["code"]) == (413, "BODY_TOO_LARGE")
-    nonsense = admin.put("/jobs/a/b", headers={"Content-Length": "many"}, content=b"x")
-    assert nonsense.status_code == 400
+    for length in ("many", "9" * 5000):
+        nonsense = admin.put("/jobs/a/b", headers={"Content-Length": length}, content=b"x")
+        assert nonsense.status_code == 400
+    counted = client_of(running, running.token).get("http://127.0.0.1/metrics").text
+    assert 'duration_seconds_count{method="PUT",status="413"} 2.0' in counted
+
+
+@pytest.mark.parametrize(("length", "parts"), [(b"2000000", 0), (None, 11)])
+def test_of_a_large_body_no_more_is_taken_than_is_allowed(
+    running: Daemon, length: bytes | None, parts: int
+) -> None:
+    """By a server that counts what the application takes from it."""
+    taken, sent = 0, []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal taken
+        taken += 1
+        return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {running.token}".encode())]
+    headers += [(b"content-type", b"application/json")]
+    headers += [] if length is None else [(b"content-length", length)]
+    path = "/api/v1/jobs/a/b"
+    scope = {"type": "http", "method": "PUT", "path": path, "raw_path": path.encode()}
+    scope |= {"query_string": b"", "headers": headers, "client": ("127.0.0.1", 1), "scheme": "http"}
+    scope |= {"server": ("127.0.0.1", 80), "http_version": "1.1", "root_path": ""}
+    asyncio.run(api(running)(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert taken == parts
 
 
 def test_too_many_requests_are_refused_per_token(running: Daemon) -> None:

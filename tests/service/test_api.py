@@ -21,6 +21,7 @@ from trilithon.contract.engine import Condition, Health
 from trilithon.errors import DaemonRuns, DaemonUnreachable, HostUnreachable
 from trilithon.model.intent import Constraint
 from trilithon.model.job import Parallelism
+from trilithon.service import daemon as daemon_module
 from trilithon.service.address import publish, published, withdraw
 from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, daemon
@@ -186,7 +187,16 @@ def test_only_who_has_a_token_may_ask_and_only_by_this_machines_name(
     assert stranger.get("http://127.0.0.1/healthz").json() == {"status": "ok"}
     wrong = {"Authorization": "Bearer guessed"}
     assert stranger.get("/jobs", headers=wrong).json()["code"] == "NOT_ALLOWED"
-    assert client.get("/jobs", headers={"Host": "evil.example"}).status_code == 400
+    for host in ("evil.example", "127.0.0.1.evil.example", "[::1", "", "[::2]"):
+        refused = client.get("/jobs", headers={"Host": host})
+        assert refused.status_code == 400
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert refused.json()["code"] == "NOT_UNDERSTOOD"
+    for host in ("127.0.0.1:8443", "LOCALHOST"):
+        assert client.get("/jobs", headers={"Host": host}).status_code == 200
+    app = api(running, ("::1", "[fe80::2]", "streams.example"))
+    for host in ("[::1]", "[::1]:8443", "[fe80::2]:1", "Streams.Example:443"):
+        assert TestClient(app).get("/healthz", headers={"Host": host}).status_code == 200
 
 
 def test_events_come_as_they_happen_and_a_reader_that_comes_back_misses_none(
@@ -251,6 +261,37 @@ def test_an_engine_that_was_lost_is_reached_again(tmp_path: Path, cluster: FakeC
                 len(reached) == 2 and running.controller.last and not running.controller.last.blind
             )
         )
+
+
+class WrittenLog:
+    """A log that keeps its events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+    debug = warning = error = exception = info
+
+
+def test_the_log_has_the_id_of_every_decision_and_of_its_actions(
+    client: TestClient,
+    running: Daemon,
+    cluster: FakeCluster,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = WrittenLog()
+    monkeypatch.setattr(daemon_module, "_log", log)
+    cluster.rates[JOB.id] = 250.0
+    apply(client)
+    until(lambda: any(event == "action_ended" for event, _ in log.events))
+    running.stop()
+    decided = {fields["decision"]: fields for event, fields in log.events if event == "decided"}
+    acted = [fields["decision"] for event, fields in log.events if event == "action_ended"]
+    explained = {entry["id"] for entry in client.get(f"/jobs/{JOB.id}/explanation").json()}
+    assert set(acted) <= set(decided) <= explained
+    assert {fields["job"] for fields in decided.values()} == {JOB.id}
 
 
 def test_a_second_daemon_in_the_same_folder_is_refused(

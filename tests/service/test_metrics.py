@@ -1,9 +1,11 @@
 """What Prometheus scrapes: exactly these metrics; alert rules and the dashboard use them."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -158,6 +160,25 @@ def expressions() -> Iterable[tuple[str, str]]:
             yield variable["name"], variable["query"]["query"]
 
 
+# The labels of what has more or others than a job or a tenant.
+LABELS = {
+    "trilithon_actions_total": {"status"},
+    "trilithon_alerts": {"code", "severity"},
+    "trilithon_build_info": {"policy", "version"},
+    "trilithon_decisions_total": {"policy", "reason"},
+    "trilithon_http_request_duration_seconds_bucket": {"method", "status", "le"},
+    "trilithon_jobs": {"state"},
+    "trilithon_machine_instances": {"machine"},
+    "trilithon_round_duration_seconds_bucket": {"le"},
+}
+
+
+def labels_of(sample: str) -> set[str]:
+    if sample.startswith("trilithon_job_"):
+        return {"tenant", "job"}
+    return {"tenant"} if sample.startswith("trilithon_tenant_") else LABELS.get(sample, set())
+
+
 def test_rules_and_dashboard_ask_for_samples_and_labels_that_exist(busy: TestClient) -> None:
     _, families = scraped(busy)
     samples = {s.name for family in families.values() for s in family.samples}
@@ -166,24 +187,64 @@ def test_rules_and_dashboard_ask_for_samples_and_labels_that_exist(busy: TestCli
     asked = {name for _, text in expressions() for name in re.findall(r"trilithon_\w+", text)}
     assert asked <= samples, asked - samples
     assert len(asked) > 20
-    known = {"tenant", "job", "le", "method", "policy", "reason", "status", "machine", "code"}
     for title, text in expressions():
-        grouped = {
-            w.strip() for by in re.findall(r"(?:by|on) \(([^)]*)\)", text) for w in by.split(",")
+        known = set().union(*map(labels_of, re.findall(r"trilithon_\w+", text)))
+        named = {
+            word.strip()
+            for by in re.findall(r"(?:by|on) \(([^)]*)\)", text)
+            for word in by.split(",")
         }
-        assert grouped <= known, title
+        named |= set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", text))
+        named |= set(re.findall(r"label_values\(\w+, (\w+)\)", text))
+        assert named <= known, title
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_what_is_scraped_has_the_labels_that_rules_and_dashboard_are_checked_with(
+    busy: TestClient,
+) -> None:
+    _, families = scraped(busy)
+    for family in families.values():
+        for sample in family.samples:
+            if not sample.name.endswith(("_sum", "_count")):
+                assert set(sample.labels) == labels_of(sample.name), sample.name
+
+
+def test_legends_and_annotations_use_labels_that_their_samples_have() -> None:
+    board = json.loads((DEPLOY / "grafana" / "trilithon.json").read_text(encoding="utf-8"))
+    rules = YAML(typ="safe").load(DEPLOY / "prometheus" / "alert-rules.yaml")
+    shown = [
+        (target["expr"], target.get("legendFormat", ""))
+        for panel in board["panels"]
+        for target in panel["targets"]
+    ]
+    shown += [
+        (rule["expr"], " ".join(rule["annotations"].values()))
+        for group in rules["groups"]
+        for rule in group["rules"]
+    ]
+    for expression, text in shown:
+        known = set().union(*map(labels_of, re.findall(r"trilithon_\w+", expression)))
+        used = set(re.findall(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}", text))
+        assert used <= known, text
+    assert sum("{{" in text for _, text in shown) > 10
+
+
+# Beside Python: there the set-up of the tests puts it.
+PROMTOOL = shutil.which(
+    "promtool", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 def test_promtool_accepts_the_metrics_and_the_rules(busy: TestClient) -> None:
     text, _ = scraped(busy)
-    for command, given in (
-        (["promtool", "check", "metrics"], text),
-        (["promtool", "check", "rules", str(DEPLOY / "prometheus" / "alert-rules.yaml")], None),
-        (["promtool", "test", "rules", str(DEPLOY / "prometheus" / "alert-rules-test.yaml")], None),
+    for arguments, given in (
+        (("check", "metrics"), text),
+        (("check", "rules", str(DEPLOY / "prometheus" / "alert-rules.yaml")), None),
+        (("test", "rules", str(DEPLOY / "prometheus" / "alert-rules-test.yaml")), None),
     ):
         checked = subprocess.run(  # noqa: S603 - a program of the system
-            command, input=given, capture_output=True, text=True, check=False
+            [str(PROMTOOL), *arguments], input=given, capture_output=True, text=True, check=False
         )
         assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from tests.cluster import chain
 from tests.service.test_api import PATIENCE_S, until
@@ -14,8 +15,11 @@ from trilithon.errors import TooManyRequests
 from trilithon.service.access.roles import Caller, Role
 from trilithon.service.daemon import Daemon
 from trilithon.service.monitor import hub as hub_module
+from trilithon.service.monitor import snapshots
+from trilithon.service.monitor.facts import JobFacts
 from trilithon.service.monitor.hub import PING, QUEUE, Hub
-from trilithon.service.monitor.monitor import event_data, snapshot_data
+from trilithon.service.monitor.monitor import event_data
+from trilithon.service.monitor.snapshots import RoundSnapshot
 
 OWNER = Caller("owner", "owner", {}, cluster_admin=True)
 ADS = Caller("ads", "ads", {"ads": Role.VIEWER})
@@ -84,7 +88,7 @@ def test_events_before_and_after_the_connection_come_once_each(running: Daemon) 
 
 
 def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(running: Daemon) -> None:
-    hub = Hub(running.journal, event_data, snapshot_data)
+    hub = Hub(running.journal, event_data)
     facts = running.monitor.last
 
     async def one_slow() -> tuple[int, int, list[bytes]]:
@@ -109,7 +113,7 @@ def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(running: Da
 
 def test_a_burst_of_events_makes_nobody_look_slow(running: Daemon) -> None:
     """More events at once than messages may wait dropped every client."""
-    hub = Hub(running.journal, event_data, snapshot_data)
+    hub = Hub(running.journal, event_data)
     running.stop()
 
     async def burst() -> list[tuple[str, Any]]:
@@ -128,6 +132,84 @@ def test_a_burst_of_events_makes_nobody_look_slow(running: Daemon) -> None:
 
     assert [data["text"] for _, data in asyncio.run(burst())] == [str(i) for i in range(3 * QUEUE)]
     assert hub.dropped == 0
+
+
+def test_a_snapshot_is_the_same_in_a_stream_and_in_an_answer(
+    running: Daemon, client: TestClient
+) -> None:
+    for job in (chain("mine", "ads"), chain("secret", "shop"), chain("also-mine", "ads")):
+        running.commands.apply(job)
+    until(lambda: len(running.monitor.last.jobs) == 3)
+    until(lambda: all(job.utility is not None for job in running.monitor.last.jobs.values()))
+    running.stop()
+    snapshot = RoundSnapshot(running.monitor.last)
+    for caller, jobs in ((OWNER, 3), (ADS, 2), (Caller("x", "x", {"none": Role.VIEWER}), 0)):
+        assert json.loads(snapshot.text(caller)) == snapshot.data(caller)
+        assert len(snapshot.data(caller)["jobs"]) == snapshot.data(caller)["max_utility"] == jobs
+    assert client.get("/snapshot").json() == snapshot.data(OWNER)
+
+
+def test_a_job_is_made_into_text_once_however_many_callers_see_it(
+    running: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.commands.apply(chain("mine", "ads"))
+    until(lambda: len(running.monitor.last.jobs) == 1)
+    running.stop()
+    made: list[str] = []
+    job_data = snapshots.job_data
+
+    def counted(job: JobFacts) -> dict[str, Any]:
+        made.append(job.job)
+        return job_data(job)
+
+    monkeypatch.setattr(snapshots, "job_data", counted)
+    snapshot = RoundSnapshot(running.monitor.last)
+    for caller in (OWNER, ADS, Caller("e", "e", {"ads": Role.EDITOR, "shop": Role.VIEWER})):
+        assert "ads/mine" in snapshot.text(caller)
+    assert made == ["ads/mine"]
+
+
+def test_a_quiet_stream_shows_that_it_lives(
+    running: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "PING_EVERY_S", 0.5)
+    hub = Hub(running.journal, event_data)
+    running.stop()
+
+    async def quiet() -> list[bytes]:
+        stream = hub.stream(OWNER, None, snapshots=False, stopping=lambda: False)
+        messages = [await asyncio.wait_for(anext(stream), 30) for _ in range(3)]
+        await stream.aclose()
+        return messages
+
+    assert asyncio.run(quiet()) == [PING] * 3
+
+
+def test_events_name_no_job_of_another_tenant(running: Daemon) -> None:
+    for job in (chain("mine", "ads"), chain("secret", "shop")):
+        running.commands.apply(job)
+    running.stop()
+    hub, before = Hub(running.journal, event_data), running.journal.last_event()
+    told = "Took 2 slots from shop/secret, for ads/mine (at/shop/secret/x); 7 records/s."
+
+    async def both() -> tuple[str, str]:
+        texts = []
+        for caller in (ADS, OWNER):
+            stream = hub.stream(caller, None, snapshots=False, stopping=lambda: False)
+            await anext(stream)
+            running.journal.event("decided", "ads/mine", told, 1.0)
+            texts.append(decoded(await asyncio.wait_for(anext(stream), 30))[0][1]["text"])
+            await stream.aclose()
+        again = hub.stream(ADS, before, snapshots=False, stopping=lambda: False)
+        await anext(again)
+        past = decoded(await asyncio.wait_for(anext(again), 30))
+        await again.aclose()
+        assert [data["text"] for _, data in past] == [texts[0]] * 2
+        return texts[0], texts[1]
+
+    ads, owner = asyncio.run(both())
+    assert owner == told
+    assert ads == told.replace("shop/secret", "another tenant's job")
 
 
 def test_the_number_of_streams_is_bounded(running: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +232,7 @@ def test_the_number_of_streams_is_bounded(running: Daemon, monkeypatch: pytest.M
 
 def test_a_round_waits_for_no_client(running: Daemon) -> None:
     """Publishing to nobody, and after the server has ended, does nothing."""
-    hub = Hub(running.journal, event_data, snapshot_data)
+    hub = Hub(running.journal, event_data)
     hub.publish(running.monitor.last)
 
     async def connect() -> None:

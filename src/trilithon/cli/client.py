@@ -97,6 +97,11 @@ def client(patience_s: float = 0.0) -> Iterator[Client]:
         yield Client(http)
 
 
+def is_local() -> bool:
+    """Whether commands call the daemon of this machine's state folder."""
+    return not os.environ.get(URL)
+
+
 def _address(patience_s: float) -> tuple[str, str, str | None, bool]:
     """The URL and the token of the daemon to call, the certificate that it has if it is this
     machine's own, and whether it is.

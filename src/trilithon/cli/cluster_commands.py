@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from trilithon.cli.client import client
+from trilithon.cli.client import client, is_local
 from trilithon.cli.output import Format, Output, answer, plural, table
 from trilithon.cli.scaling_commands import scale_in, scale_out
 from trilithon.cli.standalone_commands import draw_workers, standalone_status, start, stop
@@ -25,7 +25,8 @@ def status(output: Output = Format.TABLE) -> None:
     """Print slots, machines, tenants with their quotas, and what the engine can do. A standalone
     cluster that `cluster start` started is listed with its workers, also without a daemon.
     """
-    standalone = standalone_status()
+    # Of a daemon elsewhere it would be another cluster.
+    standalone = standalone_status() if is_local() else None
     try:
         with client() as daemon:
             cluster = daemon.get("/cluster")

@@ -9,7 +9,7 @@ from rich.live import Live
 
 from trilithon.cli.client import Client, client
 from trilithon.cli.cluster_commands import headline
-from trilithon.cli.job_rows import job_rows
+from trilithon.cli.job_rows import job_row
 from trilithon.cli.keys import pressed_keys
 from trilithon.cli.output import data_console
 from trilithon.cli.top_screen import TopScreen
@@ -76,8 +76,11 @@ def _press(daemon: Client, screen: TopScreen, letter: str) -> None:
 
 
 def _figures(daemon: Client) -> list[dict[str, Any]]:
-    """The figures of all jobs; of those that do not run, the state and the problem."""
+    """The figures of all jobs; of those that do not run, the state and the problem. What a job
+    loses comes from the list of jobs, as on the dashboard.
+    """
     figures = {job["job"]: job for job in daemon.get("/figures")}
+    jobs = daemon.get("/jobs")
     unknown: dict[str, Any] = {"constraints": [], "operators": []}
     return [
         {
@@ -85,6 +88,8 @@ def _figures(daemon: Client) -> list[dict[str, Any]]:
             "job": job["job"],
             "health": job["state"],
             "reason": job["problem"],
+            "max_utility": job["max_utility"],
+            "lost_utility": job["lost_utility"],
         }
-        for job in job_rows(daemon)
+        for job in ({**job_row(each), **each["status"]["numbers"]} for each in jobs)
     ]

@@ -14,27 +14,10 @@ from trilithon.cli import live
 from trilithon.cli.job_graph import draw_graph
 from trilithon.cli.output import Listing, number, table
 from trilithon.model.job import Job
+from trilithon.service.job_order import by_lost_utility
 
 Figures = Mapping[str, Any]
-TROUBLE: Final = frozenset({"failed", "degraded", "not started"})
 HELP: Final = "↑ ↓ select · s sort · g graph · w why · p pause or resume · Esc back · q quit"
-
-
-def lost_utility(job: Figures) -> float | None:
-    """The utility that a job loses now; all of it if it has failed, None if it is not known."""
-    most, utility = job.get("max_utility"), job.get("utility")
-    if job["health"] == "failed":
-        return None if most is None else float(most)
-    return None if most is None or utility is None else max(0.0, float(most) - float(utility))
-
-
-def by_lost_utility(job: Figures) -> tuple[float, float, str]:
-    """As on the dashboard: most lost utility first, then what is not known, then the others."""
-    lost = lost_utility(job)
-    if lost is None:
-        most = -(job.get("max_utility") or 0.0)
-        return (0.0 if job["health"] in TROUBLE else 1.0, most, job["job"])
-    return (0.0 if lost > 0 else 2.0, -lost, job["job"])
 
 
 def _by(key: str) -> Callable[[Figures], tuple[float, str]]:
@@ -48,7 +31,9 @@ def _by(key: str) -> Callable[[Figures], tuple[float, str]]:
 
 
 ORDERS: Final[Mapping[str, Callable[[Figures], Any]]] = {
-    "lost utility": by_lost_utility,
+    "lost utility": lambda job: by_lost_utility(
+        job["job"], job["health"], job["lost_utility"], job["max_utility"]
+    ),
     "name": lambda job: job["job"],
     "p95": _by("p95_ms"),
     "lag": _by("lag"),
@@ -144,7 +129,7 @@ class TopScreen:
                 Text(job["job"], "bold" if job["job"] == self.selected else ""),
                 live.state_text(job["health"]),
                 live.intent_text(job),
-                lost_utility(job),
+                job["lost_utility"],
                 *(job.get(key) for key in live.JOB_COLUMNS.values()),
                 live.slots(job),
             )

@@ -71,7 +71,7 @@ def jobs_columns(assessment: Assessment) -> dict[str, Singles]:
         values["latency.p50"],
         values["latency.p99"],
         intents.max_utility,
-        intents.met,
+        assessment.met,
     )
     numbers = (np.asarray(column, dtype="<f4") for column in columns)
     return dict(zip(JOB_COLUMNS, numbers, strict=True))

@@ -1,6 +1,7 @@
 """Computes all measures of one window: every measure of every job, operator, edge and machine."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,19 @@ class Assessment:
     constraints: ConstraintAssessment
     # machines
     etp_sum: Floats
+
+    @cached_property
+    def met(self) -> Floats:
+        """By job: 1 if its whole intent is met, thresholds and constraints; 0 if any of it is
+        missed; NaN if none is missed but one was not measured, or if there are none.
+        """
+        limits, met = self.constraints, self.constraints.met
+        asked, missed = self.intents.asked.copy(), self.intents.met == 0.0
+        unknown = asked & np.isnan(self.intents.met)
+        asked[limits.job] = True
+        missed[limits.job[met == 0.0]] = True
+        unknown[limits.job[np.isnan(met)]] = True
+        return np.where(missed, 0.0, np.where(unknown | ~asked, np.nan, 1.0))
 
 
 def assess_latest(series: Series, window: Window) -> Assessment:

@@ -24,13 +24,14 @@ from trilithon.model.utility import UTILITIES, Utilities
 @dataclass(frozen=True, eq=False)
 class IntentAssessment:
     """How each job did in a window: the values its intent is about, their utility, and whether
-    every threshold was met (NaN where it is unknown).
+    every threshold was met (NaN where it is unknown). `asked`: which jobs have thresholds.
     """
 
     values: Mapping[str, Floats]
     utility: Floats
     max_utility: Floats
     met: Floats
+    asked: npt.NDArray[np.bool_]
 
     @property
     def satisfaction(self) -> Floats:
@@ -173,6 +174,7 @@ class IntentTable:
             * self.max_utility,
             max_utility=self.max_utility,
             met=np.where(missed > 0, 0.0, np.where((unknown > 0) | ~asked, np.nan, 1.0)),
+            asked=asked,
         )
 
 

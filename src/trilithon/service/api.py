@@ -5,12 +5,11 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import trilithon
 from trilithon.service.access.gate import Public, route_needs, undeclared
 from trilithon.service.access.roles import Permission
-from trilithon.service.border import Border
+from trilithon.service.border import Border, KnownHosts
 from trilithon.service.daemon import Daemon
 from trilithon.service.dashboard.log_in import codes_router
 from trilithon.service.dashboard.routes import add_dashboard, attach_daemon
@@ -51,7 +50,7 @@ def api(daemon: Daemon, hosts: tuple[str, ...] = LOOPBACK) -> FastAPI:
         observe=_observer(daemon),
     )
     attach_daemon(app, daemon)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app.add_middleware(KnownHosts, hosts=hosts)
     return app
 
 

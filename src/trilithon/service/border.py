@@ -3,9 +3,10 @@ whatever fails behind it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trilithon import logs
@@ -13,7 +14,34 @@ from trilithon.errors import BodyTooLarge, NotUnderstood, TrilithonError
 from trilithon.service.problems import refusal
 
 MAX_BODY_BYTES: Final = 1 << 20
+# Of a length that is a number; Python refuses to read far longer ones.
+MAX_DIGITS: Final = 20
 _log = logs.logger()
+
+
+class KnownHosts:
+    """Answers only to the names that it is served under: a page of another site must not reach it
+    by DNS rebinding.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+        self.app = app
+        self._hosts = frozenset(
+            f"[{host}]" if ":" in host and host[0] != "[" else host.lower() for host in hosts
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = next((v for k, v in scope["headers"] if k == b"host"), b"").decode("latin-1")
+            # `name`, `name:port`, `[address]` or `[address]:port`.
+            name = given.partition("]")[0] + "]" if given[:1] == "[" else given.partition(":")[0]
+            if name.lower() not in self._hosts:
+                error = NotUnderstood(
+                    "The service is not served under this name.", "`serve --name` adds names."
+                )
+                await refusal(error, 400)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
 
 
 class Border:
@@ -32,15 +60,17 @@ class Border:
             await self.app(scope, receive, send)
             return
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
-        if not declared.isdigit():
-            await refusal(NotUnderstood("The header Content-Length is no number."), 400)(
-                scope, receive, send
-            )
+        began = time.monotonic()
+        refused: JSONResponse | None = None
+        if not declared.isdigit() or len(declared) > MAX_DIGITS:
+            refused = refusal(NotUnderstood("The header Content-Length is no number."), 400)
+        elif int(declared) > self.max_body_bytes:
+            refused = refusal(self._too_large())
+        if refused is not None:
+            self._observe(scope["method"], refused.status_code, time.monotonic() - began)
+            await refused(scope, receive, send)
             return
-        if int(declared) > self.max_body_bytes:
-            await refusal(self._too_large())(scope, receive, send)
-            return
-        started, read, began = False, 0, time.monotonic()
+        started, read = False, 0
 
         async def counted() -> Message:
             """A body without a declared length counts while it is read."""
@@ -74,7 +104,9 @@ class Border:
         if read > self.max_body_bytes:
             failure = self._too_large()
         if failure is not None and not started:
-            await refusal(failure)(scope, receive, send)
+            answer = refusal(failure)
+            self._observe(scope["method"], answer.status_code, time.monotonic() - began)
+            await answer(scope, receive, send)
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(f"The body has more than {self.max_body_bytes:,} bytes.")

@@ -1,12 +1,57 @@
 """Cuts answers about the whole cluster to what a caller may see: nothing of another tenant."""
 
-from typing import Any
+import re
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import Any, Final
 
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DecisionRow
 from trilithon.model.hosts import application_of
 from trilithon.model.job import tenant_of
+from trilithon.model.validation import NAME
 from trilithon.service.access.roles import Caller
+
+ANOTHERS: Final = "another tenant's job"
+# A job in a text; names may follow each other, as in a path: what is behind `/` is looked at only.
+_JOB: Final = re.compile(rf"({NAME.pattern})/(?=({NAME.pattern}))")
+
+
+class Redaction:
+    """Takes the names of jobs that a caller does not see out of sentences: a decision about one
+    job may say whose slots it took. `known` reads the names of all jobs, deleted ones included:
+    only if a text seems to have one, since most have none.
+    """
+
+    def __init__(self, caller: Caller, known: Callable[[], Collection[str]]) -> None:
+        self._caller, self._read = caller, known
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._read())
+
+    def text(self, text: str) -> str:
+        if self._caller.cluster_admin:
+            return text
+        parts, end = [], 0
+        for pair in _JOB.finditer(text):
+            hidden = not self._caller.sees(pair[1]) and f"{pair[1]}/{pair[2]}" in self._known
+            if hidden and pair.start() >= end:
+                parts += [text[end : pair.start()], ANOTHERS]
+                end = pair.end(2)
+        return "".join([*parts, text[end:]])
+
+    def data(self, data: Any) -> Any:
+        """The same of everything in an answer, keys included."""
+        if self._caller.cluster_admin:
+            return data
+        if isinstance(data, str):
+            return self.text(data)
+        if isinstance(data, dict):
+            return {self.data(key): self.data(value) for key, value in data.items()}
+        if isinstance(data, list | tuple):
+            return [self.data(value) for value in data]
+        return data
 
 
 def sees_job(caller: Caller, job: str | None) -> bool:

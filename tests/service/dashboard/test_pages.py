@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,12 +13,15 @@ from starlette.testclient import TestClient
 
 from tests.service.dashboard.showcase import BASE, Showcase, showcase
 from tools import demo
-from trilithon.cli.top_screen import by_lost_utility
+from trilithon.cli.client import Client
+from trilithon.cli.top_command import _figures
+from trilithon.cli.top_screen import TopScreen
 from trilithon.engines.composite import ApplicationStatus, State
 from trilithon.model.change import Severity
-from trilithon.service import views
+from trilithon.model.intent import Constraint
 from trilithon.service.access.roles import Role
 from trilithon.service.access.sessions import COOKIE, CSRF_HEADER
+from trilithon.service.dashboard.error_budget import ErrorBudgets
 from trilithon.service.dashboard.log_in import CODE_S, owner_link
 from trilithon.service.dashboard.pages import STATIC
 from trilithon.service.monitor.alerts import ActiveAlert
@@ -192,10 +196,34 @@ def test_jobs_stand_in_the_order_of_lost_utility_as_in_top(
     page = admin.get("/dashboard").text
     table = page[page.index('id="jobs"') :]
     order = re.findall(r'<tr role="row" data-key="([a-z]+/[a-z]+)"', table)[:5]
-    figures = {job["job"]: job for job in views.figures(shown.daemon)}
-    assert order == sorted(figures, key=lambda name: by_lost_utility(figures[name]))
-    assert any(figures[name]["met"] is False for name in order)
+    headers = {"Authorization": f"Bearer {shown.daemon.token}"}
+    api = httpx2.Client(
+        transport=shown.visitor()._transport, base_url=f"{BASE}/api/v1", headers=headers
+    )
+    screen = TopScreen()
+    screen.take(_figures(Client(api)), [])
+    assert order == [job["job"] for job in screen.jobs]
+    assert any(job["met"] is False for job in screen.jobs)
+    assert len({job["lost_utility"] for job in screen.jobs}) > 1
     assert "which costs" in text_of(page)
+
+
+def test_a_constraint_that_is_missed_is_a_missed_intent_everywhere(tmp_path: Path) -> None:
+    """Pages and the error budget counted thresholds alone, and said that the intent was met."""
+    with showcase(tmp_path, 30.0) as made:
+        job = made.controller.state.jobs["science/features"].job
+        tight = Constraint((job.operators[0].name,), 0.001, 10.0)
+        made.daemon.commands.apply(replace(job, intent=replace(job.intent, constraints=(tight,))))
+        made.run(90.0)
+        facts = made.daemon.monitor.last.jobs[job.id]
+        assert (facts.met, facts.utility) == (False, facts.max_utility)  # its thresholds are met
+        page = made.logged_in().get(f"/dashboard/jobs/{job.id}").text
+        assert "missed" in text_of(page[page.index("<h2>Intent</h2>") :])[:40]
+        assert f"mean of {job.operators[0].name} ≤" in text_of(page)
+        cluster = text_of(made.logged_in().get("/dashboard").text)
+        assert f"mean of {job.operators[0].name} ≤" in cluster
+        budget = ErrorBudgets(made.daemon).of(job.id, made.controller.clock.now_s())
+        assert budget.missed_s > 0
 
 
 def test_a_job_is_explained_by_its_last_decision(shown: Showcase, admin: TestClient) -> None:
@@ -271,6 +299,23 @@ def test_other_jobs_are_not_named_in_the_reasons_of_ones_own(shown: Showcase) ->
         page = text_of(browser.get(path).text)
         assert "another tenant's job" in page
         assert "shop/orders" not in page
+
+
+def test_the_api_names_no_other_tenants_job_in_sentences(shown: Showcase) -> None:
+    """Explanations of one's own job named the jobs that slots were taken from."""
+    ads, owner = shown.logged_in({"ads": Role.VIEWER}), shown.logged_in()
+    alert = ActiveAlert("WASTE", Severity.WARNING, "ads/pageload", "Less than shop/orders.", 1.0)
+    shown.daemon.monitor.alerts._recent.append(alert)
+    for path in ("jobs/ads/pageload/explanation", "jobs/ads/pageload/history", "decisions"):
+        assert "shop/orders" in owner.get(f"/api/v1/{path}", params={"limit": 1000}).text, path
+    for path in (
+        "jobs/ads/pageload/explanation jobs/ads/pageload/history decisions alerts jobs"
+        " jobs/ads/pageload snapshot figures cluster health"
+    ).split():
+        answer = ads.get(f"/api/v1/{path}")
+        assert answer.status_code == 200
+        assert "shop/orders" not in answer.text, path
+    assert "Less than another tenant's job." in ads.get("/dashboard").text.replace("&#39;", "'")
 
 
 def test_who_may_only_look_has_no_buttons_and_changes_nothing(shown: Showcase) -> None:

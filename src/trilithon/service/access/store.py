@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -168,10 +168,18 @@ class AccessStore:
             )
             db.write("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?", KEPT_ENTRIES)
 
-    def audited(self, limit: int = 100, after: int = 0) -> tuple[AuditEntry, ...]:
-        """The latest entries after an id, the oldest first."""
+    def audited(
+        self, limit: int = 100, after: int = 0, tenants: Collection[str] | None = None
+    ) -> tuple[AuditEntry, ...]:
+        """The latest entries after an id, the oldest first; with `tenants`, those of these."""
+        own, names = "", () if tenants is None else tuple(tenants)
+        if tenants is not None:
+            own = f"AND tenant IN ({', '.join('?' for _ in names)})"
         rows = self._database.all(
-            "SELECT * FROM audit WHERE id > ? ORDER BY id DESC LIMIT ?", after, limit
+            f"SELECT * FROM audit WHERE id > ? {own} ORDER BY id DESC LIMIT ?",  # noqa: S608 - marks
+            after,
+            *names,
+            limit,
         )
         return tuple(
             AuditEntry(

@@ -1,25 +1,27 @@
 """Builds the page of the cluster: who misses which intent, what that costs, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from trilithon.contract.figures import constraint_figures
 from trilithon.control.state import JobRecord
 from trilithon.engines.composite import ApplicationStatus
+from trilithon.measures.constraints import constraint_key
 from trilithon.policies.scene import Machine
 from trilithon.service.dashboard.ledger import LedgerEntry
-from trilithon.service.dashboard.numbers import value_of
+from trilithon.service.dashboard.numbers import milliseconds, value_of
 from trilithon.service.dashboard.reading import Reading
 from trilithon.service.dashboard.why import Why
+from trilithon.service.job_order import by_lost_utility
 from trilithon.service.monitor.alerts import ActiveAlert
 from trilithon.service.visibility import sees_job
 
 ALERTS = 8
-TROUBLE = frozenset({"failed", "degraded", "not started"})
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdLine:
-    """A threshold of an intent, what was measured, and whether it is met."""
+    """A threshold or constraint of an intent, what was measured, and whether it is met."""
 
     key: str
     text: str
@@ -47,10 +49,7 @@ class JobLine:
 
     @property
     def order(self) -> tuple[float, float, str]:
-        """Most lost utility first; then those of which nothing is known, then the others."""
-        if self.lost is None:
-            return (0.0 if self.state in TROUBLE else 1.0, -self.max_utility, self.job)
-        return (0.0 if self.lost > 0 else 2.0, -self.lost, self.job)
+        return by_lost_utility(self.job, self.state, self.lost, self.max_utility)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,22 +142,18 @@ def cluster_page(reading: Reading, most: int | None) -> ClusterPage:
 def job_line(
     reading: Reading, name: str, record: JobRecord, lost_hours: Mapping[str, float]
 ) -> JobLine:
-    utility, most = reading.utility(name), record.job.intent.max_utility
-    state = reading.states[name]
-    lost = None if utility is None else max(0.0, most - utility)
-    if state == "failed" and record.job.intent.thresholds:
-        lost = most  # it processes nothing
+    facts = reading.facts[name]
     return JobLine(
         job=name,
         tenant=record.job.tenant,
         name=record.job.name,
-        state=state,
+        state=facts.state,
         mode=record.mode.value,
-        thresholds=threshold_lines(reading, name),
-        met=reading.met(name),
-        utility=utility,
-        max_utility=most,
-        lost=lost,
+        thresholds=(*threshold_lines(reading, name), *constraint_lines(reading, name)),
+        met=facts.met,
+        utility=facts.utility,
+        max_utility=facts.max_utility,
+        lost=facts.lost_utility,
         lost_hour=lost_hours.get(name),
         slots=record.wanted.instances if record.running else 0,
     )
@@ -177,6 +172,25 @@ def threshold_lines(reading: Reading, job: str) -> tuple[ThresholdLine, ...]:
         )
         for threshold in reading.record(job).job.intent.thresholds
     )
+
+
+def constraint_lines(reading: Reading, job: str) -> Iterator[ThresholdLine]:
+    """The constraints of a job, by the same form. Of a stopped job nothing is measured."""
+    row, assessment = reading.row(job), reading.assessment
+    figures = []
+    if assessment is not None and row is not None and reading.measured(job):
+        figures = constraint_figures(assessment, row)
+    for number, constraint in enumerate(reading.record(job).job.intent.constraints):
+        figure = figures[number] if number < len(figures) else {"mean_ms": None, "met": None}
+        path = " → ".join(constraint.operators)
+        yield ThresholdLine(
+            key=constraint_key(number),
+            text=f"mean of {path} ≤ {milliseconds(constraint.mean_latency_ms)}",
+            value=figure["mean_ms"],
+            shown=milliseconds(figure["mean_ms"]),
+            limit=constraint.mean_latency_ms,
+            met=figure["met"],
+        )
 
 
 def _tenants(jobs: Iterable[JobLine], reading: Reading) -> tuple[TenantLine, ...]:
@@ -224,4 +238,5 @@ def _alerts(reading: Reading) -> list[ActiveAlert]:
     """Those whose cause lasts, then the latest that have ended or that a policy raised."""
     alerts = reading.daemon.monitor.alerts
     seen = [*alerts.active(), *alerts.recent()[::-1]]
-    return [alert for alert in seen if sees_job(reading.caller, alert.job)][:ALERTS]
+    shown = [alert for alert in seen if sees_job(reading.caller, alert.job)][:ALERTS]
+    return [replace(alert, message=reading.redact(alert.message)) for alert in shown]

@@ -13,7 +13,7 @@ from trilithon.service.dashboard.cluster_page import JobLine, job_line
 from trilithon.service.dashboard.error_budget import ErrorBudget, ErrorBudgets
 from trilithon.service.dashboard.graph import PlacedEdge, PlacedNode, place
 from trilithon.service.dashboard.ledger import LedgerEntry
-from trilithon.service.dashboard.numbers import milliseconds, value_of
+from trilithon.service.dashboard.numbers import value_of
 from trilithon.service.dashboard.reading import Reading
 from trilithon.service.dashboard.why import Why
 from trilithon.service.monitor.conditions import ConditionType, JobCondition, Truth
@@ -100,14 +100,6 @@ class GraphView:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstraintLine:
-    path: str
-    mean: str
-    limit: str
-    met: bool | None
-
-
-@dataclass(frozen=True, slots=True)
 class LatencyLine:
     """A percentile, and the threshold on it if the intent has one."""
 
@@ -131,7 +123,6 @@ class JobPage:
     lag: float | None
     juice: float | None
     latencies: tuple[LatencyLine, ...]
-    constraints: tuple[ConstraintLine, ...]
     graph: GraphView
     operators: tuple[OperatorLine, ...]
     budget: ErrorBudget
@@ -158,7 +149,6 @@ def job_page(reading: Reading, budgets: ErrorBudgets, name: str) -> JobPage:
         lag=_sum([end.lag for end in sources]),
         juice=values.get("juice"),
         latencies=_latencies(record.job, values),
-        constraints=_constraints(assessment, reading.row(name)),
         graph=graph,
         operators=operators,
         budget=budgets.of(name, reading.now_s),
@@ -311,24 +301,6 @@ def _latencies(job: Job, values: dict[str, float | None]) -> tuple[LatencyLine, 
         threshold, value = limits.get(key), values.get(key)
         met = None if threshold is None else threshold.met(value)
         lines.append(LatencyLine(key.removeprefix("latency."), value_of(key, value), met))
-    return tuple(lines)
-
-
-def _constraints(assessment: Assessment | None, row: int | None) -> tuple[ConstraintLine, ...]:
-    if assessment is None or row is None:
-        return ()
-    measured = assessment.constraints
-    lines = []
-    for index in measured.of_job(row):
-        constraint, met = measured.constraints[index], plain(measured.met[index])
-        lines.append(
-            ConstraintLine(
-                " → ".join(constraint.operators),
-                milliseconds(plain(measured.mean_ms[index])),
-                milliseconds(constraint.mean_latency_ms),
-                None if met is None else bool(met),
-            )
-        )
     return tuple(lines)
 
 

@@ -18,8 +18,8 @@ from trilithon.service.dashboard import ledger
 from trilithon.service.dashboard.ledger import LedgerEntry
 from trilithon.service.dashboard.plots import lost_utility_hours
 from trilithon.service.dashboard.why import PolicyWords, Why, why
-from trilithon.service.monitor.facts import state_of
-from trilithon.service.visibility import sees_job, visible_rows
+from trilithon.service.monitor.facts import MEASURED
+from trilithon.service.visibility import Redaction, sees_job, visible_rows
 
 LEDGER_ROWS: Final = 25
 # So many of the latest decisions are looked through for the last one about each job.
@@ -41,8 +41,9 @@ class Reading:
                 for name, record in controller.state.jobs.items()
                 if self.caller.sees(record.job.tenant)
             }
-            self.hidden = [name for name in controller.state.jobs if name not in self.records]
-            self.states = {name: state_of(each) for name, each in self.records.items()}
+            self.facts = {
+                name: self.daemon.monitor.job_now(name, each) for name, each in self.records.items()
+            }
             self.assessment: Assessment | None = controller.assessment()
             self.scene = controller.scene
             self.slots, self.round = controller.cluster.slots, controller.state.round
@@ -86,31 +87,24 @@ class Reading:
 
     def measured(self, job: str) -> bool:
         """Whether measurements of a job are of now: those of a stopped job are not."""
-        return self.states[job] in {"running", "degraded"}
-
-    def utility(self, job: str) -> float | None:
-        row = self.row(job)
-        if self.assessment is None or row is None or not self.measured(job):
-            return None
-        return plain(self.assessment.intents.utility[row])
+        return self.facts[job].state in MEASURED
 
     def met(self, job: str) -> bool | None:
-        row = self.row(job)
-        if self.assessment is None or row is None or not self.measured(job):
-            return None
-        met = plain(self.assessment.intents.met[row])
-        return None if met is None else bool(met)
+        """Whether a job meets its whole intent: thresholds and constraints."""
+        return self.facts[job].met
 
     @cached_property
     def machines(self) -> Sequence[Machine]:
         """Only for those who see the whole cluster: they show whose instances run where."""
         return () if self.scene is None or not self.whole else self.scene.machines
 
+    @cached_property
+    def _redaction(self) -> Redaction:
+        return Redaction(self.caller, self.daemon.journal.jobs)
+
     def redact(self, text: str) -> str:
         """Names of jobs that the caller does not see do not appear in sentences."""
-        for name in self.hidden:
-            text = text.replace(name, "another tenant's job")
-        return text
+        return self._redaction.text(text)
 
     @cached_property
     def decisions(self) -> list[DecisionRow]:

@@ -98,7 +98,7 @@ def _undecided(record: JobRecord, met: bool | None, policy: PolicyWords, now_s: 
         left_s = until_s - now_s
         text = f"{policy.name} leaves it alone for {left_s:.0f} s: more did not help lately."
         return Why("held", text)
-    if not record.job.intent.thresholds:
+    if not record.job.intent.thresholds and not record.job.intent.constraints:
         return Why("idle", "The job has no thresholds: nothing to reach.")
     if met is None:
         return Why("watches", "Not measured yet: the controller waits for complete metrics.")

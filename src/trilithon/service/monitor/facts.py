@@ -5,16 +5,14 @@ They are made once after each round; lists, streams, history, alerts and metrics
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from trilithon.contract.condition import Health
 from trilithon.control.journal.rows import DesiredState
 from trilithon.control.state import JobRecord
-from trilithon.model.intent import Intent
 from trilithon.model.mode import Mode
-from trilithon.model.snapshot import plain
 from trilithon.service.monitor.hunger import ClippedJobs, Hunger, HungryJobs
 
 if TYPE_CHECKING:
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from trilithon.measures.assess import Assessment
 
 _MISSING = "METRICS_MISSING"
+# States in which what is measured of a job is of now.
+MEASURED: Final = frozenset({"running", "degraded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,10 @@ class JobFacts:
 
     @property
     def lost_utility(self) -> float | None:
-        return None if self.utility is None else self.max_utility - self.utility
+        """All of it if the job has failed: it processes nothing. None if it is not known."""
+        if self.state == "failed" and self.has_intent:
+            return self.max_utility
+        return None if self.utility is None else max(0.0, self.max_utility - self.utility)
 
     @property
     def aspects(self) -> tuple[object, ...]:
@@ -151,16 +154,10 @@ class _Numbers:
         arrived, lag = np.zeros(len(layout.jobs)), np.zeros(len(layout.jobs))
         np.add.at(arrived, owner, window.sources.arrived)
         np.add.at(lag, owner, window.lag)
-        # Constraints of a job: 0 if one is missed, NaN if one is missing, else 1.
-        self._constraints: dict[int, float] = {}
-        limits = assessment.constraints
-        for row, met in zip(limits.job.tolist(), limits.met.tolist(), strict=True):
-            before = self._constraints.get(row, 1.0)
-            self._constraints[row] = 0.0 if 0.0 in {before, met} else before + met - 1.0
         columns = {
             "utility": intents.utility,
             "max_utility": intents.max_utility,
-            "met": np.asarray(intents.met, dtype=float),
+            "met": assessment.met,
             "p95_ms": intents.values["latency.p95"],
             "juice": intents.values["juice"],
             "output_per_s": intents.values["throughput"],
@@ -175,23 +172,21 @@ class _Numbers:
         ]
         self._values = [dict(zip(columns, row, strict=True)) for row in zip(*rows, strict=True)]
 
-    def of(self, job: str) -> dict[str, float | None]:
+    def of(self, job: str) -> Mapping[str, float | None]:
         row = self._rows.get(job)
-        if row is None:
-            return {}
-        numbers = dict(self._values[row])
-        if row in self._constraints:
-            numbers["constraints_met"] = plain(self._constraints[row])
-        return numbers
+        return {} if row is None else self._values[row]
 
 
 def _job(
     name: str, record: JobRecord, numbers: _Numbers, hold: str, hungry: HungryJobs
 ) -> JobFacts:
-    known = numbers.of(name) if record.running else {}
+    state = state_of(record)
+    # The window of a job that has stopped or failed may still have numbers of before.
+    known = numbers.of(name) if state in MEASURED else {}
     intent = record.job.intent
-    met = _met(intent, known)
     has_intent = bool(intent.thresholds or intent.constraints)
+    measured = known.get("met") if has_intent else None
+    met = None if measured is None else bool(measured)
     hunger = hungry.reason(name, record.job.tenant) if met is False else None
     return JobFacts(
         job=name,
@@ -200,7 +195,7 @@ def _job(
         mode=record.mode,
         desired=record.desired,
         health=record.health,
-        state=state_of(record),
+        state=state,
         problem=record.problem,
         since_s=None if record.condition is None else record.condition.since_s,
         slots=record.wanted.instances,
@@ -219,18 +214,6 @@ def _job(
         hungry=None if has_intent and met is None else hunger is not None,
         hunger=hunger,
     )
-
-
-def _met(intent: Intent, known: Mapping[str, float | None]) -> bool | None:
-    """Whether thresholds and constraints are met; None if none is missed but one is missing."""
-    parts = []
-    if intent.thresholds:
-        parts.append(known.get("met"))
-    if intent.constraints:
-        parts.append(known.get("constraints_met"))
-    if 0.0 in parts:
-        return False
-    return None if None in parts or not parts else True
 
 
 def state_of(record: JobRecord) -> str:

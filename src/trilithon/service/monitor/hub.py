@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ from trilithon.control.journal.rows import EventRow
 from trilithon.errors import TooManyRequests
 from trilithon.service.access.roles import Caller
 from trilithon.service.monitor.facts import RoundFacts
-from trilithon.service.visibility import sees_job
+from trilithon.service.monitor.snapshots import RoundSnapshot
+from trilithon.service.visibility import Redaction, sees_job
 
 READ_EVERY_S: Final = 0.25
 # Messages that may wait for a client; beyond that it is dropped.
@@ -33,10 +34,10 @@ PING: Final = b": alive\n\n"
 _log = logs.logger()
 
 
-def encoded(event: str, data: Any, id_: int | None = None) -> bytes:
-    """A server-sent event."""
+def encoded(event: str, text: str, id_: int | None = None) -> bytes:
+    """A server-sent event with JSON in one line."""
     head = f"event: {event}\n" + (f"id: {id_}\n" if id_ is not None else "")
-    return f"{head}data: {json.dumps(data, ensure_ascii=False, allow_nan=False)}\n\n".encode()
+    return f"{head}data: {text}\n\n".encode()
 
 
 @dataclass(eq=False)
@@ -63,9 +64,8 @@ class Hub:
         self,
         journal: Journal,
         event_data: Callable[[EventRow], dict[str, Any]],
-        snapshot_data: Callable[[RoundFacts, Caller], dict[str, Any]],
     ) -> None:
-        self._journal, self._event_data, self._snapshot_data = journal, event_data, snapshot_data
+        self._journal, self._event_data = journal, event_data
         self._clients: set[_Client] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -99,17 +99,13 @@ class Hub:
             last = self._upto if after is None else after
             while last < client.after:
                 read = await run_in_threadpool(self._journal.events, last)
+                known = await run_in_threadpool(self._journal.jobs)
                 rows = [row for row in read if row.id <= client.after]
-                for row in rows:
-                    if sees_job(caller, row.job):
-                        yield self._event(row)
+                if past := self._events(rows, caller, known):
+                    yield past
                 last = rows[-1].id if rows else client.after
             while not client.dropped:
-                try:
-                    message = await asyncio.wait_for(client.queue.get(), PING_EVERY_S)
-                except TimeoutError:
-                    message = PING
-                yield message
+                yield await client.queue.get()
         finally:
             self._clients.discard(client)
 
@@ -127,39 +123,51 @@ class Hub:
             self._reader = asyncio.create_task(self._read(stopping))
 
     async def _read(self, stopping: Callable[[], bool]) -> None:
-        """Follows the journal for all clients, as long as there are any."""
-        idle_s = 0.0
+        """Follows the journal for all clients, as long as there are any, and sends a sign of life
+        to those for whom nothing waits: one timer for all of them.
+        """
+        idle_s = quiet_s = 0.0
         while not stopping() and idle_s < 2 * PING_EVERY_S:
             try:
                 rows = await run_in_threadpool(self._journal.events, self._upto)
+                known = await run_in_threadpool(self._journal.jobs) if rows else ()
             except Exception:  # noqa: BLE001 - the next look may succeed
                 _log.exception("events_not_read")
                 rows = ()
             if rows:
                 self._upto = rows[-1].id
-                self._send_events(rows)
+                self._send_events(rows, known)
             await asyncio.sleep(READ_EVERY_S)
             idle_s = 0.0 if self._clients else idle_s + READ_EVERY_S
+            quiet_s += READ_EVERY_S
+            if quiet_s >= PING_EVERY_S:
+                quiet_s = 0.0
+                for client in self._clients:
+                    if client.queue.empty():
+                        client.put(PING)
         for client in list(self._clients):
             if not client.put(b""):
                 self._drop(client)
             else:
                 client.dropped = True
 
-    def _event(self, row: EventRow) -> bytes:
-        return encoded(row.kind, self._event_data(row), row.id)
+    def _events(self, rows: Sequence[EventRow], caller: Caller, known: Collection[str]) -> bytes:
+        """What a caller gets of some events; `known` are all jobs of the journal."""
+        redaction = Redaction(caller, lambda: known)
+        seen = ((row, redaction.data(self._event_data(row))) for row in rows)
+        return b"".join(
+            encoded(row.kind, json.dumps(data, ensure_ascii=False, allow_nan=False), row.id)
+            for row, data in seen
+            if sees_job(caller, row.job)
+        )
 
-    def _send_events(self, rows: Sequence[EventRow]) -> None:
+    def _send_events(self, rows: Sequence[EventRow], known: Collection[str]) -> None:
         """Several events are one message: a burst of them makes nobody look slow."""
-
-        def made(caller: Caller) -> bytes:
-            return b"".join(self._event(row) for row in rows if sees_job(caller, row.job))
-
-        self._send(list(self._clients), made)
+        self._send(list(self._clients), lambda caller: self._events(rows, caller, known))
 
     def _send_snapshot(self, facts: RoundFacts) -> None:
-        clients = [client for client in self._clients if client.snapshots]
-        self._send(clients, lambda caller: encoded("snapshot", self._snapshot_data(facts, caller)))
+        clients, snapshot = [each for each in self._clients if each.snapshots], RoundSnapshot(facts)
+        self._send(clients, lambda caller: encoded("snapshot", snapshot.text(caller)))
 
     def _send(self, clients: Iterable[_Client], make: Callable[[Caller], bytes]) -> None:
         """Callers with the same rights get the same bytes, made once."""

@@ -36,7 +36,7 @@ JOB_GAUGES: Final[tuple[tuple[str, str, Callable[[JobFacts], float | None]], ...
     ("slo_met", "1 if the job meets its intent, 0 if it misses it.", lambda job: _flag(job.met)),
     (
         "hungry",
-        "1 if the job still misses its intent after it was scaled up several times.",
+        "1 if the job misses its intent, and what would help is not to be had.",
         lambda job: _flag(job.hungry),
     ),
     ("ready", "1 if the job runs.", lambda job: float(job.state == "running")),

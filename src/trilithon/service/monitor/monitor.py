@@ -10,7 +10,6 @@ from trilithon.control.explain import clock
 from trilithon.control.journal.rows import EventRow
 from trilithon.control.loop import Controller, Round
 from trilithon.control.state import JobRecord, Version
-from trilithon.service.access.roles import Caller
 from trilithon.service.access.store import AccessStore
 from trilithon.service.monitor.alerts import Alerts
 from trilithon.service.monitor.conditions import ConditionTimes, JobCondition
@@ -40,7 +39,7 @@ class Monitor:
         self.alerts = Alerts(self.webhooks.notify)
         self.conditions = ConditionTimes()
         self.history = History(controller.journal)
-        self.hub = Hub(controller.journal, event_data, snapshot_data)
+        self.hub = Hub(controller.journal, event_data)
         self._specs: dict[str, tuple[Version, dict[str, Any]]] = {}
         self._clipped = ClippedJobs()
         self._source = FactSource(controller)
@@ -113,45 +112,4 @@ def event_data(row: EventRow) -> dict[str, Any]:
         "kind": row.kind,
         "job": row.job,
         "text": row.text,
-    }
-
-
-def snapshot_data(facts: RoundFacts, caller: Caller) -> dict[str, Any]:
-    """What a client sees of a round: its own jobs, and totals of them."""
-    jobs = [job for job in facts.jobs.values() if caller.sees(job.tenant)]
-    known = [job for job in jobs if job.utility is not None]
-    return {
-        "round": facts.number,
-        "time_s": facts.time_s,
-        "problem": facts.blind,
-        "utility": sum(job.utility or 0.0 for job in known),
-        "max_utility": sum(job.max_utility for job in known),
-        "slots": facts.slots,
-        "slots_used": sum(job.slots for job in jobs if job.has_slots),
-        "jobs": [job_data(job) for job in jobs],
-    }
-
-
-def job_data(job: JobFacts) -> dict[str, Any]:
-    """The numbers of a job, in short."""
-    return {
-        "job": job.job,
-        "tenant": job.tenant,
-        "state": job.state,
-        "mode": job.mode.value,
-        "priority": job.priority,
-        "slots": job.slots,
-        "utility": job.utility,
-        "max_utility": job.max_utility,
-        "lost_utility": job.lost_utility,
-        "met": job.met,
-        "p95_ms": job.p95_ms,
-        "juice": job.juice,
-        "input_per_s": job.input_per_s,
-        "output_per_s": job.output_per_s,
-        "lag": job.lag,
-        "in_flight": job.in_flight,
-        "hold_reason": job.hold_reason,
-        "hungry": job.hungry,
-        "problem": job.problem,
     }

@@ -14,12 +14,14 @@ from trilithon.service import views
 from trilithon.service.access.gate import AnyCaller, OperateCluster
 from trilithon.service.access.roles import Caller
 from trilithon.service.daemon import Daemon
-from trilithon.service.monitor.monitor import snapshot_data
+from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.service.monitor.webhooks import alert_data
-from trilithon.service.routes.common import Limit, Served, Since
+from trilithon.service.routes.common import Limit, Served, Since, redacted
 from trilithon.service.visibility import sees_job, visible_cluster, visible_health, visible_rows
 
 router = APIRouter(tags=["cluster"])
+# As of every change of a job; the body has it as well.
+DryRun = Annotated[bool, Query(alias="dry_run", description="check and plan, and change nothing")]
 
 
 @router.get("/health")
@@ -79,9 +81,12 @@ def scale_out(
     machines: Annotated[int, Body(ge=1, le=1000)],
     job: Annotated[str | None, Body()] = None,
     dry_run: Annotated[bool, Body()] = False,
+    only_plan: DryRun = False,
 ) -> dict[str, Any]:
-    """Adds `machines`, for `job` or all jobs; with `dry_run` only answers what that would do."""
-    return _scale(daemon, caller, ScalingKind.OUT, machines, job, dry_run)
+    """Adds `machines`, for `job` or all jobs; with `dry_run`, in the body or the query, only
+    answers what that would do.
+    """
+    return _scale(daemon, caller, ScalingKind.OUT, machines, job, dry_run or only_plan)
 
 
 @router.post("/cluster/scale-in")
@@ -90,9 +95,12 @@ def scale_in(
     caller: OperateCluster,
     machines: Annotated[int, Body(ge=1, le=1000)],
     dry_run: Annotated[bool, Body()] = False,
+    only_plan: DryRun = False,
 ) -> dict[str, Any]:
-    """Gives back `machines`; with `dry_run` only answers what that would do."""
-    return _scale(daemon, caller, ScalingKind.IN, machines, None, dry_run)
+    """Gives back `machines`; with `dry_run`, in the body or the query, only answers what that
+    would do.
+    """
+    return _scale(daemon, caller, ScalingKind.IN, machines, None, dry_run or only_plan)
 
 
 @router.get("/cluster/{report}")
@@ -119,17 +127,18 @@ async def history(
 @router.get("/snapshot", response_model=dict[str, Any])
 async def snapshot(daemon: Served, caller: AnyCaller) -> Response:
     """The last round in short: what the event `snapshot` holds."""
-    return JSONResponse(snapshot_data(daemon.monitor.last, caller))
+    return JSONResponse(RoundSnapshot(daemon.monitor.last).data(caller))
 
 
 @router.get("/alerts")
 def alerts(daemon: Served, caller: AnyCaller) -> dict[str, Any]:
     """Alerts whose cause lasts, those that ended lately, and what policies alerted of."""
     active, recent = daemon.monitor.alerts.active(), daemon.monitor.alerts.recent()
-    return {
+    shown = {
         "active": [alert_data(one) for one in active if sees_job(caller, one.job)],
         "recent": [alert_data(one) for one in recent if sees_job(caller, one.job)],
     }
+    return dict(redacted(daemon, caller, shown))
 
 
 @router.get("/usage")
@@ -178,4 +187,5 @@ def decisions(
 ) -> list[dict[str, Any]]:
     """The latest `limit` decisions about the caller's jobs, and for administrators the cluster."""
     rows = visible_rows(daemon.journal, caller, limit, since_s)
-    return [explain_one(row, daemon.journal.actions(row.id)) for row in rows]
+    explained = [explain_one(row, daemon.journal.actions(row.id)) for row in rows]
+    return list(redacted(daemon, caller, explained))

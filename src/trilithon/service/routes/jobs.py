@@ -17,7 +17,15 @@ from trilithon.service.changes import JobChanges, Precondition
 from trilithon.service.daemon import Daemon
 from trilithon.service.peek import topics_at
 from trilithon.service.resources import JobChange, JobResource, JobSummary
-from trilithon.service.routes.common import JobName, Limit, Lists, Served, Since, Tenant
+from trilithon.service.routes.common import (
+    JobName,
+    Limit,
+    Lists,
+    Served,
+    Since,
+    Tenant,
+    redacted,
+)
 from trilithon.spec.fields import IntentSpec
 
 router = APIRouter(tags=["jobs"])
@@ -235,18 +243,20 @@ def _commanded(
 
 @router.get("/jobs/{tenant}/{name}/history")
 def history(
-    daemon: Served, _: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 100
+    daemon: Served, caller: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 100
 ) -> dict[str, Any]:
     """The versions of a job, and its latest `limit` events. A deleted job has them, too."""
-    return views.history(daemon.journal, _known(daemon, f"{tenant}/{name}"), limit)
+    past = views.history(daemon.journal, _known(daemon, f"{tenant}/{name}"), limit)
+    return dict(redacted(daemon, caller, past))
 
 
 @router.get("/jobs/{tenant}/{name}/explanation")
 def explanation(
-    daemon: Served, _: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 20
+    daemon: Served, caller: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 20
 ) -> list[dict[str, Any]]:
     """The latest `limit` decisions about a job, in sentences."""
-    return explain(daemon.journal, f"{tenant}/{name}", limit)
+    explained = explain(daemon.journal, f"{tenant}/{name}", limit)
+    return list(redacted(daemon, caller, explained))
 
 
 @router.get("/jobs/{tenant}/{name}/series")

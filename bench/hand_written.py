@@ -30,6 +30,7 @@ goes on where the first was interrupted. The defaults take about two hours. The 
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -272,6 +273,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
+    # What was started ends also if somebody ends this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     results = measure(parser().parse_args())
     for title, rounds in results.items():
         figures.show(title, {**turns.side_by_side(rounds, ROWS), **verdicts(rounds)})

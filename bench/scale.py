@@ -23,6 +23,7 @@ interrupted. The defaults take about 20 minutes. The short form `--jobs 1 2 --pm
 """
 
 import argparse
+import signal
 import sys
 import threading
 import time
@@ -314,6 +315,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
+    # What was started ends also if somebody ends this program.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     results, problems = measure(parser().parse_args())
     for title, word in (("jobs in one application", "jobs"), ("tasks of one job", "Pmax")):
         if any(word in name for name in results):

@@ -9,6 +9,7 @@ from scipy import stats
 
 Measured = Mapping[str, float | None]
 NOT_KNOWN = "n/a"
+NOT_RESOLVED = "not resolved"
 
 
 def in_turn(names: Sequence[str], round_: int) -> tuple[str, ...]:
@@ -35,6 +36,17 @@ class Interval:
             return cls(centre)
         half = float(stats.t.ppf(0.975, n - 1)) * stdev(values) / math.sqrt(n)
         return cls(centre, centre - half, centre + half)
+
+    def at_most(self, goal: float) -> str:
+        """Whether a goal is met or missed; one that is inside the interval is neither."""
+        if self.low is None or self.high is None:
+            return NOT_RESOLVED
+        return "met" if self.high <= goal else "missed" if self.low > goal else NOT_RESOLVED
+
+    def at_least(self, goal: float) -> str:
+        if self.low is None or self.high is None:
+            return NOT_RESOLVED
+        return "met" if self.low >= goal else "missed" if self.high < goal else NOT_RESOLVED
 
     def text(self, form: str = ".2f", unit: str = "") -> str:
         between = ""

@@ -73,7 +73,7 @@ def test_the_short_form_gives_all_figures_of_each_query_and_loses_nothing(
     workload: str, queries: tuple[str, ...]
 ) -> None:
     short = "--masters local --rounds 1 --warm-rounds 0 --seconds 3 --warm-up 3 --rate 200"
-    given = [*short.split(), "--records", "60000", "--workloads", workload, "--queries", *queries]
+    given = [*short.split(), "--records", "100000", "--workloads", workload, "--queries", *queries]
     ((title, rounds),) = measure(parser().parse_args(given)).items()
     assert title == f"{workload}, local"
     assert tuple(rounds) == queries

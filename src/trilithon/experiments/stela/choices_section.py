@@ -113,16 +113,16 @@ def _cpu_shares(found: Sequence[Mapping[str, Any]]) -> str:
         if one["experiment"] in missed
         and not better([1 + one["by_cpu_share"][0]["best"]], 1 + one["by_cpu_share"][0][STELA])
     ]
-    told = f"A better division than Stela's exists in {listed(missed)}." if missed else ""
+    sentence = f"A better division than Stela's exists in {listed(missed)}." if missed else ""
     if missed and missed == least:
-        told += (
+        sentence += (
             f" With {100 * shares[0]:.0f} % CPU there is none: the projection of a scale-out does "
             "not know how full the new machine gets."
         )
     percents = listed([f"{100 * share:g}" for share in shares])
     return "\n".join(
         [
-            f"{told}\n" if told else "",
+            f"{sentence}\n" if sentence else "",
             (
                 f"Gains in % with {percents} % of the work as CPU. That share is chosen "
                 "(`cpu_share`; PageLoad's join has its own), and decides what moving instances "

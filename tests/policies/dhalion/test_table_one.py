@@ -71,6 +71,33 @@ def test_a_higher_rate_and_a_longer_queue_are_skew(parameters: DhalionParameters
     assert diagnoses_of(parameters, *peers, hot) == [SKEW]
 
 
+@pytest.mark.parametrize(
+    ("rate", "service_s", "kind"),
+    [
+        (120, 0.01, SLOW),
+        (60, 0.01, SLOW),
+        (300, 0.0025, SKEW),
+        (120, 0.0023, SKEW),
+        (60, 0.002, None),
+    ],
+)
+def test_the_larger_of_rate_and_service_time_is_the_cause(
+    rate: float, service_s: float, kind: str | None
+) -> None:
+    """A slow instance took 1.2 times its peers' records on Spark, as a part of the window was the
+    draining of its queue: it was taken for skewed.
+    """
+    peers = [instance_view(rate=100, queue=EMPTY, parked_s=0, service_s=0.002) for _ in range(3)]
+    worst = instance_view(rate=rate, queue=FULL, parked_s=200, service_s=service_s)
+    assert diagnoses_of(DhalionParameters(), *peers, worst) == ([] if kind is None else [kind])
+
+
+def test_table_one_alone_asks_for_rates_only() -> None:
+    peers = [instance_view(rate=100, queue=EMPTY, parked_s=0, service_s=0.002) for _ in range(3)]
+    draining = instance_view(rate=220, queue=FULL, parked_s=200, service_s=0.01)
+    assert diagnoses_of(TABLE_ONE, *peers, draining) == [SKEW]
+
+
 def test_an_instance_that_is_full_first_by_chance_is_not_slow() -> None:
     """Keys fall unevenly: one instance gets 5 % more and is as fast as the others."""
     peers = [instance_view(rate=100, queue=EMPTY, parked_s=0) for _ in range(3)]

@@ -8,9 +8,11 @@ others back, and B those that suspended their senders:
     data skew           r of B larger, p of B larger
 
 At most one of the three holds. Ours differs in one point, which `diagnosis: table_1` takes back:
-service times are measured, so an instance is called slow only if its service time is longer than
-that of its peers. An instance that is full first because keys fall unevenly by chance then counts
-as under-provisioned, where table 1 alone would call it slow.
+service times are measured. The load of B is its rate times its service time, and where both are
+above those of the rest, the larger ratio is the cause. So a slow instance is not taken for skew
+while it works off its queue and its peers are idle, or where keys fall a little unevenly; and one
+that is full first although it is as fast as its peers counts as under-provisioned, where table 1
+alone would call it slow.
 """
 
 import math
@@ -53,16 +55,15 @@ def condition(
     if rate_ratio is None or queue_ratio is None:
         return None
     longer_queues = queue_ratio > parameters.queues
-    more = rate_ratio > parameters.skew
     alike = 1 / parameters.skew <= rate_ratio <= parameters.skew
-    if more and longer_queues:
-        return SKEW
-    if not alike:
-        return None
-    slow = longer_queues
+    slow = alike
     if parameters.diagnosis == "service_times" and service_ratio is not None:
-        slow = longer_queues and service_ratio > parameters.slow
-    return SLOW if slow else UNDER
+        slow = service_ratio > max(parameters.slow, rate_ratio)
+    if longer_queues and slow:
+        return SLOW
+    if longer_queues and rate_ratio > parameters.skew:
+        return SKEW
+    return UNDER if alike else None
 
 
 class TableOneDiagnoser:

@@ -193,5 +193,8 @@ class NoPacing(BatchPacer):
     would be a reason to end any.
     """
 
-    def next_end(self, _now_s: float, _batches: Iterable[RunningBatch]) -> str | None:
+    def next_end(
+        self, _now_s: float, _batches: Iterable[RunningBatch], *, hold: bool = False
+    ) -> str | None:
+        del hold
         return None

@@ -140,6 +140,19 @@ def test_new_machines_are_warmed_up_beside_those_that_were_there() -> None:
     assert warmed == [4]
 
 
+def test_a_machine_is_joining_until_it_is_warm_or_has_failed() -> None:
+    executors = FakeExecutors(2)
+    cluster = FakeCluster(executors)
+    pool = pool_of(executors, cluster)
+    seen: list[bool] = []
+    pool.warm_up = lambda _: seen.append(pool.joining)
+    assert pool.add_machines(AddMachines("a", 1)).status is Status.DONE
+    assert (seen, pool.joining) == ([True], False)
+    cluster.fault = ClusterUnavailable("no memory is left")
+    assert pool.add_machines(AddMachines("b", 1)).status is Status.FAILED
+    assert not pool.joining
+
+
 def test_slots_follow_the_machines_that_join_and_leave() -> None:
     executors = FakeExecutors(2)
     cluster = FakeCluster(executors)

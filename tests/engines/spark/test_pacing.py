@@ -32,6 +32,7 @@ class Cluster:
     now_s: float = 100.0
     backlogs: set[str] = field(default_factory=set)
     deaf: set[str] = field(default_factory=set)
+    hold: bool = False
     number: dict[str, int] = field(default_factory=dict)
     began_s: dict[str, float] = field(default_factory=dict)
     # The job, the length of the batch, and when it stalled.
@@ -50,7 +51,7 @@ class Cluster:
                     del self.stalled_until_s[job]
                     self.number[job] += 1
                     self.began_s[job] = self.now_s
-            told = self.pacer.next_end(self.now_s, self.batches())
+            told = self.pacer.next_end(self.now_s, self.batches(), hold=self.hold)
             if told is not None and told not in self.deaf:
                 assert told not in self.stalled_until_s
                 self.ends.append((told, self.now_s - self.began_s[told], self.now_s))
@@ -167,3 +168,14 @@ def test_the_farthest_time_is_between_the_others() -> None:
     assert farthest(0.0, 10.0, [10.0]) == 0.0
     assert farthest(0.0, 10.0, [0.0, 8.0]) == 4.0
     assert farthest(7.0, 10.0, [0.0, 8.0, 20.0]) == 10.0
+
+
+def test_no_batch_is_ended_while_ends_are_held_and_the_next_follows_at_once() -> None:
+    """A scale-out met ends of a job with a backlog: its next batch waited for a cold machine."""
+    cluster = Cluster(even(2, 300.0), backlogs={"j0"})
+    cluster.hold = True
+    cluster.run(120.0)
+    assert cluster.ends == []
+    cluster.hold = False
+    cluster.run(1.0)
+    assert [job for job, *_ in cluster.ends] == ["j0"]

@@ -495,7 +495,8 @@ class SparkEngine:
             for name, managed in list(self.managed.items())
             if managed.running is not None and name in batches
         ]
-        if (job := self.pacer.next_end(time.monotonic(), running)) is not None:
+        now_s, hold = time.monotonic(), self.machines.joining
+        if (job := self.pacer.next_end(now_s, running, hold=hold)) is not None:
             self.boundaries.end(job)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:

@@ -2,8 +2,8 @@
 
 A machine is added where the application runs on the standalone cluster of this state folder: a
 worker is started, and its executor registers by itself and is warmed up (`warm_up`). It gets tasks
-when the next batch of a job begins. A machine is drained before it is removed (`machine_changes`),
-on any cluster.
+when the next batch of a job begins; no batch is ended early before the machine is warm. A machine
+is drained before it is removed (`machine_changes`), on any cluster.
 """
 
 import threading
@@ -53,6 +53,9 @@ class MachinePool:
     # One-shot actions are done at most once.
     _done: set[str] = field(default_factory=set)
     _leaving: tuple[str, ...] = ()
+    # Whether machines are being started and warmed up. Who ends batches meanwhile gives them tasks
+    # before they are warm.
+    joining: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -103,11 +106,13 @@ class MachinePool:
             if action.id in self._done:
                 return Outcome(Status.UNCHANGED)
             self._done.add(action.id)
-            began = self.clock()
+            began, self.joining = self.clock(), True
             try:
                 self._start_workers(self.cluster, action.count)
             except TrilithonError as error:
                 return Outcome.of_error(error, Status.FAILED)
+            finally:
+                self.joining = False
             self.slots_per_machine()
             return Outcome(Status.DONE, took_s=self.clock() - began)
 

@@ -8,6 +8,9 @@ A batch is as long as the job's trigger says, or up to a quarter shorter; the fi
 have begun together with many others, up to three quarters. If it is another job's turn, it waits
 for that. A batch in which a backlog was read is short: after a crash the open
 batch is replayed, and a catch-up holds many more records than the same time of normal operation.
+
+While a machine joins, no batch is ended: the next one would wait for the tasks that it gets on a
+machine whose JVM is still cold.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,13 +60,21 @@ class BatchPacer:
     _plans: dict[str, _Plan] = field(default_factory=dict)
     _quiet_until_s: float = 0.0
 
-    def next_end(self, now_s: float, batches: Iterable[RunningBatch]) -> str | None:
-        """The job whose batch is to be ended now, if there is one; it counts as told to end."""
+    def next_end(
+        self, now_s: float, batches: Iterable[RunningBatch], *, hold: bool = False
+    ) -> str | None:
+        """The job whose batch is to be ended now, if there is one; it counts as told to end. While
+        the ends are held, none is due.
+        """
         running = {batch.job: batch for batch in batches}
         self._plans = {job: plan for job, plan in self._plans.items() if job in running}
         for batch in running.values():
             self._observe(now_s, batch)
-        if now_s < self._quiet_until_s or any(_ending(p, now_s) for p in self._plans.values()):
+        if (
+            hold
+            or now_s < self._quiet_until_s
+            or any(_ending(p, now_s) for p in self._plans.values())
+        ):
             return None
         due = [
             (plan.due_s, job)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from trilithon.cli.output import Format, Output, answer, progress, table
+from trilithon.cli.processes import leaving_on_termination
 from trilithon.errors import FileUnwritable, NotFound
 from trilithon.experiments.papers import PAPERS, RegisteredPaper
 
@@ -67,7 +68,8 @@ def _register(entry: RegisteredPaper) -> None:
         again: Again = False,
         output: Output = Format.TABLE,
     ) -> None:
-        experiment(entry, name, into, workers, chosen, again, output)
+        with leaving_on_termination():
+            experiment(entry, name, into, workers, chosen, again, output)
 
     command.__doc__ = f"""Run the experiments of {entry.title} on the simulated cluster.
 

@@ -22,7 +22,7 @@ from trilithon.model.groups import KEY_GROUPS, SPREAD, assign_key_groups
 from trilithon.model.job import Bounds
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLO_MISSED, SLOW, UNDER
-from trilithon.policies.dhalion.health import Diagnosis, JobCase, LogEntry, Resolution, Resolver
+from trilithon.policies.dhalion.health import Diagnosis, JobCase, Resolution, Resolver, action_key
 from trilithon.policies.dhalion.job_view import InstanceView, OperatorView
 from trilithon.policies.dhalion.resolvers import (
     MoveKeysResolver,
@@ -101,10 +101,6 @@ def test_a_scale_down_keeps_the_predicted_utilisation_below_the_bound() -> None:
 SLOW_ONE = [instance_view(), instance_view(), instance_view(service_s=0.016, machine="m1")]
 
 
-def entry(action: str, helped: bool) -> LogEntry:
-    return LogEntry(action, 0.0, SLOW, "count", "1:x", {}, helped)
-
-
 def relieved(case: JobCase) -> Resolution:
     resolution = RelieveInstanceResolver().resolve(case, diagnosis(SLOW, 2))
     assert resolution is not None
@@ -118,13 +114,13 @@ def test_a_slow_instance_gets_records_in_proportion_to_its_speed() -> None:
 
 
 LOWERED = Allocation("t/words", 1, {"count": 3}, weights={"count": (1.0, 1.0, 0.25)})
-WEIGHTS_FAILED = (entry("relieve_instance.weights", helped=False),)
+WEIGHTS_FAILED = frozenset({action_key(SLOW, "count", "relieve_instance.weights")})
 
 
 def test_if_that_did_not_help_its_work_goes_to_a_spare_task_on_another_machine() -> None:
     """The Spark engine refuses a placement beside different weights."""
     case = case_of(
-        operator_view("count", SLOW_ONE), taken=WEIGHTS_FAILED, allocation=LOWERED, tasks=8
+        operator_view("count", SLOW_ONE), blacklist=WEIGHTS_FAILED, allocation=LOWERED, tasks=8
     )
     resolution = relieved(case)
     place, weights, avoided = resolution.changes
@@ -142,14 +138,14 @@ def test_tasks_are_avoided_by_their_numbers_beside_those_that_are_already() -> N
     numbered = [replace(view, index=i) for view, i in zip(SLOW_ONE, (0, 2, 3), strict=True)]
     view = replace(operator_view("count", SLOW_ONE), instances=tuple(numbered))
     allocation = replace(LOWERED, avoided={"count": (1,)})
-    case = case_of(view, taken=WEIGHTS_FAILED, allocation=allocation, tasks=8)
+    case = case_of(view, blacklist=WEIGHTS_FAILED, allocation=allocation, tasks=8)
     assert AvoidedTasksChange("t/words", {"count": (1, 3)}) in relieved(case).changes
 
 
 def test_without_a_spare_task_people_are_told() -> None:
     """All tasks are in use: another table would choose the same ones."""
     case = case_of(
-        operator_view("count", SLOW_ONE), taken=WEIGHTS_FAILED, allocation=LOWERED, tasks=3
+        operator_view("count", SLOW_ONE), blacklist=WEIGHTS_FAILED, allocation=LOWERED, tasks=3
     )
     assert code(relieved(case)) == "SLOW_INSTANCE"
     assert "`max`" in relieved(case).sentence
@@ -157,7 +153,7 @@ def test_without_a_spare_task_people_are_told() -> None:
 
 def test_on_an_engine_that_cannot_avoid_tasks_the_instance_itself_moves() -> None:
     how = {**REAL_TIME, Ability.AVOIDED_TASKS: How.NOT_AT_ALL}
-    case = case_of(operator_view("count", SLOW_ONE), taken=WEIGHTS_FAILED, how=how)
+    case = case_of(operator_view("count", SLOW_ONE), blacklist=WEIGHTS_FAILED, how=how)
     change = only_change(relieved(case))
     assert change == PlacementChange("t/words", {"count": (None, None, "m0")})
 
@@ -193,7 +189,7 @@ def test_when_all_else_failed_people_are_told() -> None:
     tried = ("relieve_instance.weights", "relieve_instance.placement")
     case = case_of(
         operator_view("count", SLOW_ONE),
-        taken=tuple(entry(action, helped=False) for action in tried),
+        blacklist=frozenset(action_key(SLOW, "count", action) for action in tried),
     )
     assert code(relieved(case)) == "SLOW_INSTANCE"
 

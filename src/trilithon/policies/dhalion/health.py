@@ -66,17 +66,25 @@ class Resolution:
 @dataclass(frozen=True, slots=True)
 class JobCase:
     """A job under examination: what detectors, diagnosers and resolvers may look at.
-    `taken` are the actions of the log, the oldest first, for resolvers that go step by step.
+    `taken` are the actions of the log, the oldest first. `blacklist` are the keys of what is
+    blacklisted now (`action_key`).
     """
 
     view: MeasuredJob
     scene: Scene
     parameters: DhalionParameters
     taken: tuple["LogEntry", ...] = ()
+    blacklist: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
         return self.view.job.id
+
+    def blacklisted(self, diagnosis: Diagnosis, action: str) -> bool:
+        """Whether an action is not to be repeated for such a diagnosis. A resolver that goes step
+        by step skips such a step.
+        """
+        return action_key(diagnosis.kind, diagnosis.operator, action) in self.blacklist
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,11 @@ class HealthPolicy(Protocol):
 
     def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
         """Whether an action has helped, by the figures of now; None if that cannot be said yet."""
+
+
+def action_key(kind: str, operator: str | None, action: str) -> str:
+    """The key of a pair of diagnosis and action, by which it is blacklisted (section 4.3)."""
+    return f"{kind}/{operator or ''}/{action}"
 
 
 def figures(case: JobCase, operator: str | None) -> dict[str, float | None]:

@@ -187,20 +187,13 @@ class RelieveInstanceResolver:
         operator = case.view.operator(diagnosis.operator)
         if len(diagnosis.instances) >= operator.parallelism:
             return None  # none has peers that are faster
-        failed = {
-            entry.action
-            for entry in case.taken
-            if entry.operator == operator.name
-            and entry.kind == diagnosis.kind
-            and entry.helped is False
-        }
         fixed = why_fixed(case, operator)
         for action, step, moves_records in (
             (f"{RELIEVE}.weights", self._weights, True),
             (f"{RELIEVE}.restart", self._restart, False),
             (f"{RELIEVE}.placement", self._placement, True),
         ):
-            if action in failed or (fixed and moves_records):
+            if case.blacklisted(diagnosis, action) or (fixed and moves_records):
                 continue
             changes, what = step(case, operator, diagnosis.instances)
             if changes:

@@ -98,6 +98,19 @@ def test_a_scale_down_keeps_the_predicted_utilisation_below_the_bound() -> None:
     assert ScaleDownResolver().resolve(full, diagnosis(OVER)) is None
 
 
+@pytest.mark.parametrize(("failed", "allowed"), [(7, True), (8, False), (9, False), (10, True)])
+def test_no_scale_down_leads_to_as_few_instances_as_failed_or_fewer(
+    failed: int, allowed: bool
+) -> None:
+    """Of 10 instances 8 would remain. That 10 were too few is another load's story."""
+    case = case_of(
+        operator_view("count", [instance_view(busy=0.1) for _ in range(10)]),
+        blacklist=frozenset({action_key(OVER, "count", f"scale_down.to_{failed}")}),
+    )
+    resolution = ScaleDownResolver().resolve(case, diagnosis(OVER))
+    assert (resolution is not None) is allowed
+
+
 SLOW_ONE = [instance_view(), instance_view(), instance_view(service_s=0.016, machine="m1")]
 
 

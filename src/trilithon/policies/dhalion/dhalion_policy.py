@@ -320,4 +320,5 @@ def _as_sentence(words: str) -> str:
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ").replace(".", " by ")
+    """An action or a kind in words: "scale down to 4", "relieve instance by weights"."""
+    return name.replace(".to_", " to ").replace("_", " ").replace(".", " by ")

@@ -151,7 +151,8 @@ def _grown(case: JobCase, action: str, operator: OperatorView, wanted: int) -> R
 
 class ScaleDownResolver:
     """Fewer instances: at most a share of them at once, and by default no fewer than keep the
-    predicted utilisation below the bound.
+    predicted utilisation below the bound. Each number of instances is an action of its own: where
+    one was too few, it is not tried again, and neither are fewer.
     """
 
     name = SCALE_DOWN
@@ -170,7 +171,11 @@ class ScaleDownResolver:
             wanted = max(wanted, math.ceil(busy * count / parameters.full - 1e-9))
         if not max(1, span.min) <= wanted < count:
             return None
-        return _rescale(case, SCALE_DOWN, operator, wanted, _expects_emission(case, 0.95))
+        to = f"{SCALE_DOWN}.to_{{}}"
+        if any(case.blacklisted(diagnosis, to.format(each)) for each in range(wanted, count)):
+            return None
+        expects = _expects_emission(case, 0.95)
+        return _rescale(case, to.format(wanted), operator, wanted, expects)
 
 
 class RelieveInstanceResolver:

@@ -59,6 +59,18 @@ def test_a_hot_key_makes_others_move_away() -> None:
     assert clinic.engine.jobs()[JOB].allocation.groups["count"].count(0) < 200
 
 
+def test_more_instances_leave_a_hot_key_with_the_few_groups_that_were_left_to_it() -> None:
+    """An equal share of groups for each of five instances brought the skew back: it took two more
+    moves where one is enough.
+    """
+    load = StepChange(800.0, 1050.0, 1800.0)
+    clinic = treated(words(split=5, hot_key=0.15), load, minutes=80)
+    changes = [reason for reason in clinic.reasons() if reason != "SCALE_DOWN"]
+    assert changes == ["MOVE_KEYS", "SCALE_UP", "MOVE_KEYS"]
+    groups = clinic.engine.jobs()[JOB].allocation.groups["count"]
+    assert [groups.count(i) for i in range(5)] == [64, 240, 240, 240, 240]
+
+
 def test_a_key_that_is_too_much_for_an_instance_is_spread_and_the_sources_are_freed() -> None:
     """Of 800 records/s one key has 400, and an instance can take 250."""
     clinic = treated(words(split=3, count=5, hot_key=0.5), 800.0, minutes=30)

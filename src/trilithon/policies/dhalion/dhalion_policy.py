@@ -293,6 +293,7 @@ class Examination:
                 diagnosis.operator,
                 decision.id,
                 figures(self.case, diagnosis.operator),
+                notes=resolution.notes,
             )
             self.log = self.log.added(entry, self.case.parameters)
 

@@ -49,7 +49,8 @@ class Diagnosis:
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """What a resolver proposes. Without a change that needs the engine it is an alert.
-    `claims` asks the policies after this one to leave the job alone meanwhile.
+    `claims` asks the policies after this one to leave the job alone meanwhile. `notes` stand in the
+    action log, for a resolver that goes step by step.
     """
 
     action: str
@@ -57,6 +58,7 @@ class Resolution:
     sentence: str
     expects: Expectation | None = None
     claims: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def invasive(self) -> bool:
@@ -90,7 +92,8 @@ class JobCase:
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """An entry of the action log (section 4.2): what was done, when, for which diagnosis, and the
-    figures of that time. `helped` is None until the action was evaluated.
+    figures of that time. `helped` is None until the action was evaluated. `notes` are what the
+    resolver wanted to remember.
     """
 
     action: str
@@ -100,6 +103,7 @@ class LogEntry:
     decision: str
     before: Numbers
     helped: bool | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Detector(Protocol):

@@ -153,6 +153,13 @@ def test_if_that_did_not_help_its_work_goes_to_a_spare_task_on_another_machine()
     assert weights.weights["count"] == (1.0, 1.0, 1.0)
 
 
+def test_where_key_groups_were_moved_a_weight_would_not_count_and_a_spare_task_is_next() -> None:
+    groups = assign_key_groups([1.0, 2.0, 1.0])
+    moved_groups = Allocation("t/words", 1, {"count": 3}, groups={"count": groups})
+    case = case_of(operator_view("count", SLOW_ONE), allocation=moved_groups, tasks=8)
+    assert AvoidedTasksChange("t/words", {"count": (2,)}) in relieved(case).changes
+
+
 def test_tasks_are_avoided_by_their_numbers_beside_those_that_are_already() -> None:
     """Task 1 is avoided: the instances are the tasks 0, 2 and 3."""
     numbered = [replace(view, index=i) for view, i in zip(SLOW_ONE, (0, 2, 3), strict=True)]

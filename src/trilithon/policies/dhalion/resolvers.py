@@ -221,9 +221,10 @@ class RelieveInstanceResolver:
         service = [instance.service_s for instance in operator.instances]
         if not can(case, Ability.WEIGHTS) or None in service or len(slow) >= len(service):
             return (), ""
-        placed = case.view.status.allocation.placement.get(operator.name, ())
-        if any(place is not None for place in placed):
-            return (), ""
+        allocation = case.view.status.allocation
+        placed = allocation.placement.get(operator.name, ())
+        if any(place is not None for place in placed) or operator.name in allocation.groups:
+            return (), ""  # weights are refused beside places, and groups count in their stead
         if any(operator.instances[i].weight < 0.99 for i in slow):
             return (), ""  # it gets less already
         known = [value for value in service if value is not None]

@@ -34,6 +34,15 @@ def test_rescaling_keeps_the_generation_and_drops_what_was_meant_for_the_old_num
     assert before.parallelism == {"a": 2, "b": 1}
 
 
+def test_key_groups_that_were_moved_stay_moved_with_another_number_of_instances() -> None:
+    moved = (0,) * 24 + (1,) * (KEY_GROUPS - 24)
+    before = Allocation("t/j", 1, {"a": 2, "b": 2}, groups={"a": moved, "b": moved})
+    after = before.rescaled({"a": 3})
+    assert after.groups["a"][:24] == (0,) * 24
+    assert [after.groups["a"].count(i) for i in range(3)] == [24, 500, 500]
+    assert after.groups["b"] == moved
+
+
 def test_rescaling_an_operator_that_is_not_there_is_refused() -> None:
     with pytest.raises(NotFound, match="'c'"):
         Allocation("t/j", 1, {"a": 1}).rescaled({"c": 2})

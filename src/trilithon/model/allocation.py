@@ -18,7 +18,7 @@ from trilithon.model.change import (
     PlacementChange,
     WeightsChange,
 )
-from trilithon.model.groups import KEY_GROUPS, SPREAD
+from trilithon.model.groups import KEY_GROUPS, SPREAD, rescale_key_groups
 from trilithon.model.intent import EdgeName
 from trilithon.model.job import Grouping, Job, Operator
 
@@ -103,8 +103,8 @@ class Allocation:
         return replace(self, generation=self.generation + 1)
 
     def changed(self, changes: Iterable[AllocationChange]) -> "Allocation":
-        """With these changes, under the same number; weights, places and key groups are those
-        of the new numbers of instances.
+        """With these changes, under the same number; weights, places and key groups in them are
+        those of the new numbers of instances.
         """
         found = self
         for change in sorted(changes, key=lambda one: not isinstance(one, ParallelismChange)):
@@ -126,8 +126,8 @@ class Allocation:
     def rescaled(self, parallelism: Mapping[str, int]) -> "Allocation":
         """With other numbers of instances, under the same number.
 
-        Weights, placement and key groups of a changed operator are dropped: they
-        were meant for the old number. Avoided tasks stay avoided.
+        Weights and placement of a changed operator are dropped: they were meant for the old
+        number. Key groups stay with the instances that remain, and avoided tasks stay avoided.
         """
         if unknown := set(parallelism) - set(self.parallelism):
             raise NotFound(
@@ -140,7 +140,10 @@ class Allocation:
             parallelism={**self.parallelism, **parallelism},
             weights={name: w for name, w in self.weights.items() if name not in changed},
             placement={name: m for name, m in self.placement.items() if name not in changed},
-            groups={name: g for name, g in self.groups.items() if name not in changed},
+            groups={
+                name: rescale_key_groups(groups, parallelism[name]) if name in changed else groups
+                for name, groups in self.groups.items()
+            },
         )
 
 

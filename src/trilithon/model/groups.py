@@ -39,3 +39,35 @@ def assign_key_groups(
     turns = sorted(((k + 0.5) / share, i) for i, share in enumerate(shares) for k in range(share))
     following = (i for _, i in turns)
     return tuple(next(following) if instance is None else instance for instance in kept)
+
+
+def rescale_key_groups(before: Sequence[int], instances: int) -> tuple[int, ...]:
+    """Key groups that were given one by one, for another number of instances.
+
+    They were moved because keys differ, so an instance with few groups has heavy ones, and equal
+    shares would undo the cure. Groups stay with the instances that remain, and what is spread stays
+    spread. Those of removed instances go to the others in proportion to what these have. A new
+    instance takes from the one with the most groups, one by one, until it has as many.
+    """
+    owned: list[list[int]] = [[] for _ in range(instances)]
+    left_over = []
+    for group, owner in enumerate(before):
+        if owner != SPREAD:
+            (owned[owner] if owner < instances else left_over).append(group)
+    new = [i for i in range(instances) if not owned[i]]
+    usual = max(len(groups) for groups in owned) or 1
+    weights = [len(groups) or usual for groups in owned]
+    for group in left_over:
+        least = min(range(instances), key=lambda i: ((len(owned[i]) + 1) / weights[i], i))
+        owned[least].append(group)
+    while new and not left_over:
+        most = max(range(instances), key=lambda i: (len(owned[i]), -i))
+        least = min(new, key=lambda i: (len(owned[i]), i))
+        if len(owned[most]) - len(owned[least]) < 2:
+            break
+        owned[least].append(owned[most].pop())
+    after = [SPREAD] * len(before)
+    for owner, groups in enumerate(owned):
+        for group in groups:
+            after[group] = owner
+    return tuple(after)

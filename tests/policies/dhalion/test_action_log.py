@@ -2,7 +2,7 @@
 
 from trilithon.policies.dhalion.action_log import ActionLog
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.health import Diagnosis, LogEntry
+from trilithon.policies.dhalion.health import Diagnosis, LogEntry, action_key
 
 PARAMETERS = DhalionParameters()
 UNDER = Diagnosis("under_provisioned", "count", "", ())
@@ -31,34 +31,53 @@ def test_entries_older_than_so_many_hours_are_dropped() -> None:
     assert [each.time_s / 3600 for each in log.entries] == [2, 3, 4]
 
 
+def blacklisted(
+    log: ActionLog,
+    *,
+    emission: float = 100.0,
+    action: str = "scale_up",
+    operator: str = "count",
+    parameters: DhalionParameters = PARAMETERS,
+) -> bool:
+    return action_key(UNDER.kind, operator, action) in log.blacklist(parameters, emission)
+
+
 def test_an_action_that_failed_is_blacklisted_for_a_similar_diagnosis_only() -> None:
     log = after(False)
-    assert log.blacklisted(UNDER, "scale_up", PARAMETERS, 100.0)
-    assert not log.blacklisted(UNDER, "move_keys", PARAMETERS, 100.0)
-    other = Diagnosis("under_provisioned", "split", "", ())
-    assert not log.blacklisted(other, "scale_up", PARAMETERS, 100.0)
+    assert blacklisted(log)
+    assert not blacklisted(log, action="move_keys")
+    assert not blacklisted(log, operator="split")
 
 
 def test_the_ratio_of_failures_decides() -> None:
-    assert not after(True, False).blacklisted(UNDER, "scale_up", PARAMETERS, 100.0)
-    assert after(True, False, False).blacklisted(UNDER, "scale_up", PARAMETERS, 100.0)
+    assert not blacklisted(after(True, False))
+    assert blacklisted(after(True, False, False))
+
+
+def test_what_failed_less_often_was_tried_in_vain_nevertheless() -> None:
+    assert after(True, False).tried_in_vain(UNDER, PARAMETERS, 100.0)
+    assert not after(True, True).tried_in_vain(UNDER, PARAMETERS, 100.0)
+    other = Diagnosis("under_provisioned", "split", "", ())
+    assert not after(True, False).tried_in_vain(other, PARAMETERS, 100.0)
 
 
 def test_the_blacklist_can_be_switched_off() -> None:
-    assert not after(False).blacklisted(
-        UNDER, "scale_up", DhalionParameters(blacklist="off"), 100.0
-    )
+    off = DhalionParameters(blacklist="off")
+    assert not blacklisted(after(False), parameters=off)
+    assert not after(False).tried_in_vain(UNDER, off, 100.0)
 
 
 def test_what_failed_under_another_load_may_be_tried_again() -> None:
-    assert after(False).blacklisted(UNDER, "scale_up", PARAMETERS, 120.0)
-    assert not after(False).blacklisted(UNDER, "scale_up", PARAMETERS, 200.0)
+    assert blacklisted(after(False), emission=120.0)
+    assert not blacklisted(after(False), emission=200.0)
+    assert after(False).tried_in_vain(UNDER, PARAMETERS, 120.0)
+    assert not after(False).tried_in_vain(UNDER, PARAMETERS, 200.0)
 
 
 def test_the_blacklist_outlives_the_entries() -> None:
     log = after(False, parameters=DhalionParameters(log_entries=1))
     log = log.added(entry(9.0), DhalionParameters(log_entries=1))
-    assert log.blacklisted(UNDER, "scale_up", PARAMETERS, 100.0)
+    assert blacklisted(log)
 
 
 def test_it_comes_back_from_json_data() -> None:

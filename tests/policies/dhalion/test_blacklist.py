@@ -7,6 +7,7 @@ import pytest
 from tests.policies.dhalion.clinic import Clinic, treated, words
 from tests.policies.dhalion.views import case_of, instance_view, operator_view
 from trilithon.engines.simulated.character import heron
+from trilithon.model.allocation import Allocation
 from trilithon.model.change import Alert
 from trilithon.policies.decision import Decision
 from trilithon.policies.dhalion.action_log import ActionLog
@@ -28,16 +29,22 @@ SEEDS = range(8)
 
 def failed(kind: str, *actions: str) -> ActionLog:
     """A log in which these actions were tried once each, in vain."""
-    log, parameters = ActionLog(), DhalionParameters()
+    log = ActionLog()
     for action in actions:
+        log = tried(log, kind, action, False)
+    return log
+
+
+def tried(log: ActionLog, kind: str, action: str, *verdicts: bool) -> ActionLog:
+    """The log, in which an action was tried besides, with these verdicts."""
+    for helped in verdicts:
         entry = LogEntry(action, 0.0, kind, "count", "1:x", {})
-        log = log.added(entry, parameters).evaluated(False, 1000.0)
+        log = log.added(entry, DhalionParameters()).evaluated(helped, 1000.0)
     return log
 
 
 def action(case: JobCase, log: ActionLog, seed: int = 0) -> Decision:
     """The decision that changes something or tells people of it."""
-    case = replace(case, taken=log.entries)
     examination = Examination(ProvisioningPolicy(), case, log, seed)
     examination.run()
     [decision] = [each for each in examination.decisions if each.changes]
@@ -60,6 +67,43 @@ def test_when_more_instances_did_not_help_another_resolver_is_drawn_by_seed() ->
     case = case_of(operator_view("count", FULL_FIRST))
     assert drawn(case, ActionLog()) == {"SCALE_UP"}
     assert drawn(case, failed(UNDER, "scale_up")) == {"RELIEVE_INSTANCE", "MOVE_KEYS"}
+
+
+GETS_LESS = [*PEERS, replace(SLOW_ONE[-1], rate_per_s=40.0, weight=0.4)]
+LOWERED = Allocation("t/words", 1, {"count": 4}, weights={"count": (1.0, 1.0, 1.0, 0.4)})
+ONCE_HELPED = tried(ActionLog(), SLOW, RELIEVES[0], True, False)
+
+
+def changed(case: JobCase, log: ActionLog) -> set[str]:
+    return {type(change).__name__ for change in action(case, log).changes}
+
+
+def test_a_lower_weight_that_helped_once_and_then_failed_leads_on_to_a_spare_task() -> None:
+    """It failed in half of the tries, and was neither blacklisted nor repeated nor replaced."""
+    case = case_of(operator_view("count", GETS_LESS), allocation=LOWERED)
+    assert "AvoidedTasksChange" in changed(case, ONCE_HELPED)
+    equal = case_of(operator_view("count", SLOW_ONE))
+    assert changed(equal, ONCE_HELPED) == {"WeightsChange"}
+
+
+def test_without_a_spare_task_it_leads_on_to_another_resolver() -> None:
+    case = case_of(operator_view("count", GETS_LESS), allocation=LOWERED, tasks=4)
+    assert drawn(case, ActionLog()) == {"TELL"}
+    assert drawn(case, ONCE_HELPED) == {"SCALE_UP", "MOVE_KEYS"}
+
+
+def test_without_the_blacklist_a_step_of_relieving_is_repeated() -> None:
+    parameters = DhalionParameters(blacklist="off")
+    case = case_of(operator_view("count", SLOW_ONE), parameters=parameters)
+    assert changed(case, failed(SLOW, *EVERYTHING)) == {"WeightsChange"}
+
+
+def test_under_another_load_the_steps_of_relieving_begin_anew() -> None:
+    log = failed(SLOW, *RELIEVES)
+    same = case_of(operator_view("count", SLOW_ONE), emission=1200.0)
+    assert drawn(same, log) == {"SCALE_UP", "MOVE_KEYS"}
+    other = case_of(operator_view("count", SLOW_ONE), emission=1600.0)
+    assert changed(other, log) == {"WeightsChange"}
 
 
 def test_people_are_told_when_nothing_is_left() -> None:

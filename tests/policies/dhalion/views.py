@@ -56,7 +56,7 @@ def case_of(
     *,
     parameters: DhalionParameters | None = None,
     most: int = 16,
-    taken: tuple[Any, ...] = (),
+    blacklist: frozenset[str] = frozenset(),
     emission: float | None = 1000.0,
     how: Any = REAL_TIME,
     tasks: int = 16,
@@ -79,4 +79,4 @@ def case_of(
         Cluster(Capabilities(how)),
     )
     shown = MeasuredJob(job, status, 300.0, (view,), emission, emission, 0.0)
-    return JobCase(shown, scene, parameters or DhalionParameters(), taken)
+    return JobCase(shown, scene, parameters or DhalionParameters(), blacklist=blacklist)

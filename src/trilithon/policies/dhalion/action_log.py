@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from trilithon.policies.dhalion.dhalion_parameters import ON, DhalionParameters
-from trilithon.policies.dhalion.health import Diagnosis, LogEntry
+from trilithon.policies.dhalion.health import Diagnosis, LogEntry, action_key
 
 _OTHER_LOAD: Final = 0.5
 
@@ -55,26 +55,34 @@ class ActionLog:
     def evaluated(self, helped: bool, emission: float | None) -> "ActionLog":
         """The last entry with its verdict, which counts for the blacklist."""
         last = self.entries[-1]
-        key = _key(last.kind, last.operator, last.action)
+        key = action_key(last.kind, last.operator, last.action)
         tried, failed, at = self.tries.get(key, (0, 0, None))
         tries = {**self.tries, key: (tried + 1, failed + (not helped), at if helped else emission)}
         return ActionLog((*self.entries[:-1], replace(last, helped=helped)), tries)
 
-    def blacklisted(
-        self,
-        diagnosis: Diagnosis,
-        action: str,
-        parameters: DhalionParameters,
-        emission: float | None,
+    def blacklist(self, parameters: DhalionParameters, emission: float | None) -> frozenset[str]:
+        """The keys of what is blacklisted under the load of now."""
+        return frozenset(
+            key
+            for key in self.tries
+            if self._failures(key, parameters, emission)
+            > parameters.failure_ratio * self.tries[key][0]
+        )
+
+    def tried_in_vain(
+        self, diagnosis: Diagnosis, parameters: DhalionParameters, emission: float | None
     ) -> bool:
-        if parameters.blacklist != ON:
-            return False
-        key = _key(diagnosis.kind, diagnosis.operator, action)
-        tried, failed, at = self.tries.get(key, (0, 0, None))
-        if at and emission and abs(emission - at) > _OTHER_LOAD * at:
-            return False
-        return tried > 0 and failed / tried > parameters.failure_ratio
+        """Whether an action failed for such a diagnosis, blacklisted or not."""
+        prefix = action_key(diagnosis.kind, diagnosis.operator, "")
+        return any(
+            key.startswith(prefix) and self._failures(key, parameters, emission) > 0
+            for key in self.tries
+        )
 
-
-def _key(kind: str, operator: str | None, action: str) -> str:
-    return f"{kind}/{operator or ''}/{action}"
+    def _failures(self, key: str, parameters: DhalionParameters, emission: float | None) -> int:
+        """How often an action failed; 0 where that does not count: without the blacklist, and
+        under another load.
+        """
+        _, failed, at = self.tries[key]
+        other_load = at and emission and abs(emission - at) > _OTHER_LOAD * at
+        return 0 if parameters.blacklist != ON or other_load else failed

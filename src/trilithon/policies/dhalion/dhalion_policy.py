@@ -79,7 +79,7 @@ class DhalionPolicy:
             if view is None:
                 continue
             log = ActionLog.of(record)
-            case = JobCase(view, scene, self.parameters, log.entries)
+            case = JobCase(view, scene, self.parameters)
             seed, raised = int(state.get("seed", 0)), record.get("alerts", {})
             examination = Examination(policy, case, log, seed, raised)
             examination.run()
@@ -164,7 +164,8 @@ class Examination:
         seed: int,
         alerts: Mapping[str, float] | None = None,
     ) -> None:
-        self.policy, self.case, self.log, self.seed = policy, case, log, seed
+        self.policy, self.case, self.seed = policy, case, seed
+        self._keep(log)
         now_s, again_s = case.scene.now_s, case.parameters.alert_again_s
         known = (alerts or {}).items()
         self.alerts = {key: at_s for key, at_s in known if now_s - at_s < again_s * (1 - 1e-9)}
@@ -196,6 +197,13 @@ class Examination:
             if changes or not resolution.changes:
                 self._propose(diagnosis, replace(resolution, changes=changes))
 
+    def _keep(self, log: ActionLog) -> None:
+        """Keeps a log, and shows it to the parts of the health policy."""
+        emission = self.case.view.emission_per_s
+        blacklist = log.blacklist(self.case.parameters, emission)
+        self.log = log
+        self.case = replace(self.case, taken=log.entries, blacklist=blacklist)
+
     def _evaluate(self) -> None:
         entry = self.log.open
         if entry is None:
@@ -203,8 +211,7 @@ class Examination:
         helped = self.policy.helped(self.case, entry)
         if helped is None:
             return
-        self.log = self.log.evaluated(helped, self.case.view.emission_per_s)
-        self.case = replace(self.case, taken=self.log.entries)
+        self._keep(self.log.evaluated(helped, self.case.view.emission_per_s))
         word = "helped" if helped else "did not help"
         sentence = f"{_words(entry.action)} for {_words(entry.kind)} {word}."
         now = figures(self.case, entry.operator)
@@ -214,13 +221,14 @@ class Examination:
         self._caused_by = () if helped else (decision.id,)
 
     def _resolution(self, diagnosis: Diagnosis) -> Resolution | None:
-        """What the chosen resolver proposes. If something is blacklisted for such a diagnosis, one
-        of the others is drawn (section 5.1); an alert is left for when none of them can do
-        anything.
+        """What the chosen resolver proposes. If that is blacklisted, or if something was tried in
+        vain for such a diagnosis and the resolver can do nothing more, one of the others is drawn
+        (section 5.1). An alert is left for when none of them can do anything.
         """
         resolvers = {resolver.name: resolver for resolver in self.policy.resolvers}
         names = [n for n in self.policy.candidates(self.case, diagnosis) if n in resolvers]
-        draws = self._has_blacklisted(diagnosis)
+        emission = self.case.view.emission_per_s
+        draws = self.log.tried_in_vain(diagnosis, self.case.parameters, emission)
         last: Resolution | None = None
         for place, name in enumerate(self._drawn(names)):
             resolution = resolvers[name].resolve(self.case, diagnosis)
@@ -229,22 +237,9 @@ class Examination:
                 return resolution
             if resolution is None or not acts:
                 last = last or resolution
-            elif not self._blacklisted(diagnosis, resolution.action):
+            elif not self.case.blacklisted(diagnosis, resolution.action):
                 return resolution
         return last
-
-    def _blacklisted(self, diagnosis: Diagnosis, action: str) -> bool:
-        emission = self.case.view.emission_per_s
-        return self.log.blacklisted(diagnosis, action, self.case.parameters, emission)
-
-    def _has_blacklisted(self, diagnosis: Diagnosis) -> bool:
-        """Whether an action is blacklisted for such a diagnosis."""
-        prefix = f"{diagnosis.kind}/{diagnosis.operator or ''}/"
-        return any(
-            self._blacklisted(diagnosis, key.removeprefix(prefix))
-            for key in self.log.tries
-            if key.startswith(prefix)
-        )
 
     def _drawn(self, names: Sequence[str]) -> list[str]:
         """The first, then the others in an order that is drawn with the seed of the state."""
@@ -298,6 +293,7 @@ class Examination:
                 diagnosis.operator,
                 decision.id,
                 figures(self.case, diagnosis.operator),
+                notes=resolution.notes,
             )
             self.log = self.log.added(entry, self.case.parameters)
 
@@ -325,4 +321,5 @@ def _as_sentence(words: str) -> str:
 
 
 def _words(name: str) -> str:
-    return name.replace("_", " ").replace(".", " by ")
+    """An action or a kind in words: "scale down to 4", "relieve instance by weights"."""
+    return name.replace(".to_", " to ").replace("_", " ").replace(".", " by ")

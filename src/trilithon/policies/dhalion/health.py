@@ -49,7 +49,8 @@ class Diagnosis:
 @dataclass(frozen=True, slots=True)
 class Resolution:
     """What a resolver proposes. Without a change that needs the engine it is an alert.
-    `claims` asks the policies after this one to leave the job alone meanwhile.
+    `claims` asks the policies after this one to leave the job alone meanwhile. `notes` stand in the
+    action log, for a resolver that goes step by step.
     """
 
     action: str
@@ -57,6 +58,7 @@ class Resolution:
     sentence: str
     expects: Expectation | None = None
     claims: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def invasive(self) -> bool:
@@ -66,23 +68,32 @@ class Resolution:
 @dataclass(frozen=True, slots=True)
 class JobCase:
     """A job under examination: what detectors, diagnosers and resolvers may look at.
-    `taken` are the actions of the log, the oldest first, for resolvers that go step by step.
+    `taken` are the actions of the log, the oldest first. `blacklist` are the keys of what is
+    blacklisted now (`action_key`).
     """
 
     view: MeasuredJob
     scene: Scene
     parameters: DhalionParameters
     taken: tuple["LogEntry", ...] = ()
+    blacklist: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
         return self.view.job.id
 
+    def blacklisted(self, diagnosis: Diagnosis, action: str) -> bool:
+        """Whether an action is not to be repeated for such a diagnosis. A resolver that goes step
+        by step skips such a step.
+        """
+        return action_key(diagnosis.kind, diagnosis.operator, action) in self.blacklist
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """An entry of the action log (section 4.2): what was done, when, for which diagnosis, and the
-    figures of that time. `helped` is None until the action was evaluated.
+    figures of that time. `helped` is None until the action was evaluated. `notes` are what the
+    resolver wanted to remember.
     """
 
     action: str
@@ -92,6 +103,7 @@ class LogEntry:
     decision: str
     before: Numbers
     helped: bool | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Detector(Protocol):
@@ -138,6 +150,11 @@ class HealthPolicy(Protocol):
 
     def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
         """Whether an action has helped, by the figures of now; None if that cannot be said yet."""
+
+
+def action_key(kind: str, operator: str | None, action: str) -> str:
+    """The key of a pair of diagnosis and action, by which it is blacklisted (section 4.3)."""
+    return f"{kind}/{operator or ''}/{action}"
 
 
 def figures(case: JobCase, operator: str | None) -> dict[str, float | None]:

@@ -145,7 +145,9 @@ class Measured:
         layout = self.window.layout
         rows = np.flatnonzero(layout.instance_node == node)
         kinds = dict(job.nodes())
-        parked, lasting = np.nan_to_num(self.parked), np.nan_to_num(self.lasting)
+        parked = np.nan_to_num(self.parked)
+        # Both sides by the same measure: else one bad reading may leave nobody as the origin.
+        blocked = np.minimum(parked, np.nan_to_num(self.lasting)) > self.blocked_above
         into, out = layout.edge_target == node, layout.edge_source == node
         held_back = float(parked[into].max(initial=0.0))
         weights = _weights(status, name, len(rows))
@@ -158,10 +160,7 @@ class Measured:
             name,
             instances,
             held_back,
-            bool(
-                min(held_back, lasting[into].max(initial=0.0)) > self.blocked_above
-                and (parked[out] <= self.blocked_above).all()
-            ),
+            bool(blocked[into].any() and not blocked[out].any()),
             None if None in rates else sum(rate for rate in rates if rate is not None),
             present(float(self.queue_slope[rows].sum())),
             any(kinds[edge.source] is NodeKind.SOURCE for edge in parents),

@@ -36,6 +36,8 @@ SOURCE_SCALE_UP: Final = "source_scale_up"
 TELL: Final = "tell"
 # A weight below this leaves an instance practically without records.
 _LEAST_WEIGHT: Final = 0.05
+# A note in the action log: the bits of the key groups of which one is hot, in hexadecimal.
+_SUSPECTS: Final = "suspects"
 _DIVIDE: Final = "Divide the hot key (a salt), or aggregate before this operator."
 _DEALT_EVENLY: Final = (
     "Look at its machine: records without a key are dealt evenly, it may be slow."
@@ -90,15 +92,9 @@ def _rescale(
         changes.append(WeightsChange(case.name, {operator.name: kept}))
     places = case.view.status.allocation.placement.get(operator.name, ())
     if any(place is not None for place in places):
-        # Nor where its work went. Avoided tasks stay avoided by themselves.
+        # Nor where its work went. Avoided tasks and key groups stay as they are by themselves.
         stays = (*places[:wanted], *(None,) * (wanted - len(places)))
         changes.append(PlacementChange(case.name, {operator.name: stays}))
-    groups = case.view.status.allocation.groups.get(operator.name, ())
-    if SPREAD in groups:
-        # Nor is a hot key forgotten.
-        owners = zip(groups, assign_key_groups((1.0,) * wanted, groups), strict=True)
-        spread = tuple(SPREAD if before == SPREAD else owner for before, owner in owners)
-        changes.append(KeyGroupsChange(case.name, {operator.name: spread}))
     return Resolution(action, tuple(changes), sentence, expects)
 
 
@@ -151,7 +147,8 @@ def _grown(case: JobCase, action: str, operator: OperatorView, wanted: int) -> R
 
 class ScaleDownResolver:
     """Fewer instances: at most a share of them at once, and by default no fewer than keep the
-    predicted utilisation below the bound.
+    predicted utilisation below the bound. Each number of instances is an action of its own: where
+    one was too few, it is not tried again, and neither are fewer.
     """
 
     name = SCALE_DOWN
@@ -170,7 +167,11 @@ class ScaleDownResolver:
             wanted = max(wanted, math.ceil(busy * count / parameters.full - 1e-9))
         if not max(1, span.min) <= wanted < count:
             return None
-        return _rescale(case, SCALE_DOWN, operator, wanted, _expects_emission(case, 0.95))
+        to = f"{SCALE_DOWN}.to_{{}}"
+        if any(case.blacklisted(diagnosis, to.format(each)) for each in range(wanted, count)):
+            return None
+        expects = _expects_emission(case, 0.95)
+        return _rescale(case, to.format(wanted), operator, wanted, expects)
 
 
 class RelieveInstanceResolver:
@@ -187,20 +188,13 @@ class RelieveInstanceResolver:
         operator = case.view.operator(diagnosis.operator)
         if len(diagnosis.instances) >= operator.parallelism:
             return None  # none has peers that are faster
-        failed = {
-            entry.action
-            for entry in case.taken
-            if entry.operator == operator.name
-            and entry.kind == diagnosis.kind
-            and entry.helped is False
-        }
         fixed = why_fixed(case, operator)
         for action, step, moves_records in (
             (f"{RELIEVE}.weights", self._weights, True),
             (f"{RELIEVE}.restart", self._restart, False),
             (f"{RELIEVE}.placement", self._placement, True),
         ):
-            if action in failed or (fixed and moves_records):
+            if case.blacklisted(diagnosis, action) or (fixed and moves_records):
                 continue
             changes, what = step(case, operator, diagnosis.instances)
             if changes:
@@ -227,9 +221,10 @@ class RelieveInstanceResolver:
         service = [instance.service_s for instance in operator.instances]
         if not can(case, Ability.WEIGHTS) or None in service or len(slow) >= len(service):
             return (), ""
-        placed = case.view.status.allocation.placement.get(operator.name, ())
-        if any(place is not None for place in placed):
-            return (), ""
+        allocation = case.view.status.allocation
+        placed = allocation.placement.get(operator.name, ())
+        if any(place is not None for place in placed) or operator.name in allocation.groups:
+            return (), ""  # weights are refused beside places, and groups count in their stead
         if any(operator.instances[i].weight < 0.99 for i in slow):
             return (), ""  # it gets less already
         known = [value for value in service if value is not None]
@@ -320,9 +315,10 @@ class MoveKeysResolver:
 
     One key may cause the skew, and nobody counts records per group. So what its group has alone is
     estimated: h = rate − groups · (rate of the others / their groups). At most half of the
-    instance's groups move at once: if the hot one is among them, the skew appears elsewhere. There
-    the groups that came with it are suspects, and those that the instance had from the start go:
-    else the hot one would move on and on. If h alone is more than an instance can take, no move
+    instance's groups move at once: if the hot one is among them, the skew appears elsewhere. The
+    log remembers the suspects, all groups of the instance. Where the skew appears next, only those
+    that came with it are suspects, and the others go: else the hot one would move on and on. If h
+    alone is more than an instance can take, no move
     helps: then the instance's groups are spread over all instances, if the job keeps no order.
     """
 
@@ -369,11 +365,11 @@ class MoveKeysResolver:
             return self._spread(case, operator, groups, hot, text)
         keeps = int((fair - hot_rate) / per_group) if per_group > 0 else 1
         keeps = max(1, min(len(own) - 1, keeps))
-        first = self._first_groups(case, operator)
-        came = [group for group in own if first[group] != hot]
-        if 0 < len(came) < len(own):
-            own = [*came, *(group for group in own if first[group] == hot)]
-            keeps = max(keeps, len(came))
+        noted = _suspects(case, operator.name)
+        suspects = [group for group in own if group in noted] or own
+        if len(suspects) < len(own):
+            own = [*suspects, *(group for group in own if group not in noted)]
+            keeps = max(keeps, len(suspects))
         else:
             keeps = max(keeps, len(own) // 2)
         moved = own[keeps:]
@@ -384,8 +380,9 @@ class MoveKeysResolver:
         change = KeyGroupsChange(case.name, {operator.name: tuple(after)})
         # Each step is smaller than the one before: they are counted as different actions.
         action = f"{MOVE_KEYS}.{len(own)}"
+        notes = {_SUSPECTS: f"{sum(1 << group for group in suspects):x}"}
         expects = _expects_emission(case, 1.0)
-        return Resolution(action, (change,), sentence, expects, claims=True)
+        return Resolution(action, (change,), sentence, expects, claims=True, notes=notes)
 
     def _spread(
         self, case: JobCase, operator: OperatorView, groups: tuple[int, ...], hot: int, text: str
@@ -407,11 +404,7 @@ class MoveKeysResolver:
         given = allocation.groups.get(operator.name)
         if given is not None and len(given) == KEY_GROUPS:
             return given
-        return self._first_groups(case, operator)
-
-    def _first_groups(self, case: JobCase, operator: OperatorView) -> tuple[int, ...]:
-        """Which instance each group is dealt to before any is moved."""
-        allocation = case.view.status.allocation
+        # Which instance each group is dealt to before any is moved.
         weights = allocation.weights.get(operator.name, (1.0,) * operator.parallelism)
         return assign_key_groups(weights)
 
@@ -419,6 +412,14 @@ class MoveKeysResolver:
         self, case: JobCase, operator: OperatorView, sentence: str, advice: str = _DIVIDE
     ) -> Resolution:
         return alert(case, "DATA_SKEW", sentence, advice, operator.name, claims=True)
+
+
+def _suspects(case: JobCase, operator: str) -> frozenset[int]:
+    """The key groups of which one is hot, by the latest move of groups of this operator."""
+    moves = (e for e in case.taken if e.operator == operator and e.action.startswith(MOVE_KEYS))
+    noted = max(moves, key=lambda entry: entry.time_s, default=None)
+    bits = 0 if noted is None else int(noted.notes.get(_SUSPECTS, "0"), 16)
+    return frozenset(group for group in range(KEY_GROUPS) if bits >> group & 1)
 
 
 def _capacity(instance: InstanceView) -> float | None:

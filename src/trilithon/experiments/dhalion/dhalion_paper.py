@@ -99,7 +99,7 @@ PAPER: Final = Paper(
         PaperPart(
             "diagnoses",
             "the confusion matrix over 500 random jobs",
-            lambda run: diagnoses.run_diagnoses(run.done, run.tell),
+            lambda run: diagnoses.run_diagnoses(run.done, run.tell, run.chosen),
             diagnoses.page,
         ),
         PaperPart(

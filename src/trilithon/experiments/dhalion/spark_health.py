@@ -16,7 +16,6 @@ are counted by themselves.
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
@@ -27,6 +26,8 @@ import numpy as np
 
 from trilithon.control.journal.rows import DecisionRow
 from trilithon.engines.spark.application import Setup
+from trilithon.experiments.dhalion import confusion
+from trilithon.experiments.dhalion.confusion import NONE, first_diagnosis
 from trilithon.experiments.markdown import table
 from trilithon.experiments.tenants import TenantJob, TenantLoad, load_generators, rules
 from trilithon.model.change import ALERT
@@ -59,8 +60,6 @@ INSTANCES, MOST = 4, 8
 # Of a job; five of them fit two cores.
 RATE_PER_S: Final = 100.0
 KEYS: Final = 2000
-NONE: Final = "none"
-_DIAGNOSIS: Final = "DIAGNOSIS_"
 # Per word: an instance is good for 33 of them a second. Four of them are at work for three quarters
 # of the time, and three would be at their limit.
 WAIT_MS: Final = 30
@@ -281,8 +280,7 @@ def health_run(
     share: float | None,
 ) -> HealthRun:
     """A run by its decisions, the oldest first, and what it read before them and at its end."""
-    kinds = [row.reason for row in rows if row.reason.startswith(_DIAGNOSIS)]
-    first = kinds[0].removeprefix(_DIAGNOSIS).lower() if kinds else NONE
+    first = first_diagnosis(row.reason for row in rows)
     granted = [(row.reason, {change.get("change") for change in row.granted}) for row in rows]
     actions = tuple(reason for reason, changes in granted if changes - {ALERT})
     alerts = tuple(reason for reason, changes in granted if changes == {ALERT})
@@ -292,15 +290,13 @@ def health_run(
 def page(data: Mapping[str, Any]) -> str:
     """The confusion matrix of the runs on Spark and the goals, as Markdown."""
     results = {case: _of(data, case.name) for case in CASES}
-    diagnoses = (NONE, UNDER, SLOW, SKEW, OVER)
     rows = []
     for case, of in results.items():
-        counted = Counter(each.diagnosis for each in of)
         right = sum(each.right for each in of)
         rows.append(
             (
                 case.name,
-                *(str(counted[name] or "") for name in diagnoses),
+                *confusion.cells(each.diagnosis for each in of),
                 f"{right} of {len(of)}",
                 *(
                     str(sum(map(bool, column)))
@@ -314,8 +310,8 @@ def page(data: Mapping[str, Any]) -> str:
                 ),
             )
         )
-    names = (name.replace("_", " ") for name in diagnoses)
-    heads = ("", *names, "right", "SLO met before", "changed", "SLO met after", "cured", "alerted")
+    counts = ("right", "SLO met before", "changed", "SLO met after", "cured", "alerted")
+    heads = ("", *confusion.HEADS, *counts)
     return (
         "# Diagnoses on Spark\n\n"
         "Printed by `trilithon experiment dhalion spark-health --into docs/results/dhalion.md`. In "

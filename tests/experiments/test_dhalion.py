@@ -9,7 +9,7 @@ import pytest
 
 from tests.experiments.sample_runs import sample_run
 from trilithon.control.journal.rows import DecisionRow
-from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
+from trilithon.experiments.dhalion import diagnoses, layered_run, part_versions, spark_health
 from trilithon.experiments.dhalion.dhalion_paper import PAPER
 from trilithon.experiments.dhalion.examined_policy import ExaminedPolicy
 from trilithon.experiments.dhalion.findings import BOTH, FINDINGS
@@ -22,6 +22,9 @@ from trilithon.experiments.dhalion.measures import (
     wrong_cures,
 )
 from trilithon.experiments.dhalion.sick_jobs import Ailment, Examined, draw, examine
+from trilithon.experiments.dhalion.simulated_health import SimulatedHealth
+from trilithon.experiments.paper import PaperPart
+from trilithon.experiments.provenance import part_fingerprint
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run, RunAction
 from trilithon.experiments.scenario_builder import ScenarioBuilder
@@ -34,6 +37,7 @@ from trilithon.policies.decision import Decision
 from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy
 from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.scene import Scene
+from trilithon.scenarios.chosen import load_chosen
 
 
 def test_random_jobs_are_diagnosed_and_an_interrupted_run_goes_on() -> None:
@@ -138,7 +142,7 @@ def test_the_smallest_slow_instance_and_the_largest_skew_are_diagnosed_right_on_
 
 def test_with_dhalion_first_a_job_with_a_hot_word_keeps_the_slots_that_it_has() -> None:
     begun: dict[str, Any] = {layered_run.ALONE: {}}
-    done = list(layered_run.run_layered(begun, lambda _: None, 1500.0))[-1]
+    done = list(layered_run.run_layered(begun, lambda _: None, duration_s=1500.0))[-1]
     hot = "of the jobs with a hot word"
     alone, layered = done[layered_run.HENGE], done[layered_run.LAYERED]
     assert layered[hot] < alone[hot]
@@ -255,8 +259,7 @@ def test_runs_of_an_earlier_version_are_run_again() -> None:
         begun.append(number)
         return []
 
-    done = {"set_up": spark_health.set_up_digest(), "runs": [old]}
-    list(spark_health.run_health(done, lambda _: None, 1, run))
+    list(spark_health.run_health({"runs": [old]}, lambda _: None, 1, run))
     assert begun == [0]
     assert "| healthy |  |  |  |  |  |  | 0 of 0 | 0 |" in spark_health.page({"runs": [old]})
 
@@ -298,19 +301,33 @@ def test_a_cure_counts_if_changes_brought_the_slo_back(
     assert run.cured is cured
 
 
-def test_runs_of_another_set_up_are_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[int] = []
+def decide_nothing(_policy: DhalionPolicy, _scene: Scene, state: State) -> Verdict:
+    return Verdict((), {**state, "jobs": {}})
 
-    def run(number: int, _: object) -> list[spark_health.HealthRun]:
-        begun.append(number)
-        return [spark_health.HealthRun("healthy", number, "none", (), (), 1.0, 1.0)]
 
-    done = list(spark_health.run_health({}, lambda _: None, 1, run))[-1]
-    list(spark_health.run_health(done, lambda _: None, 1, run))
-    assert begun == [0]
-    monkeypatch.setattr(spark_health, "RATE_PER_S", 200.0)
-    list(spark_health.run_health(done, lambda _: None, 1, run))
-    assert begun == [0, 0]
+@pytest.mark.parametrize("part", PAPER.pages, ids=lambda part: part.name)
+def test_results_of_a_part_are_known_by_what_the_policy_decides_and_by_its_code(
+    part: PaperPart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of several versions of the policy were counted together after an interruption."""
+    chosen = load_chosen()
+    before = part_fingerprint(PAPER, part, chosen)
+    assert part_fingerprint(PAPER, part, chosen) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(DhalionPolicy, "decide", decide_nothing)
+        assert part_fingerprint(PAPER, part, chosen) != before
+    monkeypatch.setattr(part_versions, "code_of", lambda module: f"new code of {module.__name__}")
+    assert part_fingerprint(PAPER, part, chosen) != before
+
+
+@pytest.mark.parametrize("number", ["RATE_PER_S", "BEFORE_S", "END_S", "WARM_S"])
+def test_runs_on_spark_of_another_set_up_are_made_by_something_else(
+    number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_versions, "simulate_case", lambda _: SimulatedHealth((), ()))
+    before = part_versions.spark_health_made_by(load_chosen())
+    monkeypatch.setattr(spark_health, number, 2 * getattr(spark_health, number))
+    assert part_versions.spark_health_made_by(load_chosen()) != before
 
 
 def test_the_slow_instance_on_spark_is_a_task_not_a_set_of_keys() -> None:

@@ -181,7 +181,8 @@ class HealthRun:
 def set_up_digest() -> str:
     """Identifies the jobs, the load, the times and the parameters of a run."""
     jobs = [case.text for case in CASES]
-    numbers = (RATE_PER_S, WARM_S, RUN_S, END_S, KEEPS_UP, sorted(PARAMETERS.items()))
+    times = (WARM_S, RUN_S, BEFORE_S, END_S, LOOK_S, SPARE_S)
+    numbers = (RATE_PER_S, times, MASTER, KEEPS_UP, sorted(PARAMETERS.items()))
     return sha256(repr((jobs, numbers)).encode()).hexdigest()[:16]
 
 
@@ -199,18 +200,15 @@ def run_health(
     runs: int = RUNS,
     run: "Callable[[int, Callable[[str], None]], list[HealthRun]] | None" = None,
 ) -> Iterator[dict[str, Any]]:
-    """So many runs of all cases; yields after each, and goes on after those that are done. Runs of
-    another set-up are run again: they cannot be counted together.
-    """
-    set_up = set_up_digest()
-    results = stored_runs(done) if done.get("set_up") == set_up else []
+    """So many runs of all cases; yields after each, and goes on after those that are done."""
+    results = stored_runs(done)
     known = {each.number for each in results}
     for number in sorted(set(range(runs)) - known):
         results += (run or run_cases)(number, tell)
         right = sum(each.right for each in results[-len(CASES) :])
         tell(f"run {number + 1} of {runs}: {right} of {len(CASES)} diagnoses are right")
-        yield {"set_up": set_up, "runs": [asdict(each) for each in results]}
-    yield {"set_up": set_up, "runs": [asdict(each) for each in results]}
+        yield {"runs": [asdict(each) for each in results]}
+    yield {"runs": [asdict(each) for each in results]}
 
 
 def run_cases(

@@ -14,8 +14,8 @@ from tests.experiments.sample_results import experiment_of, sample_results
 from trilithon.cli.experiment_commands import draw_results
 from trilithon.cli.main import app
 from trilithon.errors import FileUnreadable, FileUnwritable, InvalidScenario, NotFound
-from trilithon.experiments import spark_diurnal, suite
-from trilithon.experiments.dhalion import spark_health
+from trilithon.experiments import provenance, spark_diurnal, suite
+from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
 from trilithon.experiments.experiment_result import ExperimentResult
 from trilithon.experiments.henge import henge_paper
 from trilithon.experiments.henge.henge_paper import PAPER
@@ -147,6 +147,46 @@ def test_a_part_that_was_interrupted_goes_on_where_it_was(
     assert begun == [0, 1, 2, *range(2, spark_health.RUNS)]
     stored = json.loads((tmp_path / "dhalion-spark-health.json").read_text(encoding="utf-8"))
     assert len(stored["runs"]) == spark_health.RUNS * len(spark_health.CASES)
+
+
+PART_DATA = {
+    "diagnoses": ("run_diagnoses", {"examined": []}),
+    "layered": ("run_layered", {"henge": {"changes": 1}}),
+    "spark-health": ("run_health", {"runs": []}),
+}
+
+
+@pytest.mark.parametrize("part", PART_DATA)
+def test_results_of_a_part_are_kept_if_the_same_code_made_them(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of earlier versions do not say what made them: they are not kept either."""
+    function, data = PART_DATA[part]
+    module = {"diagnoses": diagnoses, "layered": layered_run}.get(part, spark_health)
+    begun_with: list[object] = []
+
+    def run(done: object, *_: object) -> Iterator[object]:
+        begun_with.append(done)
+        yield data
+
+    monkeypatch.setattr(module, function, run)
+    monkeypatch.setattr(provenance, "part_fingerprint", lambda *_: "fedcba9876543210")
+    file = tmp_path / f"dhalion-{part}.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    command = ["experiment", "dhalion", part, "--into", str(tmp_path / "dhalion.md")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert begun_with == [{}]
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert stored == {"made_by": "fedcba9876543210", **data}
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert begun_with == [{}, data]
+    assert CliRunner().invoke(app, [*command, "--again"]).exit_code == 0
+    assert begun_with == [{}, data, {}]
+    file.write_text(json.dumps({**stored, "made_by": "0123456789abcdef"}), encoding="utf-8")
+    done = CliRunner().invoke(app, command)
+    assert begun_with == [{}, data, {}, {}]
+    said = f"{file.name} was made by other code or chosen numbers: {part} starts anew"
+    assert said in done.stderr
 
 
 def test_what_is_run_again_takes_the_place_of_what_was_there(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from tests.experiments.sample_runs import sample_run
 from trilithon.control.journal.rows import DecisionRow
-from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
+from trilithon.experiments.dhalion import diagnoses, layered_run, part_versions, spark_health
 from trilithon.experiments.dhalion.dhalion_paper import PAPER
+from trilithon.experiments.dhalion.examined_policy import ExaminedPolicy
 from trilithon.experiments.dhalion.findings import BOTH, FINDINGS
 from trilithon.experiments.dhalion.measures import (
     AS_PRINTED,
@@ -20,14 +21,23 @@ from trilithon.experiments.dhalion.measures import (
     right_diagnoses,
     wrong_cures,
 )
-from trilithon.experiments.dhalion.sick_jobs import Ailment, Examined, draw
+from trilithon.experiments.dhalion.sick_jobs import Ailment, Examined, draw, examine
+from trilithon.experiments.dhalion.simulated_health import SimulatedHealth
+from trilithon.experiments.paper import PaperPart
+from trilithon.experiments.provenance import part_fingerprint
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run, RunAction
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.experiments.suite import chosen_numbers
+from trilithon.model.change import ParallelismChange
 from trilithon.model.layout import Layout
 from trilithon.model.series import Series
 from trilithon.model.snapshot import Snapshot
+from trilithon.policies.decision import Decision
+from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy
+from trilithon.policies.policy import State, Verdict, decision_id
+from trilithon.policies.scene import Scene
+from trilithon.scenarios.chosen import load_chosen
 
 
 def test_random_jobs_are_diagnosed_and_an_interrupted_run_goes_on() -> None:
@@ -41,7 +51,52 @@ def test_random_jobs_are_diagnosed_and_an_interrupted_run_goes_on() -> None:
     assert both["healthy_cured"] == 0
     page = diagnoses.page(both)
     assert "| slow instance |" in page
+    # Every two minutes from the fifth on, for an hour, in each of the two.
+    assert both["healthy_examinations"] == 2 * 28
+    assert "0.0 % of 2 healthy jobs are changed in 56 examinations; the goal is at most 1%." in page
     assert list(diagnoses.run_diagnoses(both, progress.append, count=12, first_seed=0)) == [both]
+
+
+class ChangesLate(DhalionPolicy):
+    """Asks for another instance twenty minutes after the start, whatever the job has."""
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        verdict = super().decide(scene, state)
+        if scene.now_s < 1200:
+            return verdict
+        (job,) = scene.statuses
+        change = ParallelismChange(job, {"count": 12})
+        decision = Decision(decision_id(scene, job), job, (change,), "SCALE_UP", "It is late.")
+        return replace(verdict, decisions=(decision,))
+
+
+def test_a_healthy_job_that_is_changed_at_a_later_examination_counts_as_changed() -> None:
+    """Healthy jobs were examined once, after five minutes: what came later was not counted."""
+    sick = draw(4)
+    assert sick.ailment is Ailment.HEALTHY
+    examined = examine(sick, acting=ExaminedPolicy(ChangesLate(), sick.job.id))
+    assert examined.changed
+    assert 1 < examined.examinations < 28
+    share = diagnoses.summary([examined, replace(examined, changed=False)])["healthy_cured"]
+    assert share == 0.5
+
+
+def test_the_rows_of_a_confusion_matrix_add_up_to_the_runs() -> None:
+    """One of 84 jobs was in no column: it got a diagnosis that has none of its own."""
+    kinds = ("none", "under_provisioned", "emission_below_slo", "sources_at_their_limit")
+    examined = [
+        Examined(seed, "healthy", (), kind, 0.06, changed=False) for seed, kind in enumerate(kinds)
+    ]
+    simulated = diagnoses.page({"examined": [each.plain() for each in examined]})
+    assert "| over provisioned | other | right |" in simulated
+    assert "| healthy | 1 | 1 |  |  |  | 2 | 1 of 4 |" in simulated
+    runs = [
+        spark_health.HealthRun("healthy", number, kind, (), (), 1.0, 1.0)
+        for number, kind in enumerate(kinds)
+    ]
+    on_spark = spark_health.page({"runs": [asdict(run) for run in runs]})
+    assert "| over provisioned | other | right |" in on_spark
+    assert "| healthy | 1 | 1 |  |  |  | 2 | 1 of 4 | 4 |" in on_spark
 
 
 def test_every_ailment_is_drawn_with_its_fault() -> None:
@@ -87,7 +142,7 @@ def test_the_smallest_slow_instance_and_the_largest_skew_are_diagnosed_right_on_
 
 def test_with_dhalion_first_a_job_with_a_hot_word_keeps_the_slots_that_it_has() -> None:
     begun: dict[str, Any] = {layered_run.ALONE: {}}
-    done = list(layered_run.run_layered(begun, lambda _: None, 1500.0))[-1]
+    done = list(layered_run.run_layered(begun, lambda _: None, duration_s=1500.0))[-1]
     hot = "of the jobs with a hot word"
     alone, layered = done[layered_run.HENGE], done[layered_run.LAYERED]
     assert layered[hot] < alone[hot]
@@ -175,7 +230,7 @@ def test_runs_on_spark_go_on_where_they_were_interrupted() -> None:
     done = list(spark_health.run_health(first, lambda _: None, 2, run))[-1]
     assert begun == [0, 1]
     page = spark_health.page(done)
-    assert "| slow instance |  |  | 2 |  |  | 2 of 2 | 0 | 2 | 2 | 2 | 0 |" in page
+    assert "| slow instance |  |  | 2 |  |  |  | 2 of 2 | 0 | 2 | 2 | 2 | 0 |" in page
     right = "hot key: 2 of 2 are diagnosed right, the goal is at least 9 of 10: met."
     assert right in page
     assert "healthy: 2 of 2 are changed, the goal is none: missed." in page
@@ -189,7 +244,7 @@ def test_goals_that_are_missed_are_told() -> None:
         for number, diagnosis, actions in ((0, "none", ()), (1, "data_skew", ("MOVE_KEYS",)))
     ]
     page = spark_health.page({"runs": [asdict(run) for run in runs]})
-    assert "| healthy | 1 |  |  | 1 |  | 1 of 2 | 2 | 1 | 0 | 0 | 0 |" in page
+    assert "| healthy | 1 |  |  | 1 |  |  | 1 of 2 | 2 | 1 | 0 | 0 | 0 |" in page
     assert "healthy: 1 of 2 are diagnosed right, the goal is at least 9 of 10: missed." in page
     assert "healthy: 1 of 2 are changed, the goal is none: missed." in page
     assert "hot key: 0 of 0 are diagnosed right, the goal is at least 9 of 10: missed." in page
@@ -204,10 +259,9 @@ def test_runs_of_an_earlier_version_are_run_again() -> None:
         begun.append(number)
         return []
 
-    done = {"set_up": spark_health.set_up_digest(), "runs": [old]}
-    list(spark_health.run_health(done, lambda _: None, 1, run))
+    list(spark_health.run_health({"runs": [old]}, lambda _: None, 1, run))
     assert begun == [0]
-    assert "| healthy |  |  |  |  |  | 0 of 0 | 0 |" in spark_health.page({"runs": [old]})
+    assert "| healthy |  |  |  |  |  |  | 0 of 0 | 0 |" in spark_health.page({"runs": [old]})
 
 
 def decision(reason: str, *changes: str) -> DecisionRow:
@@ -247,19 +301,33 @@ def test_a_cure_counts_if_changes_brought_the_slo_back(
     assert run.cured is cured
 
 
-def test_runs_of_another_set_up_are_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[int] = []
+def decide_nothing(_policy: DhalionPolicy, _scene: Scene, state: State) -> Verdict:
+    return Verdict((), {**state, "jobs": {}})
 
-    def run(number: int, _: object) -> list[spark_health.HealthRun]:
-        begun.append(number)
-        return [spark_health.HealthRun("healthy", number, "none", (), (), 1.0, 1.0)]
 
-    done = list(spark_health.run_health({}, lambda _: None, 1, run))[-1]
-    list(spark_health.run_health(done, lambda _: None, 1, run))
-    assert begun == [0]
-    monkeypatch.setattr(spark_health, "RATE_PER_S", 200.0)
-    list(spark_health.run_health(done, lambda _: None, 1, run))
-    assert begun == [0, 0]
+@pytest.mark.parametrize("part", PAPER.pages, ids=lambda part: part.name)
+def test_results_of_a_part_are_known_by_what_the_policy_decides_and_by_its_code(
+    part: PaperPart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of several versions of the policy were counted together after an interruption."""
+    chosen = load_chosen()
+    before = part_fingerprint(PAPER, part, chosen)
+    assert part_fingerprint(PAPER, part, chosen) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(DhalionPolicy, "decide", decide_nothing)
+        assert part_fingerprint(PAPER, part, chosen) != before
+    monkeypatch.setattr(part_versions, "code_of", lambda module: f"new code of {module.__name__}")
+    assert part_fingerprint(PAPER, part, chosen) != before
+
+
+@pytest.mark.parametrize("number", ["RATE_PER_S", "BEFORE_S", "END_S", "WARM_S"])
+def test_runs_on_spark_of_another_set_up_are_made_by_something_else(
+    number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_versions, "simulate_case", lambda _: SimulatedHealth((), ()))
+    before = part_versions.spark_health_made_by(load_chosen())
+    monkeypatch.setattr(spark_health, number, 2 * getattr(spark_health, number))
+    assert part_versions.spark_health_made_by(load_chosen()) != before
 
 
 def test_the_slow_instance_on_spark_is_a_task_not_a_set_of_keys() -> None:

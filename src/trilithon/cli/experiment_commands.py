@@ -27,6 +27,7 @@ CHOSEN: Final = "chosen"
 SPARK: Final = "spark-diurnal"
 ALL: Final = "all"
 PAGE: Final = "page"
+MADE_BY: Final = "made_by"
 CORES: Final = max(1, os.cpu_count() or 1)
 Name = Annotated[
     str,
@@ -53,8 +54,9 @@ Again = Annotated[
     bool,
     typer.Option(
         "--again",
-        help="With `all`: run also what the file beside --into has already from the same code and "
-        "chosen numbers.",
+        help="Keep nothing that the files beside --into have. Without it, `all`, the parts with a "
+        "page of their own and those on Spark go on with what the same code and chosen numbers "
+        "made. A single experiment is always run anew.",
     ),
 ]
 
@@ -110,7 +112,7 @@ def experiment(
     pages = [part for part in paper.pages if part.name == name or (name == ALL and part.in_all)]
     with progress() as tell:
         run = PartRun({}, tell, workers, chosen)
-        data = {part.name: _run_page(part, into, run, again=again) for part in pages}
+        data = {part.name: _run_page(paper, part, into, run, again=again) for part in pages}
     if name in data:
         answer(output, data[name], lambda console: console.print(pages[0].text(data[name])))
         return
@@ -141,21 +143,37 @@ def experiment(
 
 
 def _run_page(
-    part: "PaperPart", into: Path | None, run: "PartRun", *, again: bool
+    paper: "Paper", part: "PaperPart", into: Path | None, run: "PartRun", *, again: bool
 ) -> "Mapping[str, Any]":
     """Runs a part; with --into, goes on where an interrupted run of it was, and writes its page
     beside the paper's.
     """
+    from trilithon.experiments.provenance import part_fingerprint  # noqa: PLC0415
+
     file = None if into is None else _part_file(into, part)
+    made_by = None if file is None else part_fingerprint(paper, part, run.chosen)
     results: Mapping[str, Any] = {}
     if file is not None and file.exists() and not again:
-        results = json.loads(file.read_text(encoding="utf-8"))
+        results = _stored_part(file, made_by)
+        if not results:
+            run.tell(
+                f"{file.name} was made by other code or chosen numbers: {part.name} starts anew"
+            )
     for done in part.run(replace(run, done=results)):
         results = done
         if file is not None:
-            file.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+            stored = {MADE_BY: made_by, **done}
+            file.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
             file.with_suffix(".md").write_text(part.text(done), encoding="utf-8")
     return results
+
+
+def _stored_part(file: Path, made_by: str | None) -> "Mapping[str, Any]":
+    """The stored results of a part, if the same code and numbers made them; else none. Those of
+    earlier versions do not say what made them.
+    """
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    return stored if stored.pop(MADE_BY, None) == made_by else {}
 
 
 def _part_file(into: Path, part: "PaperPart") -> Path:

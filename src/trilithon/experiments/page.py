@@ -442,10 +442,26 @@ def _method(paper: Paper, name: str) -> str:
                 f"`{command} all --into docs/results/{name}.md` runs all of it but what runs on "
                 f"Spark, and writes this page, [the details]({name}-details.md) and the plots; "
                 f"interrupted, it goes on where it was. `{command} NAME --into …` runs one "
-                f"experiment anew, `{command} page --into …` only writes pages and plots from "
+                f"experiment anew{_kept_parts(paper)}. `{command} page --into …` only writes pages "
+                "and plots from "
                 f"`{name}.json`.\n"
             ),
         ]
+    )
+
+
+def _kept_parts(paper: Paper) -> str:
+    """Which parts go on where they were, as a part of a sentence."""
+    names = [part.name for part in paper.pages]
+    if paper.spark is not None:
+        names.append("spark-diurnal")
+    if not names:
+        return ""
+    kept = listed([f"`{name}`" for name in names])
+    one = len(names) == 1
+    return (
+        f"; {kept} {'goes' if one else 'go'} on with results of the same code and chosen numbers, "
+        "unless `--again` is given"
     )
 
 

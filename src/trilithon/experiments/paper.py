@@ -89,7 +89,9 @@ class SparkComparison:
 
 @dataclass(frozen=True)
 class PartRun:
-    """What a part needs to run: what an interrupted run of it has done already, if any."""
+    """What a part needs to run: what an interrupted run of it has done already, if any. Results
+    that were made by other code or numbers are not among it.
+    """
 
     done: Any
     tell: Callable[[str], None]
@@ -103,7 +105,8 @@ class PaperPart:
 
     `run` yields its results as JSON data, more with each; `text` turns them into Markdown. That is
     a section of the paper's page, with results among the paper's, or a page with results of its
-    own (`own_page`). `in_all` is whether `all` runs it.
+    own (`own_page`). `in_all` is whether `all` runs it. `made_by` identifies what its results are
+    made by, as the fingerprint of the paper's experiments does, which is used without it.
     """
 
     name: str
@@ -112,6 +115,7 @@ class PaperPart:
     text: Callable[[Any], str]
     own_page: bool = True
     in_all: bool = True
+    made_by: Callable[[ChosenNumbers], str] | None = None
 
 
 @dataclass(frozen=True)

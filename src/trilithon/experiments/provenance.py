@@ -6,17 +6,19 @@ text, of which most has nothing to do with a run, but by short check runs, compa
 Pages, plots and verdicts are made of stored numbers and do not count.
 """
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import trilithon
 from trilithon.engines.simulated.engine import SimulationMode
 from trilithon.experiments.definition import Experiment
-from trilithon.experiments.paper import Paper
+from trilithon.experiments.paper import Paper, PaperPart
 from trilithon.experiments.papers import PAPERS
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
@@ -39,7 +41,7 @@ _PAPER_MODULES: Final = (
 )
 # The parts of the chosen numbers that are about one engine.
 _ENGINES: Final = {"storm", "heron", "nephele"}
-# What of a run is compared.
+# The lines of a run that are compared.
 _LINES: Final = ("utility", "queue", "juice", "instances")
 # How many experiments are checked, with a seed that no result has, and for how long: before the
 # policy may act, and from then on.
@@ -59,7 +61,35 @@ def fingerprint(paper: Paper, chosen: ChosenNumbers) -> str:
         repr(_numbers(paper, chosen)),
         _behaviour(paper.name, chosen.model_dump_json()),
     )
+    return digest(*parts)
+
+
+def part_fingerprint(paper: Paper, part: PaperPart, chosen: ChosenNumbers) -> str:
+    """What results of a part with a page of its own are made by."""
+    return fingerprint(paper, chosen) if part.made_by is None else part.made_by(chosen)
+
+
+def digest(*parts: str) -> str:
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def code_of(module: ModuleType) -> str:
+    """The code of a module, or of all modules of a package, without comments and docstrings. It
+    tells of changes that no short run comes across.
+    """
+    path = Path(str(module.__file__))
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    return "\n".join(_bare_code(file.read_text(encoding="utf-8")) for file in files)
+
+
+def _bare_code(source: str) -> str:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ) and (ast.get_docstring(node, clean=False) is not None):
+            del node.body[0]
+    return ast.unparse(tree)
 
 
 def _numbers(paper: Paper, chosen: ChosenNumbers) -> list[tuple[str, object]]:
@@ -97,7 +127,7 @@ def _behaviour(name: str, chosen: str) -> str:
         for strategy in paper.plotted_strategies:
             if strategy.kind is StrategyKind.POLICY:
                 prepared = runner.prepared(short, strategy, {})
-                digest.update(_bits(runner.simulated(prepared, strategy, warm_up_s)))
+                digest.update(run_bits(runner.simulated(prepared, strategy, warm_up_s)))
     return digest.hexdigest()
 
 
@@ -108,7 +138,8 @@ def _checked(experiments: Sequence[Experiment]) -> Sequence[Experiment]:
     return [experiments[round(i * last / max(1, steps - 1))] for i in range(steps)]
 
 
-def _bits(run: Run) -> bytes:
+def run_bits(run: Run) -> bytes:
+    """What of a run is compared."""
     lines = b"".join(run.lines[name].tobytes() for name in _LINES)
     actions = [(a.time_s, a.job, a.reason, a.changed, a.outage_s) for a in run.actions]
     return lines + repr((actions, run.final_instances)).encode()

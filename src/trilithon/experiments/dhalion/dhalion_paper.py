@@ -7,6 +7,11 @@ from trilithon.experiments.dhalion import diagnoses, layered_run, spark_health
 from trilithon.experiments.dhalion.catalogue import EXPERIMENTS
 from trilithon.experiments.dhalion.findings import BOTH, FINDINGS, REASONS, VOID_REASONS
 from trilithon.experiments.dhalion.measures import AS_PRINTED, DHALION, MEASURES
+from trilithon.experiments.dhalion.part_versions import (
+    diagnoses_made_by,
+    layered_made_by,
+    spark_health_made_by,
+)
 from trilithon.experiments.dhalion.reasons import TABLE_TWO, TABLE_TWO_VOID
 from trilithon.experiments.paper import Paper, PaperPart
 from trilithon.experiments.plots import InstancesOverTime, Plot, UtilityOverTime
@@ -99,14 +104,16 @@ PAPER: Final = Paper(
         PaperPart(
             "diagnoses",
             "the confusion matrix over 500 random jobs",
-            lambda run: diagnoses.run_diagnoses(run.done, run.tell),
+            lambda run: diagnoses.run_diagnoses(run.done, run.tell, run.chosen),
             diagnoses.page,
+            made_by=diagnoses_made_by,
         ),
         PaperPart(
             "layered",
             "Henge with and without Dhalion's diagnosis first",
-            lambda run: layered_run.run_layered(run.done, run.tell),
+            lambda run: layered_run.run_layered(run.done, run.tell, run.chosen),
             layered_run.page,
+            made_by=layered_made_by,
         ),
         PaperPart(
             "spark-health",
@@ -114,6 +121,7 @@ PAPER: Final = Paper(
             lambda run: spark_health.run_health(run.done, run.tell),
             spark_health.page,
             in_all=False,
+            made_by=spark_health_made_by,
         ),
     ),
 )

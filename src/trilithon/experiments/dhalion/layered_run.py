@@ -24,7 +24,7 @@ from trilithon.experiments.runs import Run
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.experiments.strategies import under
 from trilithon.plugins import policy
-from trilithon.scenarios.chosen import load_chosen
+from trilithon.scenarios.chosen import ChosenNumbers, load_chosen
 
 HENGE, LAYERED, ALONE = "henge", "dhalion, then henge", "dhalion"
 DURATION_S: Final = 5400.0
@@ -78,20 +78,34 @@ POLICIES: Final[Mapping[str, tuple[str | tuple[str, ...], Mapping[str, Any]]]] =
 
 
 def run_layered(
-    done: Mapping[str, Any], tell: Callable[[str], None], duration_s: float = DURATION_S
+    done: Mapping[str, Any],
+    tell: Callable[[str], None],
+    chosen: ChosenNumbers | None = None,
+    duration_s: float = DURATION_S,
 ) -> Iterator[dict[str, Any]]:
     """One run under each; those that were done are kept."""
     results = dict(done)
-    experiment = replace(EXPERIMENT, duration_s=duration_s)
-    for name, (names, parameters) in POLICIES.items():
+    for name in POLICIES:
         if name not in results:
             tell(f"layered: {name}")
-            runner = Runner(ScenarioBuilder(load_chosen(), "dhalion"), None)
-            scenario = runner.builder.scenario(experiment, experiment.variants[0])
-            acting = policy(names, parameters)
-            scenario = replace(scenario, slots=SLOTS, policy=acting, seed=1)
-            results[name] = _figures(runner.simulated(scenario, under(name), POLICY_FROM_S))
+            results[name] = _figures(simulated(name, chosen or load_chosen(), duration_s))
         yield dict(results)
+
+
+def simulated(
+    name: str,
+    chosen: ChosenNumbers,
+    duration_s: float = DURATION_S,
+    policy_from_s: float = POLICY_FROM_S,
+) -> Run:
+    """The run under one of `POLICIES`."""
+    names, parameters = POLICIES[name]
+    experiment = replace(EXPERIMENT, duration_s=duration_s, policy_from_s=policy_from_s)
+    runner = Runner(ScenarioBuilder(chosen, "dhalion"), None)
+    scenario = runner.builder.scenario(experiment, experiment.variants[0])
+    acting = policy(names, parameters)
+    scenario = replace(scenario, slots=SLOTS, policy=acting, seed=1)
+    return runner.simulated(scenario, under(name), policy_from_s)
 
 
 def _figures(run: Run) -> dict[str, Any]:

@@ -4,6 +4,9 @@ A job has one to three operators in a line, the last one by key. Without a fault
 instances that one fewer would cause back-pressure. Faults are put on top of that: an instance that
 is 1.2 to 10 times slower, a key with 5 to 60 % of the records, too few instances, too many, or two
 at once.
+
+A job with a fault is examined once. A healthy one runs for an hour, in which it is examined every
+two minutes: any of these examinations could change it.
 """
 
 import math
@@ -20,24 +23,25 @@ from trilithon.engines.simulated.character import SPARK_RTM
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.engines.simulated.faults import SlowInstance
 from trilithon.engines.simulated.machines import MachineSpec
+from trilithon.experiments.dhalion.confusion import NONE, first_diagnosis
+from trilithon.experiments.dhalion.examined_policy import ExaminedPolicy
 from trilithon.measures.rates import back_pressure
 from trilithon.model.allocation import initial
 from trilithon.model.job import Edge, Grouping, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.profile import Distribution, Profile
 from trilithon.plugins import policy
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLOW, UNDER
-from trilithon.scenarios.chosen import assumed_costs, load_chosen
+from trilithon.scenarios.chosen import ChosenNumbers, assumed_costs, load_chosen
 from trilithon.scenarios.rounds import ControlledRounds
 from trilithon.workloads.shapes import Constant
 
 ROUND_S: Final = 20.0
-# The first examination comes after the window of 300 s; the run ends soon after.
+# The first examination comes after the window of 300 s; a run with a fault ends soon after.
 LENGTH_S: Final = 360.0
+HEALTHY_S: Final = 3600.0
 WINDOW_S: Final = 300.0
 # Above this share of time, back-pressure must be diagnosed (the goal); below, "none" is right.
 BACK_PRESSURE: Final = 0.05
-NONE: Final = "none"
-_DIAGNOSIS: Final = "DIAGNOSIS_"
 
 
 class Ailment(StrEnum):
@@ -68,7 +72,9 @@ class SickJob:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What `dhalion` said of a job, and whether that was right. `changed` is whether it acted."""
+    """What `dhalion` said of a job, and whether that was right. `changed` is whether it acted in
+    any of its `examinations`. The back-pressure is that of the first one.
+    """
 
     seed: int
     ailment: str
@@ -76,6 +82,7 @@ class Examined:
     diagnosis: str
     back_pressure: float
     changed: bool
+    examinations: int = 1
 
     @property
     def pressed(self) -> bool:
@@ -159,29 +166,40 @@ def _job(operators: list[Operator]) -> Job:
     )
 
 
-def examine(sick: SickJob, parameters: Mapping[str, Any] | None = None) -> Examined:
-    """Runs a job until it was examined once."""
+def examine(
+    sick: SickJob,
+    chosen: ChosenNumbers | None = None,
+    acting: ExaminedPolicy | None = None,
+) -> Examined:
+    """Runs a job until it was examined once; a healthy one for an hour, or until it is changed."""
+    acting = acting or ExaminedPolicy(policy("dhalion"), sick.job.id)
     machines = [MachineSpec(f"m{i}", 8.0, 8e9) for i in range(4)]
-    assumed = assumed_costs(load_chosen())
-    engine = SimulatedEngine(machines, SPARK_RTM, assumed, seed=sick.seed)
+    engine = SimulatedEngine(
+        machines, SPARK_RTM, assumed_costs(chosen or load_chosen()), seed=sick.seed
+    )
     engine.submit(sick.job, initial(sick.job))
     engine.feed(sick.job.id, "in", Constant(sick.rate_per_s))
     for fault in sick.slow:
         engine.inject(fault)
+    healthy = sick.ailment is Ailment.HEALTHY
+    length_s = HEALTHY_S if healthy else LENGTH_S
     limits = Limits(round_s=ROUND_S, cool_down_s=0.0, down_delay_s=0.0)
-    with ControlledRounds(
-        engine, policy("dhalion", parameters or {}), limits, sick.seed, None
-    ) as rounds:
-        while engine.now_s < LENGTH_S - 1e-9:
+    pressed = math.nan
+    with ControlledRounds(engine, acting, limits, sick.seed, None) as rounds:
+        while engine.now_s < length_s - 1e-9:
             engine.advance(ROUND_S)
-            results = rounds.round()
-            window = rounds.series.window(WINDOW_S)
-            decisions = [result.decision for result in results]
-            kinds = [d.reason for d in decisions if d.reason.startswith(_DIAGNOSIS)]
-            looked = window is not None and window.span_s >= WINDOW_S * (1 - 1e-9)
-            if kinds or looked:
+            rounds.round()
+            if math.isnan(pressed) and acting.examined_s:
+                window = rounds.series.window(WINDOW_S)
+                pressed = float(np.nanmax(back_pressure(window))) if window else math.nan
+            if acting.examined_s and (acting.changed or not healthy):
                 break
-        pressed = float(np.nanmax(back_pressure(window))) if window is not None else math.nan
-        changed = any(change.facet is not None for d in decisions for change in d.changes)
-    diagnosis = kinds[0].removeprefix(_DIAGNOSIS).lower() if kinds else NONE
-    return Examined(sick.seed, str(sick.ailment), sick.right, diagnosis, pressed, changed)
+    return Examined(
+        sick.seed,
+        str(sick.ailment),
+        sick.right,
+        first_diagnosis(decision.reason for decision in acting.decisions),
+        pressed,
+        acting.changed,
+        len(acting.examined_s),
+    )

@@ -16,7 +16,6 @@ are counted by themselves.
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
@@ -27,6 +26,8 @@ import numpy as np
 
 from trilithon.control.journal.rows import DecisionRow
 from trilithon.engines.spark.application import Setup
+from trilithon.experiments.dhalion import confusion
+from trilithon.experiments.dhalion.confusion import NONE, first_diagnosis
 from trilithon.experiments.markdown import table
 from trilithon.experiments.tenants import TenantJob, TenantLoad, load_generators, rules
 from trilithon.model.change import ALERT
@@ -59,8 +60,6 @@ INSTANCES, MOST = 4, 8
 # Of a job; five of them fit two cores.
 RATE_PER_S: Final = 100.0
 KEYS: Final = 2000
-NONE: Final = "none"
-_DIAGNOSIS: Final = "DIAGNOSIS_"
 # Per word: an instance is good for 33 of them a second. Four of them are at work for three quarters
 # of the time, and three would be at their limit.
 WAIT_MS: Final = 30
@@ -182,7 +181,8 @@ class HealthRun:
 def set_up_digest() -> str:
     """Identifies the jobs, the load, the times and the parameters of a run."""
     jobs = [case.text for case in CASES]
-    numbers = (RATE_PER_S, WARM_S, RUN_S, END_S, KEEPS_UP, sorted(PARAMETERS.items()))
+    times = (WARM_S, RUN_S, BEFORE_S, END_S, LOOK_S, SPARE_S)
+    numbers = (RATE_PER_S, times, MASTER, KEEPS_UP, sorted(PARAMETERS.items()))
     return sha256(repr((jobs, numbers)).encode()).hexdigest()[:16]
 
 
@@ -200,18 +200,15 @@ def run_health(
     runs: int = RUNS,
     run: "Callable[[int, Callable[[str], None]], list[HealthRun]] | None" = None,
 ) -> Iterator[dict[str, Any]]:
-    """So many runs of all cases; yields after each, and goes on after those that are done. Runs of
-    another set-up are run again: they cannot be counted together.
-    """
-    set_up = set_up_digest()
-    results = stored_runs(done) if done.get("set_up") == set_up else []
+    """So many runs of all cases; yields after each, and goes on after those that are done."""
+    results = stored_runs(done)
     known = {each.number for each in results}
     for number in sorted(set(range(runs)) - known):
         results += (run or run_cases)(number, tell)
         right = sum(each.right for each in results[-len(CASES) :])
         tell(f"run {number + 1} of {runs}: {right} of {len(CASES)} diagnoses are right")
-        yield {"set_up": set_up, "runs": [asdict(each) for each in results]}
-    yield {"set_up": set_up, "runs": [asdict(each) for each in results]}
+        yield {"runs": [asdict(each) for each in results]}
+    yield {"runs": [asdict(each) for each in results]}
 
 
 def run_cases(
@@ -281,8 +278,7 @@ def health_run(
     share: float | None,
 ) -> HealthRun:
     """A run by its decisions, the oldest first, and what it read before them and at its end."""
-    kinds = [row.reason for row in rows if row.reason.startswith(_DIAGNOSIS)]
-    first = kinds[0].removeprefix(_DIAGNOSIS).lower() if kinds else NONE
+    first = first_diagnosis(row.reason for row in rows)
     granted = [(row.reason, {change.get("change") for change in row.granted}) for row in rows]
     actions = tuple(reason for reason, changes in granted if changes - {ALERT})
     alerts = tuple(reason for reason, changes in granted if changes == {ALERT})
@@ -292,15 +288,13 @@ def health_run(
 def page(data: Mapping[str, Any]) -> str:
     """The confusion matrix of the runs on Spark and the goals, as Markdown."""
     results = {case: _of(data, case.name) for case in CASES}
-    diagnoses = (NONE, UNDER, SLOW, SKEW, OVER)
     rows = []
     for case, of in results.items():
-        counted = Counter(each.diagnosis for each in of)
         right = sum(each.right for each in of)
         rows.append(
             (
                 case.name,
-                *(str(counted[name] or "") for name in diagnoses),
+                *confusion.cells(each.diagnosis for each in of),
                 f"{right} of {len(of)}",
                 *(
                     str(sum(map(bool, column)))
@@ -314,8 +308,8 @@ def page(data: Mapping[str, Any]) -> str:
                 ),
             )
         )
-    names = (name.replace("_", " ") for name in diagnoses)
-    heads = ("", *names, "right", "SLO met before", "changed", "SLO met after", "cured", "alerted")
+    counts = ("right", "SLO met before", "changed", "SLO met after", "cured", "alerted")
+    heads = ("", *confusion.HEADS, *counts)
     return (
         "# Diagnoses on Spark\n\n"
         "Printed by `trilithon experiment dhalion spark-health --into docs/results/dhalion.md`. In "

@@ -73,7 +73,12 @@ class Daemon:
         self.python_jobs = PythonJobs(self.settings)
         self.scaling_audit = ScalingAudit(self.controller, self.access.store)
         self.cluster_commands = ClusterCommands(self.controller)
-        self.monitor = Monitor(self.controller, self.access.store, self.settings.signed_webhooks())
+        self.monitor = Monitor(
+            self.controller,
+            self.access.store,
+            self.settings.signed_webhooks(),
+            is_valid=self.access.is_valid,
+        )
         self._blind = ""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)

@@ -75,6 +75,8 @@ class AccessStore:
         self._by_hash: dict[str, Token] = {
             row["hash"]: _token(row) for row in self._database.all("SELECT * FROM token")
         }
+        # Event streams ask for tokens by id, all of them each second.
+        self._hash_by_id = {token.id: hash_ for hash_, token in self._by_hash.items()}
 
     def create(
         self,
@@ -108,19 +110,19 @@ class AccessStore:
                 expires_s=expires_s,
             )
         self._by_hash[_hash(secret)] = token
+        self._hash_by_id[token.id] = _hash(secret)
         return token, secret
 
     def revoke(self, id_: str) -> Token:
         """Revokes a token, from the next request on. It stays in the list."""
-        hashes = [hash_ for hash_, token in self._by_hash.items() if token.id == id_]
-        if not hashes:
+        token = self.find(id_)
+        if token is None:
             raise NotFound(f"There is no token {id_!r}.", "`trilithon token list` lists them.")
-        token = self._by_hash[hashes[0]]
         if token.revoked_s is None:
             token = replace(token, revoked_s=self._clock())
             with self._database.transaction("token") as db:
                 db.write("UPDATE token SET revoked_s = ? WHERE id = ?", token.revoked_s, id_)
-            self._by_hash[hashes[0]] = token
+            self._by_hash[self._hash_by_id[id_]] = token
         return token
 
     def tokens(self) -> tuple[Token, ...]:
@@ -128,7 +130,8 @@ class AccessStore:
         return tuple(sorted(self._by_hash.values(), key=lambda token: (token.created_s, token.id)))
 
     def find(self, id_: str) -> Token | None:
-        return next((token for token in self._by_hash.values() if token.id == id_), None)
+        hash_ = self._hash_by_id.get(id_)
+        return None if hash_ is None else self._by_hash.get(hash_)
 
     def caller(self, secret: str) -> Caller | None:
         """Whom a token belongs to; None if it is unknown, expired or revoked."""

@@ -78,14 +78,25 @@ def test_a_token_ends_when_it_expires_or_is_revoked(store: AccessStore, clock: C
         store.revoke("nobody")
 
 
-def test_the_audit_log_keeps_the_latest_entries(
+def test_the_audit_log_keeps_the_latest_entries_of_each_tenant(
     store: AccessStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A tenant that changed its jobs often enough used to erase everybody's entries."""
     monkeypatch.setattr(store_module, "KEPT_ENTRIES", 3)
+    caller = Caller("t", "ci")
+    store.audit(caller, "machines added", None, "cluster")
+    store.audit(caller, "job deleted", "shop", "shop/orders")
     for i in range(5):
-        store.audit(Caller("t", "ci"), "job paused", "ads", f"ads/{i}", {"i": i}, None)
-    assert [(e.id, e.subject, e.before) for e in store.audited()] == [
-        (i + 1, f"ads/{i}", {"i": i}) for i in (2, 3, 4)
+        store.audit(caller, "job paused", "ads", f"ads/{i}", {"i": i}, None)
+    assert [(entry.id, entry.subject, entry.before) for entry in store.audited()] == [
+        (1, "cluster", None),
+        (2, "shop/orders", None),
+        *((i + 3, f"ads/{i}", {"i": i}) for i in (2, 3, 4)),
+    ]
+    for i in range(4):
+        store.audit(caller, "machines added", None, f"cluster {i}")
+    assert [entry.subject for entry in store.audited() if entry.tenant is None] == [
+        f"cluster {i}" for i in (1, 2, 3)
     ]
 
 

@@ -23,7 +23,7 @@ PREFIX: Final = "trl"
 # 256 bits.
 SECRET_BYTES: Final = 32
 MAX_TOKENS: Final = 10_000
-# Of the audit log.
+# Of the audit log, for each tenant, and as many that are about no tenant.
 KEPT_ENTRIES: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 
@@ -169,7 +169,14 @@ class AccessStore:
                 before=None if before is None else json.dumps(before, sort_keys=True),
                 after=None if after is None else json.dumps(after, sort_keys=True),
             )
-            db.write("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?", KEPT_ENTRIES)
+            # By tenant: nobody makes room in the log of others.
+            db.write(
+                "DELETE FROM audit WHERE tenant IS ? AND id <= (SELECT id FROM audit "
+                "WHERE tenant IS ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                tenant,
+                tenant,
+                KEPT_ENTRIES,
+            )
 
     def audited(
         self, limit: int = 100, after: int = 0, tenants: Collection[str] | None = None

@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from starlette.testclient import TestClient
 
 from tests.cluster import FakeCluster, chain
 from tests.service.test_api import until
+from trilithon.control.journal.database import Database
 from trilithon.errors import InvalidSetting, NotFound, TooManyRequests
 from trilithon.service import api as api_module
 from trilithon.service.access import store as store_module
@@ -50,7 +53,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[AccessStore]:
 def test_a_token_is_stored_as_a_hash_and_found_by_a_daemon_that_starts_later(
     store: AccessStore, tmp_path: Path, clock: Clock
 ) -> None:
-    token, secret = store.create("ci", {"ads": Role.EDITOR}, by="owner")
+    token, secret = store.create("ci", {"ads": Role.EDITOR}, by=Caller("t", "owner"))
     assert len(bytes.fromhex(secret.rpartition("_")[2])) == 32
     store.close()
     written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -314,6 +317,51 @@ def test_tokens_are_made_listed_and_revoked_by_those_who_administer_all_they_giv
     ]
     assert len(client.get("/audit").json()) == 4
     assert all(one["secret"] not in client.get("/audit").text for one in (made, viewer, shop))
+
+
+def test_a_token_of_several_tenants_is_audited_in_each(running: Daemon, client: TestClient) -> None:
+    """Its entry was about no tenant, so that no tenant's administrator saw it."""
+    grants = {"ads": "viewer", "shop": "editor"}
+    made = client.post("/tokens", json={"name": "both", "grants": grants}).json()
+    assert client.delete(f"/tokens/{made['token']}").is_success
+    for tenant, role in grants.items():
+        admin = client_of(running, token_for(running, **{tenant: "admin"}))
+        entries = admin.get("/audit").json()
+        assert [entry["action"] for entry in entries] == ["token created", "token revoked"]
+        assert {entry["tenant"] for entry in entries} == {tenant}
+        assert [entry["after"]["grants"] for entry in entries] == [{tenant: role}] * 2
+        assert entries[1]["before"]["grants"] == {tenant: role}
+
+
+def failing_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every write of an audit entry fail, as on a full disk."""
+    insert = Database.insert
+
+    def fail(db: Database, table: str, *given: Any, **row: Any) -> None:
+        if table == "audit":
+            raise sqlite3.OperationalError("database or disk is full")
+        insert(db, table, *given, **row)
+
+    monkeypatch.setattr(Database, "insert", fail)
+
+
+def test_a_token_that_is_not_audited_is_neither_created_nor_revoked(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The token was made, its secret was lost, and the answer was that nothing was changed."""
+    store = running.access.store
+    kept, secret = store.create("kept", {"ads": Role.VIEWER})
+    failing_audit(monkeypatch)
+    for answer in (
+        client.post("/tokens", json={"name": "new", "grants": {"ads": "viewer"}}),
+        client.delete(f"/tokens/{kept.id}"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (503, "JOURNAL_UNUSABLE")
+    assert store.tokens() == (kept,)
+    assert store.caller(secret) is not None
+    again = AccessStore(tmp_path / "daemon" / store_module.FILE, time.time)
+    assert again.tokens() == (kept,)
+    again.close()
 
 
 def test_a_session_is_a_cookie_and_changes_need_the_token_of_its_pages(

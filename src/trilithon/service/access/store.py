@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from trilithon.control.explain import clock as clock_time
 from trilithon.control.journal.database import Database, migrations
 from trilithon.errors import InvalidSetting, NotFound
 from trilithon.model.validation import NAME as TENANT
@@ -47,6 +48,20 @@ class Token:
     @property
     def caller(self) -> Caller:
         return Caller(self.id, self.name, self.grants, self.cluster_admin)
+
+    def shown(self, now_s: float) -> dict[str, Any]:
+        """The token in answers and in the audit log."""
+        return {
+            "token": self.id,
+            "name": self.name,
+            "grants": dict(self.grants),
+            "cluster_admin": self.cluster_admin,
+            "created": clock_time(self.created_s),
+            "created_by": self.created_by,
+            "expires": None if self.expires_s is None else clock_time(self.expires_s),
+            "revoked": None if self.revoked_s is None else clock_time(self.revoked_s),
+            "valid": self.valid(now_s),
+        }
 
 
 @dataclass(frozen=True)
@@ -85,9 +100,11 @@ class AccessStore:
         *,
         cluster_admin: bool = False,
         expires_s: float | None = None,
-        by: str = "",
+        by: Caller | None = None,
     ) -> tuple[Token, str]:
-        """Creates a token; returns it with its secret form, which cannot be read again."""
+        """Creates a token; returns it with its secret form, which cannot be read again. What a
+        caller creates is audited in the same transaction.
+        """
         now_s = self._clock()
         _check(name, grants, cluster_admin=cluster_admin)
         if expires_s is not None and expires_s <= now_s:
@@ -96,7 +113,8 @@ class AccessStore:
             raise InvalidSetting(f"There are {MAX_TOKENS} tokens.", "Delete the access database.")
         id_ = secrets.token_hex(4)
         secret = f"{PREFIX}_{id_}_{secrets.token_hex(SECRET_BYTES)}"
-        token = Token(id_, name, dict(grants), cluster_admin, now_s, by, expires_s)
+        creator = "" if by is None else by.name
+        token = Token(id_, name, dict(grants), cluster_admin, now_s, creator, expires_s)
         with self._database.transaction("token") as db:
             db.insert(
                 "token",
@@ -106,24 +124,47 @@ class AccessStore:
                 grants=json.dumps(token.grants, sort_keys=True),
                 cluster_admin=int(cluster_admin),
                 created_s=now_s,
-                created_by=by,
+                created_by=creator,
                 expires_s=expires_s,
             )
+            self._audit_token(db, by, "token created", None, token)
         self._by_hash[_hash(secret)] = token
         self._hash_by_id[token.id] = _hash(secret)
         return token, secret
 
-    def revoke(self, id_: str) -> Token:
-        """Revokes a token, from the next request on. It stays in the list."""
+    def revoke(self, id_: str, by: Caller | None = None) -> Token:
+        """Revokes a token, from the next request on. It stays in the list. What a caller revokes is
+        audited in the same transaction.
+        """
         token = self.find(id_)
         if token is None:
             raise NotFound(f"There is no token {id_!r}.", "`trilithon token list` lists them.")
-        if token.revoked_s is None:
-            token = replace(token, revoked_s=self._clock())
-            with self._database.transaction("token") as db:
-                db.write("UPDATE token SET revoked_s = ? WHERE id = ?", token.revoked_s, id_)
-            self._by_hash[self._hash_by_id[id_]] = token
-        return token
+        if token.revoked_s is not None:
+            return token
+        revoked = replace(token, revoked_s=self._clock())
+        with self._database.transaction("token") as db:
+            db.write("UPDATE token SET revoked_s = ? WHERE id = ?", revoked.revoked_s, id_)
+            self._audit_token(db, by, "token revoked", token, revoked)
+        self._by_hash[self._hash_by_id[id_]] = revoked
+        return revoked
+
+    def _audit_token(
+        self, db: Database, by: Caller | None, action: str, before: Token | None, after: Token
+    ) -> None:
+        """An entry for each tenant of the token: its administrators see their own part only."""
+        if by is None:
+            return
+        now_s = self._clock()
+
+        def part(token: Token | None, tenant: str | None) -> dict[str, Any] | None:
+            if token is None or tenant is None:
+                return None if token is None else token.shown(now_s)
+            return replace(token, grants={tenant: token.grants[tenant]}).shown(now_s)
+
+        for tenant in sorted(after.grants) or (None,):
+            self._write_entry(
+                db, by, action, tenant, after.id, part(before, tenant), part(after, tenant)
+            )
 
     def tokens(self) -> tuple[Token, ...]:
         """All tokens, the oldest first."""
@@ -158,25 +199,37 @@ class AccessStore:
         after: Any = None,
     ) -> None:
         with self._database.transaction("audit") as db:
-            db.insert(
-                "audit",
-                time_s=self._clock(),
-                token=caller.token,
-                name=caller.name,
-                action=action,
-                tenant=tenant,
-                subject=subject,
-                before=None if before is None else json.dumps(before, sort_keys=True),
-                after=None if after is None else json.dumps(after, sort_keys=True),
-            )
-            # By tenant: nobody makes room in the log of others.
-            db.write(
-                "DELETE FROM audit WHERE tenant IS ? AND id <= (SELECT id FROM audit "
-                "WHERE tenant IS ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
-                tenant,
-                tenant,
-                KEPT_ENTRIES,
-            )
+            self._write_entry(db, caller, action, tenant, subject, before, after)
+
+    def _write_entry(
+        self,
+        db: Database,
+        caller: Caller,
+        action: str,
+        tenant: str | None,
+        subject: str,
+        before: Any,
+        after: Any,
+    ) -> None:
+        db.insert(
+            "audit",
+            time_s=self._clock(),
+            token=caller.token,
+            name=caller.name,
+            action=action,
+            tenant=tenant,
+            subject=subject,
+            before=None if before is None else json.dumps(before, sort_keys=True),
+            after=None if after is None else json.dumps(after, sort_keys=True),
+        )
+        # By tenant: nobody makes room in the log of others.
+        db.write(
+            "DELETE FROM audit WHERE tenant IS ? AND id <= (SELECT id FROM audit "
+            "WHERE tenant IS ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            tenant,
+            tenant,
+            KEPT_ENTRIES,
+        )
 
     def audited(
         self, limit: int = 100, after: int = 0, tenants: Collection[str] | None = None

@@ -103,6 +103,61 @@ def test_the_audit_log_keeps_the_latest_entries_of_each_tenant(
     ]
 
 
+def test_a_tenant_with_too_many_tokens_hinders_no_other_and_can_revoke_some(
+    store: AccessStore, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Every token counted for ever, also one that was revoked, and for all tenants together."""
+    monkeypatch.setattr(store_module, "MAX_TOKENS_OF_TENANT", 2)
+    first, _ = store.create("first", {"ads": Role.VIEWER})
+    store.create("both", {"ads": Role.VIEWER, "shop": Role.VIEWER}, expires_s=2000.0)
+    with pytest.raises(InvalidSetting, match="'ads' has 2 valid tokens") as refused:
+        store.create("third", {"shop": Role.VIEWER, "ads": Role.EDITOR})
+    assert "token list" in refused.value.hint
+    store.create("shop", {"shop": Role.VIEWER})
+    store.create("admin", {}, cluster_admin=True)
+    store.revoke(first.id)
+    store.create("third", {"ads": Role.EDITOR})
+    clock.now_s = 2000.0
+    store.create("fourth", {"ads": Role.EDITOR})
+    monkeypatch.setattr(store_module, "MAX_TOKENS", 4)
+    with pytest.raises(InvalidSetting, match="There are 4 valid tokens"):
+        store.create("more", {"geo": Role.VIEWER})
+    assert len(store.tokens()) == 6  # those that ended among them
+
+
+def test_tokens_that_ended_leave_the_list_in_time_or_when_there_are_many_of_their_tenant(
+    store: AccessStore, monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(store_module, "KEPT_ENDED", 2)
+
+    def names() -> set[str]:
+        return {token.name for token in store.tokens()}
+
+    lasting, secret = store.create("lasting", {"ads": Role.VIEWER})
+    store.create("shop", {"shop": Role.VIEWER}, expires_s=1001.0)
+    for i in range(4):
+        clock.now_s += 1
+        token, old_secret = store.create(f"ads {i}", {"ads": Role.VIEWER})
+        store.revoke(token.id)
+    store.create("new", {"ads": Role.VIEWER})
+    assert names() == {"lasting", "shop", "ads 2", "ads 3", "new"}
+    assert store.caller(old_secret) is None
+    clock.now_s = 1001.0 + store_module.KEPT_ENDED_S
+    store.create("newer", {"geo": Role.VIEWER})
+    assert names() == {"lasting", "ads 2", "ads 3", "new", "newer"}
+    clock.now_s += 10
+    store.create("newest", {"geo": Role.VIEWER})
+    assert names() == {"lasting", "new", "newer", "newest"}
+    assert store.find(token.id) is None
+    with pytest.raises(NotFound):
+        store.revoke(token.id)
+    store.close()
+    later = AccessStore(tmp_path / "access.sqlite", clock)
+    assert {token.name for token in later.tokens()} == {"lasting", "new", "newer", "newest"}
+    assert later.caller(secret) == lasting.caller
+    later.close()
+
+
 @pytest.mark.parametrize(
     ("name", "grants", "admin"),
     [

@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,12 @@ FILE: Final = "access.sqlite"
 PREFIX: Final = "trl"
 # 256 bits.
 SECRET_BYTES: Final = 32
+# Valid ones; those that have ended count for nothing.
 MAX_TOKENS: Final = 10_000
+MAX_TOKENS_OF_TENANT: Final = 1_000
+# Tokens that have ended stay in the list for a while: this long, and so many of a tenant.
+KEPT_ENDED_S: Final = 30 * 86_400.0
+KEPT_ENDED: Final = 100
 # Of the audit log, for each tenant, and as many that are about no tenant.
 KEPT_ENTRIES: Final = 100_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
@@ -44,6 +50,11 @@ class Token:
 
     def valid(self, now_s: float) -> bool:
         return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
+
+    def ended_s(self, now_s: float) -> float | None:
+        """Since when it is not valid; None if it is."""
+        ends = [end for end in (self.revoked_s, self.expires_s) if end is not None and end <= now_s]
+        return min(ends, default=None)
 
     @property
     def caller(self) -> Caller:
@@ -109,13 +120,15 @@ class AccessStore:
         _check(name, grants, cluster_admin=cluster_admin)
         if expires_s is not None and expires_s <= now_s:
             raise InvalidSetting("The token would have expired already.", "Choose a later time.")
-        if len(self._by_hash) >= MAX_TOKENS:
-            raise InvalidSetting(f"There are {MAX_TOKENS} tokens.", "Delete the access database.")
         id_ = secrets.token_hex(4)
         secret = f"{PREFIX}_{id_}_{secrets.token_hex(SECRET_BYTES)}"
         creator = "" if by is None else by.name
         token = Token(id_, name, dict(grants), cluster_admin, now_s, creator, expires_s)
         with self._database.transaction("token") as db:
+            self._check_number(grants, now_s)
+            purged = self._superfluous(now_s)
+            for ended in purged:
+                db.write("DELETE FROM token WHERE id = ?", ended.id)
             db.insert(
                 "token",
                 id=token.id,
@@ -128,13 +141,41 @@ class AccessStore:
                 expires_s=expires_s,
             )
             self._audit_token(db, by, "token created", None, token)
+        for ended in purged:
+            self._by_hash.pop(self._hash_by_id.pop(ended.id, ""), None)
         self._by_hash[_hash(secret)] = token
         self._hash_by_id[token.id] = _hash(secret)
         return token, secret
 
+    def _check_number(self, tenants: Collection[str], now_s: float) -> None:
+        valid = [token for token in self.tokens() if token.valid(now_s)]
+        hint = "Revoke tokens that nobody needs: `trilithon token list` lists them."
+        if len(valid) >= MAX_TOKENS:
+            raise InvalidSetting(f"There are {MAX_TOKENS} valid tokens.", hint)
+        for tenant in tenants:
+            if sum(tenant in token.grants for token in valid) >= MAX_TOKENS_OF_TENANT:
+                message = f"The tenant {tenant!r} has {MAX_TOKENS_OF_TENANT} valid tokens."
+                raise InvalidSetting(message, hint)
+
+    def _superfluous(self, now_s: float) -> list[Token]:
+        """Tokens that ended long ago, or before many others of the same tenant. They are counted
+        with the first of their tenants.
+        """
+        by_tenant: dict[str, list[tuple[float, Token]]] = {}
+        for token in self.tokens():
+            if (ended_s := token.ended_s(now_s)) is not None:
+                by_tenant.setdefault(min(token.grants, default=""), []).append((ended_s, token))
+        purged = []
+        for ended in by_tenant.values():
+            ended.sort(key=itemgetter(0), reverse=True)
+            for i, (ended_s, token) in enumerate(ended):
+                if i >= KEPT_ENDED or now_s - ended_s >= KEPT_ENDED_S:
+                    purged.append(token)
+        return purged
+
     def revoke(self, id_: str, by: Caller | None = None) -> Token:
-        """Revokes a token, from the next request on. It stays in the list. What a caller revokes is
-        audited in the same transaction.
+        """Revokes a token, from the next request on. It stays in the list for a while. What a
+        caller revokes is audited in the same transaction.
         """
         token = self.find(id_)
         if token is None:
@@ -168,7 +209,9 @@ class AccessStore:
 
     def tokens(self) -> tuple[Token, ...]:
         """All tokens, the oldest first."""
-        return tuple(sorted(self._by_hash.values(), key=lambda token: (token.created_s, token.id)))
+        # A copy: other threads create and revoke tokens meanwhile.
+        tokens = list(self._by_hash.values())
+        return tuple(sorted(tokens, key=lambda token: (token.created_s, token.id)))
 
     def find(self, id_: str) -> Token | None:
         hash_ = self._hash_by_id.get(id_)
@@ -185,7 +228,7 @@ class AccessStore:
 
     def has_tokens(self) -> bool:
         """Whether anybody but this machine's owner could log in."""
-        return any(token.valid(self._clock()) for token in self._by_hash.values())
+        return any(token.valid(self._clock()) for token in list(self._by_hash.values()))
 
     # The audit log.
 

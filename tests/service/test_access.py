@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from tests.cluster import FakeCluster, chain
 from tests.service.test_api import until
 from trilithon.control.journal.database import Database
 from trilithon.errors import InvalidSetting, NotFound, TooManyRequests
+from trilithon.model.mode import Mode
 from trilithon.service import api as api_module
 from trilithon.service.access import store as store_module
 from trilithon.service.access.gate import Access, route_needs
@@ -417,6 +419,43 @@ def test_a_token_that_is_not_audited_is_neither_created_nor_revoked(
     again = AccessStore(tmp_path / "daemon" / store_module.FILE, time.time)
     assert again.tokens() == (kept,)
     again.close()
+
+
+def test_a_change_that_is_not_audited_is_carried_out_and_the_answer_says_so(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was that nothing had changed, and the loop was not woken."""
+    job = chain("mine", "ads")
+    failing_audit(monkeypatch)
+    for (method, path, body), happened in (
+        (("PUT", "", {"spec": dump_job(job)}), lambda record: record.version.generation == 1),
+        (("PUT", "/mode", {"mode": "advise"}), lambda record: record.mode is Mode.ADVISE),
+        (("PUT", "/priority", {"priority": 7}), lambda record: record.version.generation == 2),
+        (("DELETE", "", None), lambda record: record is None),
+    ):
+        changes = running.changes
+        with capture_logs() as events:
+            answer = client.request(method, f"/jobs/{job.id}{path}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (500, "NOT_AUDITED")
+        assert "The change was made" in answer.json()["detail"]
+        assert running.changes == changes + 1
+        (logged,) = (event for event in events if event["event"] == "change_not_audited")
+        assert (logged["token"], logged["subject"]) == ("local", job.id)
+        until(lambda happened=happened: happened(running.controller.state.jobs.get(job.id)))
+    assert client.get("/audit").json() == []
+
+
+def test_a_journal_that_fails_within_a_change_does_not_claim_that_nothing_changed(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(running.journal, "accept", fail)
+    job = chain("mine", "ads")
+    answer = client.put(f"/jobs/{job.id}", json={"spec": dump_job(job)})
+    assert (answer.status_code, answer.json()["code"]) == (503, "JOURNAL_UNUSABLE")
+    assert "may have been made" in answer.json()["hint"]
 
 
 def test_a_session_is_a_cookie_and_changes_need_the_token_of_its_pages(

@@ -8,15 +8,17 @@ import hashlib
 import json
 import re
 import secrets
+import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+from trilithon import logs
 from trilithon.control.explain import clock as clock_time
 from trilithon.control.journal.database import Database, migrations
-from trilithon.errors import InvalidSetting, NotFound
+from trilithon.errors import InvalidSetting, NotAudited, NotFound
 from trilithon.model.validation import NAME as TENANT
 from trilithon.service.access.roles import Caller, Role
 
@@ -32,6 +34,7 @@ KEPT_ENDED_S: Final = 30 * 86_400.0
 KEPT_ENDED: Final = 100
 # Of the audit log, for each tenant, and as many that are about no tenant.
 KEPT_ENTRIES: Final = 100_000
+_log = logs.logger()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 
 
@@ -241,8 +244,20 @@ class AccessStore:
         before: Any = None,
         after: Any = None,
     ) -> None:
-        with self._database.transaction("audit") as db:
-            self._write_entry(db, caller, action, tenant, subject, before, after)
+        """Writes the entry of a change that was made. The change is in another database, so if this
+        fails, the caller is told both.
+        """
+        try:
+            with self._database.transaction("audit") as db:
+                self._write_entry(db, caller, action, tenant, subject, before, after)
+        except sqlite3.Error as error:
+            entry = {"token": caller.token, "name": caller.name, "action": action}
+            _log.error("change_not_audited", **entry, subject=subject, exc_info=error)
+            raise NotAudited(
+                f"The change was made ({action}: {subject}), but the audit log cannot be written: "
+                f"{error}.",
+                "Do not repeat it. Tell the administrator; the daemon's log says who changed what.",
+            ) from error
 
     def _write_entry(
         self,

@@ -13,6 +13,7 @@
     ├── NotFound                   NOT_FOUND                  7   404
     ├── NotAllowed                 NOT_ALLOWED               17   401
     ├── Forbidden                  FORBIDDEN                 17   403
+    │   └── TopicNotAllowed        TOPIC_NOT_ALLOWED         17   403
     ├── TooManyRequests            TOO_MANY_REQUESTS         18   429
     ├── BodyTooLarge               BODY_TOO_LARGE            18   413
     ├── VersionConflict            VERSION_CONFLICT          16   412
@@ -191,6 +192,12 @@ class Forbidden(TrilithonError):
     code = "FORBIDDEN"
     exit_code = 17
     http_status = 403
+
+
+class TopicNotAllowed(Forbidden):
+    """Records of a topic that the job's tenant may not read. In a job, a problem of that name."""
+
+    code = "TOPIC_NOT_ALLOWED"
 
 
 class TooManyRequests(TrilithonError):

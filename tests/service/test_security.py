@@ -103,6 +103,38 @@ def test_a_refused_job_leaves_no_trace(client: TestClient, running: Daemon) -> N
     assert apply(client, job()).status_code == 201
 
 
+def test_records_are_shown_only_of_topics_that_the_tenant_may_read(
+    client: TestClient, running: Daemon
+) -> None:
+    """A tenant with a write-only prefix read it by a job that writes there: others may write there,
+    too.
+    """
+    prefixes = {"read_topics": ["ads-in"], "write_topics": ["ads-out", "dead"]}
+    running.settings = ServiceSettings.of({"tenants": {"ads": prefixes}})
+    assert apply(client, job(dead_letter_topic="dead-letters")).status_code == 201
+    read: list[str] = []
+    running.read_latest = lambda topic, *_: read.append(topic) or []  # type: ignore[func-returns-value]
+    running.edge_topics = lambda _: {"o0->o1": "trilithon.1a.ads.ads.cut"}
+
+    def look(place: str) -> tuple[int, str]:
+        answer = client.get(f"/jobs/ads/ads/records/{place}")
+        return answer.status_code, answer.json().get("code", "")
+
+    for place in ("out", "o1->out", "dead_letters"):
+        assert look(place) == (403, "TOPIC_NOT_ALLOWED"), place
+    assert read == []
+    for place in ("in", "in->o0", "o0->o1"):
+        assert look(place) == (200, ""), place
+    assert read == ["ads-in", "ads-in", "trilithon.1a.ads.ads.cut"]
+    # The rules changed after the job was accepted.
+    running.settings = ServiceSettings.of({"tenants": {"shop": prefixes}})
+    assert look("in") == (403, "TOPIC_NOT_ALLOWED")
+    assert look("o0->o1") == (200, "")
+    for settings in ({"tenants": {"ads": {"read_topics": ["ads-", "dead"]}}}, {}):
+        running.settings = ServiceSettings.of(settings)
+        assert {look(place) for place in ("in", "out", "dead_letters")} == {(200, "")}
+
+
 @pytest.mark.parametrize(
     ("exposure", "tokens", "refused"),
     [

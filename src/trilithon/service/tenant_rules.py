@@ -1,11 +1,11 @@
-"""Checks a job against what the administrator allows its tenant: topics, and functions that burn
-time.
+"""Checks a job, and who looks at its records, against what the administrator allows its tenant:
+topics, and functions that burn time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from trilithon.errors import Problem
+from trilithon.errors import Problem, TopicNotAllowed
 from trilithon.model.job import Job, Operator
 from trilithon.service.settings import ServiceSettings, TenantSettings
 from trilithon.spec.functions import BURNING
@@ -41,6 +41,23 @@ def tenant_problems(job: Job, settings: ServiceSettings) -> Iterator[Problem]:
             hint = f"Use one that begins with: {', '.join(allowed) or '(none is allowed)'}."
             yield Problem("TOPIC_NOT_ALLOWED", path, message, hint)
     yield from _functions(job, tenant)
+
+
+def check_readable(job: Job, topics: Sequence[str], settings: ServiceSettings) -> None:
+    """Refuses to show records of a topic that the job's tenant may not read. A job also writes
+    to topics, and others may write there, too. Internal topics carry records of this job only.
+    """
+    if settings.tenants is None:
+        return
+    tenant = settings.tenants.get(job.tenant)
+    allowed = () if tenant is None else tenant.read_topics
+    named = {topic for _, topic, _ in _topics(job)}
+    for topic in topics:
+        if topic in named and not topic.startswith(allowed):
+            raise TopicNotAllowed(
+                f"The tenant {job.tenant!r} may not read the topic {topic!r}.",
+                "Ask the administrator to add it to the tenant's `read_topics`.",
+            )
 
 
 def _topics(job: Job) -> Iterator[tuple[str, str, bool]]:

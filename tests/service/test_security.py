@@ -20,10 +20,12 @@ from tests.cluster import chain
 from tests.service.test_api import PATIENCE_S, apply, until
 from tests.service.test_serve import cli
 from trilithon.cli.hosting import kafka_arguments
+from trilithon.cli.serving import _listening
 from trilithon.cli.settings import read_settings, read_tenant_kafka
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.errors import InvalidSetting, Problem, TrilithonError
 from trilithon.model.job import Job, Work
+from trilithon.service.access.roles import Role
 from trilithon.service.address import published
 from trilithon.service.daemon import Daemon
 from trilithon.service.exposure import Exposure
@@ -92,6 +94,64 @@ def test_functions_that_burn_time_need_the_administrators_leave(work: Work) -> N
     assert codes(burns, allowed) == []
     named = Work(where="v > instance_number() AND 'work(1)' <> 'wait(1)'")
     assert codes(job(operators=(replace(job().operators[0], work=named),))) == []
+
+
+BURNS = job(
+    operators=(
+        replace(job().operators[0], work=Work(select=("v", "wait(5) AS w"))),
+        job().operators[1],
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "owner_only", "allowed"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"workload_functions": True}, False, True),
+        ({"workload_functions": False}, True, False),
+        ({"tenants": {"ads": ADS}}, True, False),
+        ({"tenants": {"ads": ADS}, "workload_functions": True}, False, True),
+        (
+            {"tenants": {"ads": {**ADS, "workload_functions": False}}, "workload_functions": True},
+            True,
+            False,
+        ),
+        ({"tenants": {"ads": {**ADS, "workload_functions": True}}}, False, True),
+    ],
+)
+def test_time_is_burnt_where_the_administrator_allows_it_or_is_alone(
+    settings: Any, owner_only: bool, allowed: bool
+) -> None:
+    found = tenant_problems(BURNS, ServiceSettings.of(settings), owner_only=owner_only)
+    assert [problem.code for problem in found] == ([] if allowed else ["FUNCTION_NOT_ALLOWED"])
+
+
+def test_without_a_service_file_only_the_owner_of_a_daemon_on_loopback_burns_time(
+    client: TestClient, running: Daemon
+) -> None:
+    """Every tenant was allowed to, on every address."""
+    assert apply(client, BURNS).status_code == 201
+
+    def refused() -> list[str]:
+        answer = apply(client, replace(BURNS, name="another"))
+        return [problem["code"] for problem in answer.json()["problems"]]
+
+    token, _ = running.access.store.create("ci", {"ads": Role.EDITOR})
+    assert refused() == ["FUNCTION_NOT_ALLOWED"]
+    running.access.store.revoke(token.id)
+    running.public = True
+    assert refused() == ["FUNCTION_NOT_ALLOWED"]
+    running.public = False
+    assert apply(client, replace(BURNS, name="another")).status_code == 201
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
+def test_a_daemon_knows_whether_others_can_reach_it(running: Daemon, address: str) -> None:
+    listening, _ = _listening(running, Exposure(address, insecure=True))
+    listening.close()
+    assert running.public is (address != "127.0.0.1")
 
 
 def test_a_refused_job_leaves_no_trace(client: TestClient, running: Daemon) -> None:

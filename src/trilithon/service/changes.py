@@ -65,7 +65,8 @@ class JobChanges:
             raise InvalidJob(
                 [Problem("NAME_MISMATCH", "name", f"The spec is of {job.id!r}.", hint)], job.id
             )
-        if problems := tuple(tenant_problems(job, self._daemon.settings)):
+        settings, owner_only = self._daemon.settings, self._daemon.owner_only
+        if problems := tuple(tenant_problems(job, settings, owner_only=owner_only)):
             raise InvalidJob(problems, job.id, " for its tenant")
         if problems := tuple(self._daemon.unsupported(job)):
             raise InvalidJob(problems, job.id, " on this engine")

@@ -54,6 +54,8 @@ class Daemon:
     settings: ServiceSettings = field(default_factory=ServiceSettings)
     # The applications of the engine, if it has several.
     applications: Callable[[], Sequence[ApplicationStatus]] = lambda: ()
+    # Whether others than this machine can reach the API.
+    public: bool = False
     # Who may call the API.
     access: Access = field(kw_only=True)
     commands: JobCommands = field(init=False)
@@ -108,6 +110,11 @@ class Daemon:
     @property
     def loop_alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def owner_only(self) -> bool:
+        """Whether nobody but the owner of the state folder can call the API."""
+        return not self.public and not self.access.store.has_tokens()
 
     @property
     def token(self) -> str:

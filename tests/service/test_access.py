@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from tests.cluster import FakeCluster, chain
 from tests.service.test_api import until
 from trilithon.control.journal.database import Database
-from trilithon.errors import InvalidSetting, NotFound, TooManyRequests
+from trilithon.errors import HostUnreachable, InvalidSetting, NotFound, TooManyRequests
 from trilithon.model.mode import Mode
 from trilithon.service import api as api_module
 from trilithon.service.access import store as store_module
@@ -30,6 +30,7 @@ from trilithon.service.access.sessions import COOKIE, CSRF_HEADER, LIFETIME_S, s
 from trilithon.service.access.store import AccessStore
 from trilithon.service.api import api, routed_app
 from trilithon.service.daemon import Daemon
+from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.spec.dump import dump_job
 
 
@@ -320,6 +321,40 @@ def test_another_tenants_jobs_do_not_exist_for_a_caller(
     missing = ads.get("/jobs/ads/absent")
     assert missing.status_code == 404
     assert "shop" not in missing.text
+
+
+DETAILS = "shop/secret-plans at kafka-7.internal:9094"
+
+
+@pytest.mark.parametrize("happens", ["round fails", "engine away", "engine starts"])
+def test_only_the_administrator_reads_why_the_daemon_does_not_control(
+    running: Daemon, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, happens: str
+) -> None:
+    """The text of an exception, or of an engine that does not answer, was for everybody."""
+
+    def fail() -> Any:
+        raise (ValueError if happens == "round fails" else HostUnreachable)(DETAILS)
+
+    if happens == "round fails":
+        monkeypatch.setattr(running.controller, "round", fail)
+    else:
+        monkeypatch.setattr(cluster, "reports", fail)
+    running.starting = DETAILS if happens == "engine starts" else ""
+    owner = client_of(running, running.token)
+    viewer = client_of(running, token_for(running, ads="viewer"))
+    until(lambda: DETAILS in owner.get("/health").json()["problem"])
+    if happens == "engine away":
+        until(lambda: DETAILS in owner.get("/snapshot").json()["problem"])
+    status = owner.get("/health").json()["status"]
+    assert status == ("starting" if happens == "engine starts" else "blind")
+    for path in ("/health", "/cluster", "/snapshot"):
+        answer = viewer.get(path)
+        assert "secret-plans" not in answer.text, path
+        assert "kafka-7" not in answer.text, path
+        assert answer.json().get("status", status) == status
+    assert viewer.get("/health").json()["problem"]
+    streamed = RoundSnapshot(running.monitor.last).text(Caller("v", "v", {"ads": Role.VIEWER}))
+    assert "kafka-7" not in streamed
 
 
 def test_a_viewer_changes_nothing_and_an_editor_deletes_nothing(

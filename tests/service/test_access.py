@@ -5,6 +5,7 @@ import itertools
 import sqlite3
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -462,11 +463,16 @@ def test_a_change_that_is_not_audited_is_carried_out_and_the_answer_says_so(
     """The answer was that nothing had changed, and the loop was not woken."""
     job = chain("mine", "ads")
     failing_audit(monkeypatch)
-    for (method, path, body), happened in (
-        (("PUT", "", {"spec": dump_job(job)}), lambda record: record.version.generation == 1),
-        (("PUT", "/mode", {"mode": "advise"}), lambda record: record.mode is Mode.ADVISE),
-        (("PUT", "/priority", {"priority": 7}), lambda record: record.version.generation == 2),
-        (("DELETE", "", None), lambda record: record is None),
+
+    def state() -> tuple[int, Mode] | None:
+        record = running.controller.state.jobs.get(job.id)
+        return None if record is None else (record.version.generation, record.mode)
+
+    for method, path, body, expected in (
+        ("PUT", "", {"spec": dump_job(job)}, (1, Mode.AUTO)),
+        ("PUT", "/mode", {"mode": "advise"}, (1, Mode.ADVISE)),
+        ("PUT", "/priority", {"priority": 7}, (2, Mode.ADVISE)),
+        ("DELETE", "", None, None),
     ):
         changes = running.changes
         with capture_logs() as events:
@@ -476,7 +482,7 @@ def test_a_change_that_is_not_audited_is_carried_out_and_the_answer_says_so(
         assert running.changes == changes + 1
         (logged,) = (event for event in events if event["event"] == "change_not_audited")
         assert (logged["token"], logged["subject"]) == ("local", job.id)
-        until(lambda happened=happened: happened(running.controller.state.jobs.get(job.id)))
+        until(partial(lambda wanted: state() == wanted, expected))
     assert client.get("/audit").json() == []
 
 

@@ -173,7 +173,12 @@ def test_records_are_shown_only_of_topics_that_the_tenant_may_read(
     running.settings = ServiceSettings.of({"tenants": {"ads": prefixes}})
     assert apply(client, job(dead_letter_topic="dead-letters")).status_code == 201
     read: list[str] = []
-    running.read_latest = lambda topic, *_: read.append(topic) or []  # type: ignore[func-returns-value]
+
+    def read_latest(topic: str, *_: Any) -> list[dict[str, Any]]:
+        read.append(topic)
+        return []
+
+    running.read_latest = read_latest
     running.edge_topics = lambda _: {"o0->o1": "trilithon.1a.ads.ads.cut"}
 
     def look(place: str) -> tuple[int, str]:

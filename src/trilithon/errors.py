@@ -13,6 +13,7 @@
     ├── NotFound                   NOT_FOUND                  7   404
     ├── NotAllowed                 NOT_ALLOWED               17   401
     ├── Forbidden                  FORBIDDEN                 17   403
+    │   └── TopicNotAllowed        TOPIC_NOT_ALLOWED         17   403
     ├── TooManyRequests            TOO_MANY_REQUESTS         18   429
     ├── BodyTooLarge               BODY_TOO_LARGE            18   413
     ├── VersionConflict            VERSION_CONFLICT          16   412
@@ -46,6 +47,7 @@
     ├── DaemonUnreachable          DAEMON_UNREACHABLE        15   503
     ├── DaemonRuns                 DAEMON_RUNS               15   409
     ├── JournalUnusable            JOURNAL_UNUSABLE          14   503
+    │   └── NotAudited             NOT_AUDITED               14   500
     └── Refused                    REFUSED                    3   409
 
 Problems inside an `InvalidJob` have codes of their own. docs/reference/problems.md lists them all.
@@ -190,6 +192,12 @@ class Forbidden(TrilithonError):
     code = "FORBIDDEN"
     exit_code = 17
     http_status = 403
+
+
+class TopicNotAllowed(Forbidden):
+    """Records of a topic that the job's tenant may not read. In a job, a problem of that name."""
+
+    code = "TOPIC_NOT_ALLOWED"
 
 
 class TooManyRequests(TrilithonError):
@@ -432,6 +440,14 @@ class JournalUnusable(TrilithonError):
     http_status = 503
 
 
+class NotAudited(JournalUnusable):
+    """A change that was made, but could not be written to the audit log."""
+
+    code = "NOT_AUDITED"
+    # Not 503, after which some clients send the same request again by themselves.
+    http_status = 500
+
+
 class Refused(TrilithonError):
     """A refusal by another process, the host or the daemon. It has the code of that refusal, with
     the exit code and the HTTP status that belong to it.
@@ -469,7 +485,7 @@ EXIT_CODES: dict[int, str] = {
     DoesNotFit.exit_code: "a job does not fit into the cluster",
     HostUnreachable.exit_code: "no host answers, or one runs there already",
     SparkNotStarted.exit_code: "Spark, or a job on it, does not start",
-    JournalUnusable.exit_code: "the journal is damaged, or of a newer version",
+    JournalUnusable.exit_code: "the journal is damaged, of a newer version, or cannot be written",
     DaemonUnreachable.exit_code: "no daemon answers, or one runs there already",
     NeedsNewCheckpoint.exit_code: "the present state of a job does not allow it",
     NotAllowed.exit_code: "the token is missing or not valid, or its role does not allow this",

@@ -2,7 +2,10 @@
 
 import asyncio
 import itertools
+import sqlite3
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from tests.cluster import FakeCluster, chain
 from tests.service.test_api import until
-from trilithon.errors import InvalidSetting, NotFound, TooManyRequests
+from trilithon.control.journal.database import Database
+from trilithon.errors import HostUnreachable, InvalidSetting, NotFound, TooManyRequests
+from trilithon.model.mode import Mode
 from trilithon.service import api as api_module
 from trilithon.service.access import store as store_module
 from trilithon.service.access.gate import Access, route_needs
@@ -25,6 +31,7 @@ from trilithon.service.access.sessions import COOKIE, CSRF_HEADER, LIFETIME_S, s
 from trilithon.service.access.store import AccessStore
 from trilithon.service.api import api, routed_app
 from trilithon.service.daemon import Daemon
+from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.spec.dump import dump_job
 
 
@@ -50,7 +57,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[AccessStore]:
 def test_a_token_is_stored_as_a_hash_and_found_by_a_daemon_that_starts_later(
     store: AccessStore, tmp_path: Path, clock: Clock
 ) -> None:
-    token, secret = store.create("ci", {"ads": Role.EDITOR}, by="owner")
+    token, secret = store.create("ci", {"ads": Role.EDITOR}, by=Caller("t", "owner"))
     assert len(bytes.fromhex(secret.rpartition("_")[2])) == 32
     store.close()
     written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -78,15 +85,81 @@ def test_a_token_ends_when_it_expires_or_is_revoked(store: AccessStore, clock: C
         store.revoke("nobody")
 
 
-def test_the_audit_log_keeps_the_latest_entries(
+def test_the_audit_log_keeps_the_latest_entries_of_each_tenant(
     store: AccessStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A tenant that changed its jobs often enough used to erase everybody's entries."""
     monkeypatch.setattr(store_module, "KEPT_ENTRIES", 3)
+    caller = Caller("t", "ci")
+    store.audit(caller, "machines added", None, "cluster")
+    store.audit(caller, "job deleted", "shop", "shop/orders")
     for i in range(5):
-        store.audit(Caller("t", "ci"), "job paused", "ads", f"ads/{i}", {"i": i}, None)
-    assert [(e.id, e.subject, e.before) for e in store.audited()] == [
-        (i + 1, f"ads/{i}", {"i": i}) for i in (2, 3, 4)
+        store.audit(caller, "job paused", "ads", f"ads/{i}", {"i": i}, None)
+    assert [(entry.id, entry.subject, entry.before) for entry in store.audited()] == [
+        (1, "cluster", None),
+        (2, "shop/orders", None),
+        *((i + 3, f"ads/{i}", {"i": i}) for i in (2, 3, 4)),
     ]
+    for i in range(4):
+        store.audit(caller, "machines added", None, f"cluster {i}")
+    assert [entry.subject for entry in store.audited() if entry.tenant is None] == [
+        f"cluster {i}" for i in (1, 2, 3)
+    ]
+
+
+def test_a_tenant_with_too_many_tokens_hinders_no_other_and_can_revoke_some(
+    store: AccessStore, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Every token counted for ever, also one that was revoked, and for all tenants together."""
+    monkeypatch.setattr(store_module, "MAX_TOKENS_OF_TENANT", 2)
+    first, _ = store.create("first", {"ads": Role.VIEWER})
+    store.create("both", {"ads": Role.VIEWER, "shop": Role.VIEWER}, expires_s=2000.0)
+    with pytest.raises(InvalidSetting, match="'ads' has 2 valid tokens") as refused:
+        store.create("third", {"shop": Role.VIEWER, "ads": Role.EDITOR})
+    assert "token list" in refused.value.hint
+    store.create("shop", {"shop": Role.VIEWER})
+    store.create("admin", {}, cluster_admin=True)
+    store.revoke(first.id)
+    store.create("third", {"ads": Role.EDITOR})
+    clock.now_s = 2000.0
+    store.create("fourth", {"ads": Role.EDITOR})
+    monkeypatch.setattr(store_module, "MAX_TOKENS", 4)
+    with pytest.raises(InvalidSetting, match="There are 4 valid tokens"):
+        store.create("more", {"geo": Role.VIEWER})
+    assert len(store.tokens()) == 6  # those that ended among them
+
+
+def test_tokens_that_ended_leave_the_list_in_time_or_when_there_are_many_of_their_tenant(
+    store: AccessStore, monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(store_module, "KEPT_ENDED", 2)
+
+    def names() -> set[str]:
+        return {token.name for token in store.tokens()}
+
+    lasting, secret = store.create("lasting", {"ads": Role.VIEWER})
+    store.create("shop", {"shop": Role.VIEWER}, expires_s=1001.0)
+    for i in range(4):
+        clock.now_s += 1
+        token, old_secret = store.create(f"ads {i}", {"ads": Role.VIEWER})
+        store.revoke(token.id)
+    store.create("new", {"ads": Role.VIEWER})
+    assert names() == {"lasting", "shop", "ads 2", "ads 3", "new"}
+    assert store.caller(old_secret) is None
+    clock.now_s = 1001.0 + store_module.KEPT_ENDED_S
+    store.create("newer", {"geo": Role.VIEWER})
+    assert names() == {"lasting", "ads 2", "ads 3", "new", "newer"}
+    clock.now_s += 10
+    store.create("newest", {"geo": Role.VIEWER})
+    assert names() == {"lasting", "new", "newer", "newest"}
+    assert store.find(token.id) is None
+    with pytest.raises(NotFound):
+        store.revoke(token.id)
+    store.close()
+    later = AccessStore(tmp_path / "access.sqlite", clock)
+    assert {token.name for token in later.tokens()} == {"lasting", "new", "newer", "newest"}
+    assert later.caller(secret) == lasting.caller
+    later.close()
 
 
 @pytest.mark.parametrize(
@@ -251,6 +324,40 @@ def test_another_tenants_jobs_do_not_exist_for_a_caller(
     assert "shop" not in missing.text
 
 
+DETAILS = "shop/secret-plans at kafka-7.internal:9094"
+
+
+@pytest.mark.parametrize("happens", ["round fails", "engine away", "engine starts"])
+def test_only_the_administrator_reads_why_the_daemon_does_not_control(
+    running: Daemon, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, happens: str
+) -> None:
+    """The text of an exception, or of an engine that does not answer, was for everybody."""
+
+    def fail() -> Any:
+        raise (ValueError if happens == "round fails" else HostUnreachable)(DETAILS)
+
+    if happens == "round fails":
+        monkeypatch.setattr(running.controller, "round", fail)
+    else:
+        monkeypatch.setattr(cluster, "reports", fail)
+    running.starting = DETAILS if happens == "engine starts" else ""
+    owner = client_of(running, running.token)
+    viewer = client_of(running, token_for(running, ads="viewer"))
+    until(lambda: DETAILS in owner.get("/health").json()["problem"])
+    if happens == "engine away":
+        until(lambda: DETAILS in owner.get("/snapshot").json()["problem"])
+    status = owner.get("/health").json()["status"]
+    assert status == ("starting" if happens == "engine starts" else "blind")
+    for path in ("/health", "/cluster", "/snapshot"):
+        answer = viewer.get(path)
+        assert "secret-plans" not in answer.text, path
+        assert "kafka-7" not in answer.text, path
+        assert answer.json().get("status", status) == status
+    assert viewer.get("/health").json()["problem"]
+    streamed = RoundSnapshot(running.monitor.last).text(Caller("v", "v", {"ads": Role.VIEWER}))
+    assert "kafka-7" not in streamed
+
+
 def test_a_viewer_changes_nothing_and_an_editor_deletes_nothing(
     running: Daemon, jobs: dict[str, Any]
 ) -> None:
@@ -303,6 +410,93 @@ def test_tokens_are_made_listed_and_revoked_by_those_who_administer_all_they_giv
     ]
     assert len(client.get("/audit").json()) == 4
     assert all(one["secret"] not in client.get("/audit").text for one in (made, viewer, shop))
+
+
+def test_a_token_of_several_tenants_is_audited_in_each(running: Daemon, client: TestClient) -> None:
+    """Its entry was about no tenant, so that no tenant's administrator saw it."""
+    grants = {"ads": "viewer", "shop": "editor"}
+    made = client.post("/tokens", json={"name": "both", "grants": grants}).json()
+    assert client.delete(f"/tokens/{made['token']}").is_success
+    for tenant, role in grants.items():
+        admin = client_of(running, token_for(running, **{tenant: "admin"}))
+        entries = admin.get("/audit").json()
+        assert [entry["action"] for entry in entries] == ["token created", "token revoked"]
+        assert {entry["tenant"] for entry in entries} == {tenant}
+        assert [entry["after"]["grants"] for entry in entries] == [{tenant: role}] * 2
+        assert entries[1]["before"]["grants"] == {tenant: role}
+
+
+def failing_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every write of an audit entry fail, as on a full disk."""
+    insert = Database.insert
+
+    def fail(db: Database, table: str, *given: Any, **row: Any) -> None:
+        if table == "audit":
+            raise sqlite3.OperationalError("database or disk is full")
+        insert(db, table, *given, **row)
+
+    monkeypatch.setattr(Database, "insert", fail)
+
+
+def test_a_token_that_is_not_audited_is_neither_created_nor_revoked(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The token was made, its secret was lost, and the answer was that nothing was changed."""
+    store = running.access.store
+    kept, secret = store.create("kept", {"ads": Role.VIEWER})
+    failing_audit(monkeypatch)
+    for answer in (
+        client.post("/tokens", json={"name": "new", "grants": {"ads": "viewer"}}),
+        client.delete(f"/tokens/{kept.id}"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (503, "JOURNAL_UNUSABLE")
+    assert store.tokens() == (kept,)
+    assert store.caller(secret) is not None
+    again = AccessStore(tmp_path / "daemon" / store_module.FILE, time.time)
+    assert again.tokens() == (kept,)
+    again.close()
+
+
+def test_a_change_that_is_not_audited_is_carried_out_and_the_answer_says_so(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was that nothing had changed, and the loop was not woken."""
+    job = chain("mine", "ads")
+    failing_audit(monkeypatch)
+
+    def state() -> tuple[int, Mode] | None:
+        record = running.controller.state.jobs.get(job.id)
+        return None if record is None else (record.version.generation, record.mode)
+
+    for method, path, body, expected in (
+        ("PUT", "", {"spec": dump_job(job)}, (1, Mode.AUTO)),
+        ("PUT", "/mode", {"mode": "advise"}, (1, Mode.ADVISE)),
+        ("PUT", "/priority", {"priority": 7}, (2, Mode.ADVISE)),
+        ("DELETE", "", None, None),
+    ):
+        changes = running.changes
+        with capture_logs() as events:
+            answer = client.request(method, f"/jobs/{job.id}{path}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (500, "NOT_AUDITED")
+        assert "The change was made" in answer.json()["detail"]
+        assert running.changes == changes + 1
+        (logged,) = (event for event in events if event["event"] == "change_not_audited")
+        assert (logged["token"], logged["subject"]) == ("local", job.id)
+        until(partial(lambda wanted: state() == wanted, expected))
+    assert client.get("/audit").json() == []
+
+
+def test_a_journal_that_fails_within_a_change_does_not_claim_that_nothing_changed(
+    running: Daemon, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(running.journal, "accept", fail)
+    job = chain("mine", "ads")
+    answer = client.put(f"/jobs/{job.id}", json={"spec": dump_job(job)})
+    assert (answer.status_code, answer.json()["code"]) == (503, "JOURNAL_UNUSABLE")
+    assert "may have been made" in answer.json()["hint"]
 
 
 def test_a_session_is_a_cookie_and_changes_need_the_token_of_its_pages(

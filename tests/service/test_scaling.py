@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from tests.policies.stela.model import small_engine
+from tests.service.test_access import failing_audit
 from tests.service.test_api import until
 from trilithon.cli import scaling_commands
 from trilithon.cli.cluster_commands import app
@@ -161,6 +162,24 @@ def test_bad_requests_have_a_code_and_change_nothing(running: tuple[Daemon, Test
     unknown = client.post("/cluster/scale-out", json={"machines": 1, "job": "x/y"})
     assert unknown.json()["code"] == "NOT_FOUND"
     assert client.get("/cluster/requests").json() == []
+
+
+def test_a_request_that_is_not_audited_is_carried_out_and_its_end_is_audited_later(
+    running: tuple[Daemon, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = running
+    with monkeypatch.context() as failing:
+        failing_audit(failing)
+        answer = client.post("/cluster/scale-out", json={"machines": 1})
+        assert (answer.status_code, answer.json()["code"]) == (500, "NOT_AUDITED")
+        until(partial(has_machines, client, 5))
+        until(lambda: [row["done"] for row in client.get("/cluster/requests").json()] == [True])
+        rounds = client.get("/health").json()["round"]
+        until(lambda: client.get("/health").json()["round"] > rounds + 2)
+        assert client.get("/health").json()["problem"] == ""  # the rounds go on
+        assert client.get("/audit").json() == []
+    until(lambda: client.get("/audit").json())
+    assert [row["action"] for row in client.get("/audit").json()] == ["scale-out ended"]
 
 
 def test_a_request_is_audited_to_its_end_by_the_next_daemon_too(tmp_path: Path) -> None:

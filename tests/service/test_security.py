@@ -20,10 +20,12 @@ from tests.cluster import chain
 from tests.service.test_api import PATIENCE_S, apply, until
 from tests.service.test_serve import cli
 from trilithon.cli.hosting import kafka_arguments
+from trilithon.cli.serving import _listening
 from trilithon.cli.settings import read_settings, read_tenant_kafka
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.errors import InvalidSetting, Problem, TrilithonError
 from trilithon.model.job import Job, Work
+from trilithon.service.access.roles import Role
 from trilithon.service.address import published
 from trilithon.service.daemon import Daemon
 from trilithon.service.exposure import Exposure
@@ -94,6 +96,64 @@ def test_functions_that_burn_time_need_the_administrators_leave(work: Work) -> N
     assert codes(job(operators=(replace(job().operators[0], work=named),))) == []
 
 
+BURNS = job(
+    operators=(
+        replace(job().operators[0], work=Work(select=("v", "wait(5) AS w"))),
+        job().operators[1],
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "owner_only", "allowed"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"workload_functions": True}, False, True),
+        ({"workload_functions": False}, True, False),
+        ({"tenants": {"ads": ADS}}, True, False),
+        ({"tenants": {"ads": ADS}, "workload_functions": True}, False, True),
+        (
+            {"tenants": {"ads": {**ADS, "workload_functions": False}}, "workload_functions": True},
+            True,
+            False,
+        ),
+        ({"tenants": {"ads": {**ADS, "workload_functions": True}}}, False, True),
+    ],
+)
+def test_time_is_burnt_where_the_administrator_allows_it_or_is_alone(
+    settings: Any, owner_only: bool, allowed: bool
+) -> None:
+    found = tenant_problems(BURNS, ServiceSettings.of(settings), owner_only=owner_only)
+    assert [problem.code for problem in found] == ([] if allowed else ["FUNCTION_NOT_ALLOWED"])
+
+
+def test_without_a_service_file_only_the_owner_of_a_daemon_on_loopback_burns_time(
+    client: TestClient, running: Daemon
+) -> None:
+    """Every tenant was allowed to, on every address."""
+    assert apply(client, BURNS).status_code == 201
+
+    def refused() -> list[str]:
+        answer = apply(client, replace(BURNS, name="another"))
+        return [problem["code"] for problem in answer.json()["problems"]]
+
+    token, _ = running.access.store.create("ci", {"ads": Role.EDITOR})
+    assert refused() == ["FUNCTION_NOT_ALLOWED"]
+    running.access.store.revoke(token.id)
+    running.public = True
+    assert refused() == ["FUNCTION_NOT_ALLOWED"]
+    running.public = False
+    assert apply(client, replace(BURNS, name="another")).status_code == 201
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
+def test_a_daemon_knows_whether_others_can_reach_it(running: Daemon, address: str) -> None:
+    listening, _ = _listening(running, Exposure(address, insecure=True))
+    listening.close()
+    assert running.public is (address != "127.0.0.1")
+
+
 def test_a_refused_job_leaves_no_trace(client: TestClient, running: Daemon) -> None:
     running.settings = SETTINGS
     answer = apply(client, chain("x", "shop"))
@@ -101,6 +161,43 @@ def test_a_refused_job_leaves_no_trace(client: TestClient, running: Daemon) -> N
     assert answer.json()["problems"][0]["code"] == "TENANT_UNKNOWN"
     assert running.journal.jobs() == ()
     assert apply(client, job()).status_code == 201
+
+
+def test_records_are_shown_only_of_topics_that_the_tenant_may_read(
+    client: TestClient, running: Daemon
+) -> None:
+    """A tenant with a write-only prefix read it by a job that writes there: others may write there,
+    too.
+    """
+    prefixes = {"read_topics": ["ads-in"], "write_topics": ["ads-out", "dead"]}
+    running.settings = ServiceSettings.of({"tenants": {"ads": prefixes}})
+    assert apply(client, job(dead_letter_topic="dead-letters")).status_code == 201
+    read: list[str] = []
+
+    def read_latest(topic: str, *_: Any) -> list[dict[str, Any]]:
+        read.append(topic)
+        return []
+
+    running.read_latest = read_latest
+    running.edge_topics = lambda _: {"o0->o1": "trilithon.1a.ads.ads.cut"}
+
+    def look(place: str) -> tuple[int, str]:
+        answer = client.get(f"/jobs/ads/ads/records/{place}")
+        return answer.status_code, answer.json().get("code", "")
+
+    for place in ("out", "o1->out", "dead_letters"):
+        assert look(place) == (403, "TOPIC_NOT_ALLOWED"), place
+    assert read == []
+    for place in ("in", "in->o0", "o0->o1"):
+        assert look(place) == (200, ""), place
+    assert read == ["ads-in", "ads-in", "trilithon.1a.ads.ads.cut"]
+    # The rules changed after the job was accepted.
+    running.settings = ServiceSettings.of({"tenants": {"shop": prefixes}})
+    assert look("in") == (403, "TOPIC_NOT_ALLOWED")
+    assert look("o0->o1") == (200, "")
+    for settings in ({"tenants": {"ads": {"read_topics": ["ads-", "dead"]}}}, {}):
+        running.settings = ServiceSettings.of(settings)
+        assert {look(place) for place in ("in", "out", "dead_letters")} == {(200, "")}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.cluster import chain
+from tests.service.test_access import Clock, token_for
 from tests.service.test_api import PATIENCE_S, until
 from trilithon.errors import TooManyRequests
+from trilithon.service.access.gate import Access
 from trilithon.service.access.roles import Caller, Role
+from trilithon.service.access.sessions import LIFETIME_S
+from trilithon.service.access.store import AccessStore
 from trilithon.service.daemon import Daemon
 from trilithon.service.monitor import hub as hub_module
 from trilithon.service.monitor import snapshots
@@ -23,6 +27,19 @@ from trilithon.service.monitor.snapshots import RoundSnapshot
 
 OWNER = Caller("owner", "owner", {}, cluster_admin=True)
 ADS = Caller("ads", "ads", {"ads": Role.VIEWER})
+
+
+def open_hub(running: Daemon) -> Hub:
+    """A hub that nobody publishes to, for callers without tokens."""
+    return Hub(running.journal, event_data, lambda _: True)
+
+
+def known_caller(running: Daemon, **grants: str) -> Caller:
+    """The caller of a token that the daemon has; the owner without grants."""
+    secret = token_for(running, **grants) if grants else running.token
+    caller = running.access.caller_of_token(secret)
+    assert caller is not None
+    return caller
 
 
 def decoded(message: bytes) -> list[tuple[str, Any]]:
@@ -59,7 +76,8 @@ def test_each_round_brings_a_snapshot_of_the_callers_jobs(running: Daemon) -> No
 
     async def both() -> Any:
         return await asyncio.gather(
-            read(hub, ADS, two, snapshots=True), read(hub, OWNER, two, snapshots=True)
+            read(hub, known_caller(running, ads="viewer"), two, snapshots=True),
+            read(hub, known_caller(running), two, snapshots=True),
         )
 
     ads, owner = asyncio.run(both())
@@ -78,7 +96,7 @@ def test_events_before_and_after_the_connection_come_once_each(running: Daemon) 
 
     async def follow() -> list[tuple[str, Any]]:
         last = lambda seen: any(data["job"] == "ads/two" for _, data in seen)  # noqa: E731
-        reading = asyncio.create_task(read(running.monitor.hub, OWNER, last, after=0))
+        reading = asyncio.create_task(read(open_hub(running), OWNER, last, after=0))
         await asyncio.sleep(0.3)
         running.commands.apply(chain("two"))
         return await asyncio.wait_for(reading, PATIENCE_S)
@@ -88,7 +106,7 @@ def test_events_before_and_after_the_connection_come_once_each(running: Daemon) 
 
 
 def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(running: Daemon) -> None:
-    hub = Hub(running.journal, event_data)
+    hub = open_hub(running)
     facts = running.monitor.last
 
     async def one_slow() -> tuple[int, int, list[bytes]]:
@@ -113,7 +131,7 @@ def test_a_client_that_does_not_read_is_dropped_and_the_others_go_on(running: Da
 
 def test_a_burst_of_events_makes_nobody_look_slow(running: Daemon) -> None:
     """More events at once than messages may wait dropped every client."""
-    hub = Hub(running.journal, event_data)
+    hub = open_hub(running)
     running.stop()
 
     async def burst() -> list[tuple[str, Any]]:
@@ -173,7 +191,7 @@ def test_a_quiet_stream_shows_that_it_lives(
     running: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_module, "PING_EVERY_S", 0.5)
-    hub = Hub(running.journal, event_data)
+    hub = open_hub(running)
     running.stop()
 
     async def quiet() -> list[bytes]:
@@ -189,7 +207,7 @@ def test_events_name_no_job_of_another_tenant(running: Daemon) -> None:
     for job in (chain("mine", "ads"), chain("secret", "shop")):
         running.commands.apply(job)
     running.stop()
-    hub, before = Hub(running.journal, event_data), running.journal.last_event()
+    hub, before = open_hub(running), running.journal.last_event()
     told = "Took 2 slots from shop/secret, for ads/mine (at/shop/secret/x); 7 records/s."
 
     async def both() -> tuple[str, str]:
@@ -214,7 +232,7 @@ def test_events_name_no_job_of_another_tenant(running: Daemon) -> None:
 
 def test_the_number_of_streams_is_bounded(running: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "MAX_CLIENTS_PER_TOKEN", 2)
-    hub = running.monitor.hub
+    hub = open_hub(running)
 
     async def three() -> None:
         streams = [hub.stream(ADS, None, snapshots=False, stopping=lambda: False) for _ in range(2)]
@@ -232,7 +250,7 @@ def test_the_number_of_streams_is_bounded(running: Daemon, monkeypatch: pytest.M
 
 def test_a_round_waits_for_no_client(running: Daemon) -> None:
     """Publishing to nobody, and after the server has ended, does nothing."""
-    hub = Hub(running.journal, event_data)
+    hub = open_hub(running)
     hub.publish(running.monitor.last)
 
     async def connect() -> None:
@@ -241,3 +259,98 @@ def test_a_round_waits_for_no_client(running: Daemon) -> None:
 
     asyncio.run(connect())
     hub.publish(running.monitor.last)
+
+
+class AccessByHand:
+    """Two tokens and two sessions, with a clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = AccessStore(None, self.clock)
+        self.access = Access(self.store, "local secret", self.clock)
+        self.token, self.secret = self.store.create("a", {"ads": Role.VIEWER}, expires_s=5000.0)
+        _, self.lasting_secret = self.store.create("b", {"ads": Role.VIEWER})
+        opened = [self.access.log_in(secret) for secret in (self.secret, "local secret")]
+        self.session, self.owner_session = (one for one in opened if one is not None)
+
+    def callers(self) -> dict[str, Caller]:
+        """Everybody who is connected, by how they were identified."""
+        found = {
+            "token": self.access.caller_of_token(self.secret),
+            "session": self.access.caller_of_cookie(self.session.secret),
+            "another token": self.access.caller_of_token(self.lasting_secret),
+            "owner": self.access.caller_of_token("local secret"),
+            "owner's session": self.access.caller_of_cookie(self.owner_session.secret),
+        }
+        return {name: caller for name, caller in found.items() if caller is not None}
+
+    def revoke(self) -> None:
+        self.store.revoke(self.token.id)
+
+    def expire(self) -> None:
+        self.clock.now_s = 5000.0
+
+    def log_out(self) -> None:
+        self.access.sessions.end(self.session.secret)
+
+    def wait_half_a_day(self) -> None:
+        self.clock.now_s += LIFETIME_S
+
+
+@pytest.mark.parametrize(
+    ("happens", "ended"),
+    [
+        (AccessByHand.revoke, {"token", "session"}),
+        (AccessByHand.expire, {"token", "session"}),
+        (AccessByHand.log_out, {"session"}),
+        (AccessByHand.wait_half_a_day, {"token", "session", "owner's session"}),
+    ],
+)
+def test_a_stream_ends_with_its_token_or_session(
+    running: Daemon, happens: Callable[[AccessByHand], None], ended: set[str]
+) -> None:
+    """The caller was checked when the stream began, and never again."""
+    running.stop()
+    known = AccessByHand()
+    hub = Hub(running.journal, event_data, known.access.is_valid)
+
+    async def watch() -> None:
+        streams = {
+            name: hub.stream(caller, None, snapshots=True, stopping=lambda: False)
+            for name, caller in known.callers().items()
+        }
+        assert len(streams) == 5
+        for stream in streams.values():
+            assert await anext(stream) == PING
+        happens(known)
+        hub.publish(running.monitor.last)  # it waits in every queue when the callers are checked
+        async with asyncio.timeout(PATIENCE_S):
+            while hub.clients > len(streams) - len(ended):  # noqa: ASYNC110 - as seen outside
+                await asyncio.sleep(0.05)
+            for name in ended:
+                assert b"".join([message async for message in streams[name]]) == b""
+            for name in streams.keys() - ended:
+                assert b"event: snapshot" in await anext(streams[name])
+                await streams[name].aclose()
+
+    asyncio.run(watch())
+    known.store.close()
+    assert hub.dropped == 0  # nobody was slow
+
+
+def test_the_daemons_own_streams_end_when_their_token_is_revoked(running: Daemon) -> None:
+    token, secret = running.access.store.create("eyes", {"ads": Role.VIEWER})
+    caller = running.access.caller_of_token(secret)
+    assert caller is not None
+
+    async def watch() -> None:
+        hub = running.monitor.hub
+        stream = hub.stream(caller, None, snapshots=True, stopping=lambda: False)
+        await anext(stream)
+        running.access.store.revoke(token.id)
+        async with asyncio.timeout(PATIENCE_S):
+            async for _ in stream:
+                pass
+
+    asyncio.run(watch())
+    assert running.monitor.hub.clients == 0

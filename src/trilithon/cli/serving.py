@@ -162,6 +162,7 @@ def _rules(file: Path | None) -> Rules:
 
 def _listening(running: Daemon, exposure: Exposure) -> tuple[socket.socket, uvicorn.Server]:
     exposure.check(has_tokens=running.access.store.has_tokens())
+    running.public = exposure.public
     if exposure.public and exposure.insecure:
         _log.warning("served_insecurely", address=exposure.address, tls=exposure.tls)
     app = api(running, exposure.hosts)

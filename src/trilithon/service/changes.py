@@ -65,7 +65,8 @@ class JobChanges:
             raise InvalidJob(
                 [Problem("NAME_MISMATCH", "name", f"The spec is of {job.id!r}.", hint)], job.id
             )
-        if problems := tuple(tenant_problems(job, self._daemon.settings)):
+        settings, owner_only = self._daemon.settings, self._daemon.owner_only
+        if problems := tuple(tenant_problems(job, settings, owner_only=owner_only)):
             raise InvalidJob(problems, job.id, " for its tenant")
         if problems := tuple(self._daemon.unsupported(job)):
             raise InvalidJob(problems, job.id, " on this engine")
@@ -79,10 +80,10 @@ class JobChanges:
                 return self._planned(job, before, anew=anew)
             accepted = commands.apply(job, mode, anew=anew)
             after = self._state(job.id)
+        self._daemon.wake()
         if before != after:
             recorded = {**(after or {}), "told": accepted.message}
             self._audit(action, job.id, _spec_of(before, after), recorded)
-        self._daemon.wake()
         return {
             "job": job.id,
             "generation": accepted.generation,
@@ -135,9 +136,9 @@ class JobChanges:
                 return
             change(name)
             after = self._state(name)
+        self._daemon.wake()
         if before != after:
             self._audit(action, name, _without_spec(before), _without_spec(after))
-        self._daemon.wake()
 
     def _planned(self, job: Job, before: dict[str, Any] | None, *, anew: bool) -> dict[str, Any]:
         plan = self._daemon.commands.plan(job)

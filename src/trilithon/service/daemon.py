@@ -54,6 +54,8 @@ class Daemon:
     settings: ServiceSettings = field(default_factory=ServiceSettings)
     # The applications of the engine, if it has several.
     applications: Callable[[], Sequence[ApplicationStatus]] = lambda: ()
+    # Whether others than this machine can reach the API.
+    public: bool = False
     # Who may call the API.
     access: Access = field(kw_only=True)
     commands: JobCommands = field(init=False)
@@ -73,7 +75,12 @@ class Daemon:
         self.python_jobs = PythonJobs(self.settings)
         self.scaling_audit = ScalingAudit(self.controller, self.access.store)
         self.cluster_commands = ClusterCommands(self.controller)
-        self.monitor = Monitor(self.controller, self.access.store, self.settings.signed_webhooks())
+        self.monitor = Monitor(
+            self.controller,
+            self.access.store,
+            self.settings.signed_webhooks(),
+            is_valid=self.access.is_valid,
+        )
         self._blind = ""
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="loop", daemon=True)
@@ -103,6 +110,11 @@ class Daemon:
     @property
     def loop_alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def owner_only(self) -> bool:
+        """Whether nobody but the owner of the state folder can call the API."""
+        return not self.public and not self.access.store.has_tokens()
 
     @property
     def token(self) -> str:

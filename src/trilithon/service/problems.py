@@ -19,6 +19,7 @@ from trilithon.errors import (
     TooManyRequests,
     TrilithonError,
 )
+from trilithon.service.access.gate import SAFE_METHODS
 
 MEDIA_TYPE: Final = "application/problem+json"
 _log = logs.logger()
@@ -84,8 +85,10 @@ def answer_errors(app: FastAPI) -> None:
     async def _unwritten(request: Request, error: sqlite3.Error) -> JSONResponse:
         where = {"method": request.method, "path": request.url.path}
         _log.error("request_failed", **where, exc_info=error)
-        message = f"The journal cannot be written: {error}."
-        return refusal(JournalUnusable(message, "Nothing was changed; try again."))
+        # A command may write twice, and a failed commit may have reached the disk.
+        changes = request.method not in SAFE_METHODS
+        hint = "Read the present state: the change may have been made." if changes else "Try again."
+        return refusal(JournalUnusable(f"The journal cannot be used: {error}.", hint))
 
     @app.exception_handler(RequestValidationError)
     async def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -7,6 +7,7 @@ accepted, and one, of the same caller, when it has ended.
 from typing import Any, Final
 
 from trilithon.control.loop import Controller
+from trilithon.errors import NotAudited
 from trilithon.policies.requests import ScalingRequest
 from trilithon.service.access.roles import Caller
 from trilithon.service.access.store import AccessStore
@@ -36,11 +37,13 @@ class ScalingAudit:
         """Audits a request that was accepted."""
         before, action = self._cluster(), request.kind.words
         asked = {"request": request.id, "machines": request.machines, "job": request.job}
-        self._store.audit(caller, action + _REQUESTED, None, SUBJECT, before, asked)
         self._open[request.id] = (caller, action, before)
+        self._store.audit(caller, action + _REQUESTED, None, SUBJECT, before, asked)
 
     def after_round(self) -> None:
-        """Audits the requests that have ended since, whoever ended them."""
+        """Audits the requests that have ended since, whoever ended them. If the log cannot be
+        written, the next round tries again.
+        """
         if not self._open:
             return
         still_open = {request.id for request in self._controller.state.requests}
@@ -49,10 +52,14 @@ class ScalingAudit:
             return
         rows = {row.request.id: row for row in self._controller.journal.requests(_LOOKED_AT)}
         for request in ended:
-            caller, action, before = self._open.pop(request)
+            caller, action, before = self._open[request]
             row = rows[request]
             after = {"request": request, "done": row.done, "told": row.message, **self._cluster()}
-            self._store.audit(caller, action + _ENDED, None, SUBJECT, before, after)
+            try:
+                self._store.audit(caller, action + _ENDED, None, SUBJECT, before, after)
+            except NotAudited:
+                return
+            del self._open[request]
 
     def _cluster(self) -> dict[str, Any]:
         """What requests change: the machines, and the slots that they bring."""

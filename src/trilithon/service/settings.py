@@ -38,8 +38,8 @@ class TenantSettings(_Section):
     write_topics: tuple[Prefix, ...] = Field(
         (), description="prefixes of topics to write, dead letters included"
     )
-    workload_functions: bool = Field(
-        False, description="whether expressions may call `work` and `wait`, which only burn time"
+    workload_functions: bool | None = Field(
+        None, description="whether expressions may call `work` and `wait`; default: that of all"
     )
     python_folders: tuple[Folder, ...] = Field(
         (), description="folders of Python jobs that the engine host may run for the tenant"
@@ -82,6 +82,11 @@ class ServiceSettings(_Section):
         {}, description="with --per-tenant: tenants that share an application, by its name"
     )
     requests: RequestSettings = RequestSettings()
+    workload_functions: bool | None = Field(
+        None,
+        description="whether expressions of tenants that do not say otherwise may call `work` and "
+        "`wait`, which only burn time; default: only without `tenants`, for the owner alone",
+    )
     python_folders: tuple[Folder, ...] = Field(
         (), description="folders of Python jobs that the engine host may run for every tenant"
     )
@@ -134,6 +139,16 @@ class ServiceSettings(_Section):
     @classmethod
     def read(cls, file: Path | None) -> "ServiceSettings":
         return cls() if file is None else cls.of(read_yaml_file(file).data)
+
+    def workload_functions_of(self, tenant: str, *, owner_only: bool) -> bool:
+        """Whether jobs of a tenant may call `work` and `wait`. Where no setting says so, they may
+        if nobody but the owner of the state folder can submit jobs: that is the administrator.
+        """
+        own = (self.tenants or {}).get(tenant)
+        for setting in (None if own is None else own.workload_functions, self.workload_functions):
+            if setting is not None:
+                return setting
+        return self.tenants is None and owner_only
 
     def kafka_files(self) -> dict[str, Path]:
         """The files with the Kafka settings of tenants that have a principal of their own. One

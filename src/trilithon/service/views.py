@@ -21,12 +21,13 @@ from trilithon.recording.snapshots import job_to_json
 from trilithon.service.daemon import Daemon
 from trilithon.service.monitor.facts import has_slots, state_of
 from trilithon.service.monitor.monitor import event_data
+from trilithon.service.visibility import BLIND
 
 
 def health(daemon: Daemon) -> dict[str, Any]:
     controller, last = daemon.controller, daemon.controller.last
     problem = daemon.failure or (last.blind if last else "")
-    status = "blind" if problem else "starting" if last is None else "ok"
+    status = BLIND if problem else "starting" if last is None else "ok"
     if daemon.starting:
         status, problem = "starting", daemon.starting
     if status == "ok" and (problem := _unhealthy(daemon)):

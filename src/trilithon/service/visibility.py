@@ -13,6 +13,13 @@ from trilithon.model.validation import NAME
 from trilithon.service.access.roles import Caller
 
 ANOTHERS: Final = "another tenant's job"
+# The status of a daemon whose last round failed, or did not reach the engine.
+BLIND: Final = "blind"
+_PROBLEMS: Final = {
+    "starting": "The engine is starting.",
+    BLIND: "The controller cannot observe the jobs at present; administrators see why.",
+    "degraded": "Some jobs do not run.",
+}
 # A job in a text; names may follow each other, as in a path: what is behind `/` is looked at only.
 _JOB: Final = re.compile(rf"({NAME.pattern})/(?=({NAME.pattern}))")
 
@@ -59,11 +66,18 @@ def sees_job(caller: Caller, job: str | None) -> bool:
     return caller.cluster_admin if job is None else caller.sees(tenant_of(job))
 
 
+def visible_problem(problem: str, status: str, caller: Caller) -> str:
+    """The daemon's problem names jobs, files or addresses, or is the text of an exception: only the
+    cluster's administrator may read it. Others read a sentence about the daemon's status.
+    """
+    if not problem or caller.cluster_admin:
+        return problem
+    return _PROBLEMS.get(status, _PROBLEMS[BLIND])
+
+
 def visible_health(health: dict[str, Any], caller: Caller) -> dict[str, Any]:
-    """The problem of a job that does not run names it: only who sees all jobs may read it."""
-    if caller.cluster_admin or health["status"] != "degraded":
-        return health
-    return {**health, "problem": "Some jobs do not run."}
+    problem = visible_problem(health["problem"], health["status"], caller)
+    return {**health, "problem": problem}
 
 
 def visible_cluster(cluster: dict[str, Any], caller: Caller) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Showcase:
     def token(self, grants: dict[str, Role] | None = None) -> str:
         if grants is None:
             return self.daemon.token
-        return self.store.create("somebody", grants, by="test")[1]
+        return self.store.create("somebody", grants)[1]
 
     def logged_in(self, grants: dict[str, Role] | None = None) -> TestClient:
         """A browser of the cluster's administrator, or of somebody with these roles."""

@@ -134,13 +134,47 @@ def test_a_log_in_never_leads_to_another_site(shown: Showcase, to: str) -> None:
     assert answer.headers["location"] == "/dashboard"
 
 
-def test_another_site_can_not_log_a_browser_in(shown: Showcase) -> None:
-    headers = {"Origin": "https://evil.example"}
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),  # a form in a sandboxed frame
+        ({"Origin": "null", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": BASE, "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": BASE, "Sec-Fetch-Site": "same-origin"}, 303),
+        ({"Origin": BASE, "Sec-Fetch-Site": "none"}, 303),
+        ({"Origin": BASE}, 303),
+        ({}, 303),  # not a browser
+    ],
+)
+def test_another_site_can_not_log_a_browser_in(
+    shown: Showcase, headers: dict[str, str], status: int
+) -> None:
     content = f"token={shown.token()}"
     answer = shown.visitor().post("/dashboard/login", content=content, headers=headers)
-    assert answer.status_code == 403
-    same = shown.visitor().post("/dashboard/login", content=content, headers={"Origin": BASE})
-    assert same.status_code == 303
+    assert answer.status_code == status
+    assert (COOKIE in answer.headers.get("set-cookie", "")) is (status == 303)
+
+
+def test_the_log_in_form_sends_its_origin(shown: Showcase) -> None:
+    """With `no-referrer` browsers send `Origin: null` with a form, which is refused."""
+    policy = shown.visitor().get("/dashboard/login").headers["referrer-policy"]
+    assert policy == "same-origin"
+
+
+def test_another_site_can_not_log_a_browser_in_by_a_link(shown: Showcase) -> None:
+    """The link would log it in as whoever made the link."""
+    headers = {"Authorization": f"Bearer {shown.token()}"}
+    path = shown.visitor().post("/api/v1/login-codes", headers=headers).json()["path"]
+    for site in ("cross-site", "same-site"):
+        answer = shown.visitor().get(path, headers={"Sec-Fetch-Site": site})
+        assert answer.status_code == 403
+        assert "address bar" in answer.text
+        assert "set-cookie" not in answer.headers
+    # It was not used up.
+    own = shown.visitor().get(path, headers={"Sec-Fetch-Site": "none"})
+    assert (own.status_code, own.headers["location"]) == (303, "/dashboard")
 
 
 def test_a_link_with_a_code_logs_in_once_and_not_for_long(shown: Showcase) -> None:

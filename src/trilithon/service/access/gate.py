@@ -56,10 +56,21 @@ class Access:
         session = self.sessions.find(secret)
         if session is None:
             return None
-        if session.caller.token != LOCAL and not self.store.is_valid(session.caller.token):
+        if not self._has_valid_token(session.caller):
             self.sessions.end(secret)
             return None
         return session.caller
+
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether a caller who was identified before would still be: event streams last longer
+        than tokens and sessions. It costs no search.
+        """
+        if caller.csrf is not None and not self.sessions.is_open(caller.csrf):
+            return False
+        return self._has_valid_token(caller)
+
+    def _has_valid_token(self, caller: Caller) -> bool:
+        return caller.token == LOCAL or self.store.is_valid(caller.token)
 
     def identify(self, request: Request) -> Caller | None:
         """Who sent a request: by its token, else by the cookie of a browser."""

@@ -36,6 +36,7 @@ class Sessions:
         self._clock = clock
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
+        self._secret_by_csrf: dict[str, str] = {}
 
     def start(self, caller: Caller) -> Session:
         now_s, csrf = self._clock(), secrets.token_urlsafe(32)
@@ -43,19 +44,30 @@ class Sessions:
         session = Session(secrets.token_urlsafe(32), csrf, caller, now_s + LIFETIME_S)
         with self._lock:
             for secret in [s for s, one in self._sessions.items() if one.ends_s <= now_s]:
-                del self._sessions[secret]
+                self._remove(secret)
             if len(self._sessions) >= MAX_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
+                self._remove(next(iter(self._sessions)))
             self._sessions[session.secret] = session
+            self._secret_by_csrf[csrf] = session.secret
         return session
 
     def find(self, secret: str) -> Session | None:
         session = self._sessions.get(secret)
         return session if session is not None and self._clock() < session.ends_s else None
 
+    def is_open(self, csrf: str) -> bool:
+        """Whether the session whose pages send `csrf` has not ended."""
+        secret = self._secret_by_csrf.get(csrf)
+        return secret is not None and self.find(secret) is not None
+
     def end(self, secret: str) -> None:
         with self._lock:
-            self._sessions.pop(secret, None)
+            self._remove(secret)
+
+    def _remove(self, secret: str) -> None:
+        session = self._sessions.pop(secret, None)
+        if session is not None:
+            self._secret_by_csrf.pop(session.csrf, None)
 
 
 def set_cookie(response: Response, session: Session, *, secure: bool) -> None:

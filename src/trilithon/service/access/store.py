@@ -8,13 +8,17 @@ import hashlib
 import json
 import re
 import secrets
+import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+from trilithon import logs
+from trilithon.control.explain import clock as clock_time
 from trilithon.control.journal.database import Database, migrations
-from trilithon.errors import InvalidSetting, NotFound
+from trilithon.errors import InvalidSetting, NotAudited, NotFound
 from trilithon.model.validation import NAME as TENANT
 from trilithon.service.access.roles import Caller, Role
 
@@ -22,9 +26,15 @@ FILE: Final = "access.sqlite"
 PREFIX: Final = "trl"
 # 256 bits.
 SECRET_BYTES: Final = 32
+# Valid ones; those that have ended count for nothing.
 MAX_TOKENS: Final = 10_000
-# Of the audit log.
+MAX_TOKENS_OF_TENANT: Final = 1_000
+# Tokens that have ended stay in the list for a while: this long, and so many of a tenant.
+KEPT_ENDED_S: Final = 30 * 86_400.0
+KEPT_ENDED: Final = 100
+# Of the audit log, for each tenant, and as many that are about no tenant.
 KEPT_ENTRIES: Final = 100_000
+_log = logs.logger()
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 
 
@@ -44,9 +54,28 @@ class Token:
     def valid(self, now_s: float) -> bool:
         return self.revoked_s is None and (self.expires_s is None or now_s < self.expires_s)
 
+    def ended_s(self, now_s: float) -> float | None:
+        """Since when it is not valid; None if it is."""
+        ends = [end for end in (self.revoked_s, self.expires_s) if end is not None and end <= now_s]
+        return min(ends, default=None)
+
     @property
     def caller(self) -> Caller:
         return Caller(self.id, self.name, self.grants, self.cluster_admin)
+
+    def shown(self, now_s: float) -> dict[str, Any]:
+        """The token in answers and in the audit log."""
+        return {
+            "token": self.id,
+            "name": self.name,
+            "grants": dict(self.grants),
+            "cluster_admin": self.cluster_admin,
+            "created": clock_time(self.created_s),
+            "created_by": self.created_by,
+            "expires": None if self.expires_s is None else clock_time(self.expires_s),
+            "revoked": None if self.revoked_s is None else clock_time(self.revoked_s),
+            "valid": self.valid(now_s),
+        }
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,8 @@ class AccessStore:
         self._by_hash: dict[str, Token] = {
             row["hash"]: _token(row) for row in self._database.all("SELECT * FROM token")
         }
+        # Event streams ask for tokens by id, all of them each second.
+        self._hash_by_id = {token.id: hash_ for hash_, token in self._by_hash.items()}
 
     def create(
         self,
@@ -83,19 +114,24 @@ class AccessStore:
         *,
         cluster_admin: bool = False,
         expires_s: float | None = None,
-        by: str = "",
+        by: Caller | None = None,
     ) -> tuple[Token, str]:
-        """Creates a token; returns it with its secret form, which cannot be read again."""
+        """Creates a token; returns it with its secret form, which cannot be read again. What a
+        caller creates is audited in the same transaction.
+        """
         now_s = self._clock()
         _check(name, grants, cluster_admin=cluster_admin)
         if expires_s is not None and expires_s <= now_s:
             raise InvalidSetting("The token would have expired already.", "Choose a later time.")
-        if len(self._by_hash) >= MAX_TOKENS:
-            raise InvalidSetting(f"There are {MAX_TOKENS} tokens.", "Delete the access database.")
         id_ = secrets.token_hex(4)
         secret = f"{PREFIX}_{id_}_{secrets.token_hex(SECRET_BYTES)}"
-        token = Token(id_, name, dict(grants), cluster_admin, now_s, by, expires_s)
+        creator = "" if by is None else by.name
+        token = Token(id_, name, dict(grants), cluster_admin, now_s, creator, expires_s)
         with self._database.transaction("token") as db:
+            self._check_number(grants, now_s)
+            purged = self._superfluous(now_s)
+            for ended in purged:
+                db.write("DELETE FROM token WHERE id = ?", ended.id)
             db.insert(
                 "token",
                 id=token.id,
@@ -104,31 +140,85 @@ class AccessStore:
                 grants=json.dumps(token.grants, sort_keys=True),
                 cluster_admin=int(cluster_admin),
                 created_s=now_s,
-                created_by=by,
+                created_by=creator,
                 expires_s=expires_s,
             )
+            self._audit_token(db, by, "token created", None, token)
+        for ended in purged:
+            self._by_hash.pop(self._hash_by_id.pop(ended.id, ""), None)
         self._by_hash[_hash(secret)] = token
+        self._hash_by_id[token.id] = _hash(secret)
         return token, secret
 
-    def revoke(self, id_: str) -> Token:
-        """Revokes a token, from the next request on. It stays in the list."""
-        hashes = [hash_ for hash_, token in self._by_hash.items() if token.id == id_]
-        if not hashes:
+    def _check_number(self, tenants: Collection[str], now_s: float) -> None:
+        valid = [token for token in self.tokens() if token.valid(now_s)]
+        hint = "Revoke tokens that nobody needs: `trilithon token list` lists them."
+        if len(valid) >= MAX_TOKENS:
+            raise InvalidSetting(f"There are {MAX_TOKENS} valid tokens.", hint)
+        for tenant in tenants:
+            if sum(tenant in token.grants for token in valid) >= MAX_TOKENS_OF_TENANT:
+                message = f"The tenant {tenant!r} has {MAX_TOKENS_OF_TENANT} valid tokens."
+                raise InvalidSetting(message, hint)
+
+    def _superfluous(self, now_s: float) -> list[Token]:
+        """Tokens that ended long ago, or before many others of the same tenant. They are counted
+        with the first of their tenants.
+        """
+        by_tenant: dict[str, list[tuple[float, Token]]] = {}
+        for token in self.tokens():
+            if (ended_s := token.ended_s(now_s)) is not None:
+                by_tenant.setdefault(min(token.grants, default=""), []).append((ended_s, token))
+        purged = []
+        for ended in by_tenant.values():
+            ended.sort(key=itemgetter(0), reverse=True)
+            for i, (ended_s, token) in enumerate(ended):
+                if i >= KEPT_ENDED or now_s - ended_s >= KEPT_ENDED_S:
+                    purged.append(token)
+        return purged
+
+    def revoke(self, id_: str, by: Caller | None = None) -> Token:
+        """Revokes a token, from the next request on. It stays in the list for a while. What a
+        caller revokes is audited in the same transaction.
+        """
+        token = self.find(id_)
+        if token is None:
             raise NotFound(f"There is no token {id_!r}.", "`trilithon token list` lists them.")
-        token = self._by_hash[hashes[0]]
-        if token.revoked_s is None:
-            token = replace(token, revoked_s=self._clock())
-            with self._database.transaction("token") as db:
-                db.write("UPDATE token SET revoked_s = ? WHERE id = ?", token.revoked_s, id_)
-            self._by_hash[hashes[0]] = token
-        return token
+        if token.revoked_s is not None:
+            return token
+        revoked = replace(token, revoked_s=self._clock())
+        with self._database.transaction("token") as db:
+            db.write("UPDATE token SET revoked_s = ? WHERE id = ?", revoked.revoked_s, id_)
+            self._audit_token(db, by, "token revoked", token, revoked)
+        self._by_hash[self._hash_by_id[id_]] = revoked
+        return revoked
+
+    def _audit_token(
+        self, db: Database, by: Caller | None, action: str, before: Token | None, after: Token
+    ) -> None:
+        """An entry for each tenant of the token: its administrators see their own part only."""
+        if by is None:
+            return
+        now_s = self._clock()
+
+        def part(token: Token | None, tenant: str | None) -> dict[str, Any] | None:
+            if token is None or tenant is None:
+                return None if token is None else token.shown(now_s)
+            return replace(token, grants={tenant: token.grants[tenant]}).shown(now_s)
+
+        for tenant in sorted(after.grants) or (None,):
+            self._write_entry(
+                db, by, action, tenant, after.id, part(before, tenant), part(after, tenant)
+            )
 
     def tokens(self) -> tuple[Token, ...]:
         """All tokens, the oldest first."""
-        return tuple(sorted(self._by_hash.values(), key=lambda token: (token.created_s, token.id)))
+        # A copy: other threads create and revoke tokens meanwhile.
+        tokens = list(self._by_hash.values())
+        return tuple(sorted(tokens, key=lambda token: (token.created_s, token.id)))
 
     def find(self, id_: str) -> Token | None:
-        return next((token for token in self._by_hash.values() if token.id == id_), None)
+        hash_ = self._hash_by_id.get(id_)
+        return None if hash_ is None else self._by_hash.get(hash_)
 
     def caller(self, secret: str) -> Caller | None:
         """Whom a token belongs to; None if it is unknown, expired or revoked."""
@@ -141,7 +231,7 @@ class AccessStore:
 
     def has_tokens(self) -> bool:
         """Whether anybody but this machine's owner could log in."""
-        return any(token.valid(self._clock()) for token in self._by_hash.values())
+        return any(token.valid(self._clock()) for token in list(self._by_hash.values()))
 
     # The audit log.
 
@@ -154,19 +244,50 @@ class AccessStore:
         before: Any = None,
         after: Any = None,
     ) -> None:
-        with self._database.transaction("audit") as db:
-            db.insert(
-                "audit",
-                time_s=self._clock(),
-                token=caller.token,
-                name=caller.name,
-                action=action,
-                tenant=tenant,
-                subject=subject,
-                before=None if before is None else json.dumps(before, sort_keys=True),
-                after=None if after is None else json.dumps(after, sort_keys=True),
-            )
-            db.write("DELETE FROM audit WHERE id <= (SELECT max(id) FROM audit) - ?", KEPT_ENTRIES)
+        """Writes the entry of a change that was made. The change is in another database, so if this
+        fails, the caller is told both.
+        """
+        try:
+            with self._database.transaction("audit") as db:
+                self._write_entry(db, caller, action, tenant, subject, before, after)
+        except sqlite3.Error as error:
+            entry = {"token": caller.token, "name": caller.name, "action": action}
+            _log.error("change_not_audited", **entry, subject=subject, exc_info=error)
+            raise NotAudited(
+                f"The change was made ({action}: {subject}), but the audit log cannot be written: "
+                f"{error}.",
+                "Do not repeat it. Tell the administrator; the daemon's log says who changed what.",
+            ) from error
+
+    def _write_entry(
+        self,
+        db: Database,
+        caller: Caller,
+        action: str,
+        tenant: str | None,
+        subject: str,
+        before: Any,
+        after: Any,
+    ) -> None:
+        db.insert(
+            "audit",
+            time_s=self._clock(),
+            token=caller.token,
+            name=caller.name,
+            action=action,
+            tenant=tenant,
+            subject=subject,
+            before=None if before is None else json.dumps(before, sort_keys=True),
+            after=None if after is None else json.dumps(after, sort_keys=True),
+        )
+        # By tenant: nobody makes room in the log of others.
+        db.write(
+            "DELETE FROM audit WHERE tenant IS ? AND id <= (SELECT id FROM audit "
+            "WHERE tenant IS ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+            tenant,
+            tenant,
+            KEPT_ENTRIES,
+        )
 
     def audited(
         self, limit: int = 100, after: int = 0, tenants: Collection[str] | None = None

@@ -62,6 +62,10 @@ def owner_link(app: FastAPI) -> str:
 
 @router.get("/login")
 def log_in_page(request: Request, caller: Public, code: str = "", to: str = ROOT) -> Response:
+    if code and _comes_from_another_site(request):
+        # Not redeemed: it would log a browser in as whoever made the other site's link.
+        problem = "Another site opened this link. Copy it into the address bar to log in with it."
+        return page("login.html", None, 403, to=_inside(to), problem=problem)
     if code and (redeemed := _codes(request).redeem(code)) is not None:
         return _logged_in(request, _access(request).sessions.start(redeemed), to)
     if caller is not None:
@@ -110,10 +114,21 @@ def _inside(to: str) -> str:
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """A page of another site must not log a browser in as somebody else."""
+    """A page of another site must not log a browser in as somebody else. `Origin: null` is refused,
+    too: a page in a sandboxed frame sends it. Our own form sends its origin (`pages.HEADERS`).
+    """
     origin = request.headers.get("origin")
-    if origin not in {None, "null"} and urlsplit(str(origin)).netloc != request.headers.get("host"):
-        raise Forbidden("The request does not come from a page of this service.")
+    foreign = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    if foreign or _comes_from_another_site(request):
+        raise Forbidden(
+            "The request does not come from a page of this service.",
+            "Open the log-in page of this service, and log in there.",
+        )
+
+
+def _comes_from_another_site(request: Request) -> bool:
+    """Browsers say so themselves; what sends no such header is none, or is old."""
+    return request.headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}
 
 
 def _access(request: Request) -> Access:

@@ -24,7 +24,8 @@ HEADERS: Final = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # Not `no-referrer`: the log-in form would send `Origin: null`, as pages of other sites can.
+    "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 

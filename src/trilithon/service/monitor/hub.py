@@ -1,7 +1,8 @@
 """Sends events to many clients: one reader of the journal for all, a bounded queue for each.
 
 The loop of the controller never waits for a client. A client that does not read what it gets is
-dropped: it can come back with `Last-Event-ID` and misses no event of the journal.
+dropped: it can come back with `Last-Event-ID` and misses no event of the journal. The stream of a
+client whose token or session has ended is closed within a second.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.service.visibility import Redaction, sees_job
 
 READ_EVERY_S: Final = 0.25
+# How often the callers of all streams are checked again.
+CHECK_EVERY_S: Final = 1.0
 # Messages that may wait for a client; beyond that it is dropped.
 QUEUE: Final = 64
 MAX_CLIENTS: Final = 1000
@@ -56,6 +59,13 @@ class _Client:
             return False
         return True
 
+    def end(self) -> None:
+        """Ends the stream at once, without what waits for it."""
+        self.dropped = True
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(b"")
+
 
 class Hub:
     """The clients of a daemon's event stream. All of it but `publish` runs in the event loop."""
@@ -64,8 +74,9 @@ class Hub:
         self,
         journal: Journal,
         event_data: Callable[[EventRow], dict[str, Any]],
+        is_valid: Callable[[Caller], bool],
     ) -> None:
-        self._journal, self._event_data = journal, event_data
+        self._journal, self._event_data, self._is_valid = journal, event_data, is_valid
         self._clients: set[_Client] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -90,14 +101,16 @@ class Hub:
     async def stream(
         self, caller: Caller, after: int | None, *, snapshots: bool, stopping: Callable[[], bool]
     ) -> AsyncGenerator[bytes]:
-        """What one client gets, until it leaves, is dropped or the daemon stops."""
+        """What one client gets, until it leaves, is dropped, its token or session ends, or the
+        daemon stops.
+        """
         await self._ensure_reader(stopping)
         client = _Client(caller, snapshots, self._upto)
         self._clients.add(client)
         try:
             yield PING  # so that the client sees the connection before something happens
             last = self._upto if after is None else after
-            while last < client.after:
+            while last < client.after and not client.dropped:
                 read = await run_in_threadpool(self._journal.events, last)
                 known = await run_in_threadpool(self._journal.jobs)
                 rows = [row for row in read if row.id <= client.after]
@@ -126,7 +139,7 @@ class Hub:
         """Follows the journal for all clients, as long as there are any, and sends a sign of life
         to those for whom nothing waits: one timer for all of them.
         """
-        idle_s = quiet_s = 0.0
+        idle_s = quiet_s = checked_s = 0.0
         while not stopping() and idle_s < 2 * PING_EVERY_S:
             try:
                 rows = await run_in_threadpool(self._journal.events, self._upto)
@@ -139,7 +152,10 @@ class Hub:
                 self._send_events(rows, known)
             await asyncio.sleep(READ_EVERY_S)
             idle_s = 0.0 if self._clients else idle_s + READ_EVERY_S
-            quiet_s += READ_EVERY_S
+            quiet_s, checked_s = quiet_s + READ_EVERY_S, checked_s + READ_EVERY_S
+            if checked_s >= CHECK_EVERY_S:
+                checked_s = 0.0
+                self._end_invalid()
             if quiet_s >= PING_EVERY_S:
                 quiet_s = 0.0
                 for client in self._clients:
@@ -178,6 +194,16 @@ class Hub:
                 made[key] = make(client.caller)
             if made[key] and not client.put(made[key]):
                 self._drop(client)
+
+    def _end_invalid(self) -> None:
+        """Ends the streams of callers whose token was revoked or has expired, or whose session has
+        ended since the stream began.
+        """
+        for client in list(self._clients):
+            if not self._is_valid(client.caller):
+                client.end()
+                self._clients.discard(client)
+                _log.info("stream_of_invalid_caller_ended", token=client.caller.token)
 
     def _drop(self, client: _Client) -> None:
         """Sends a client nothing more. Its stream ends with the message that is under way; if the

@@ -1,5 +1,6 @@
 """Brings together what is seen after each round, in the thread of the controller's loop."""
 
+from collections.abc import Callable
 from typing import Any
 
 from trilithon import logs
@@ -10,6 +11,7 @@ from trilithon.control.explain import clock
 from trilithon.control.journal.rows import EventRow
 from trilithon.control.loop import Controller, Round
 from trilithon.control.state import JobRecord, Version
+from trilithon.service.access.roles import Caller
 from trilithon.service.access.store import AccessStore
 from trilithon.service.monitor.alerts import Alerts
 from trilithon.service.monitor.conditions import ConditionTimes, JobCondition
@@ -32,6 +34,8 @@ class Monitor:
         controller: Controller,
         store: AccessStore | None = None,
         webhooks: tuple[Webhook, ...] = (),
+        *,
+        is_valid: Callable[[Caller], bool],
     ) -> None:
         self._controller = controller
         self.tally = Tally(store)
@@ -39,7 +43,7 @@ class Monitor:
         self.alerts = Alerts(self.webhooks.notify)
         self.conditions = ConditionTimes()
         self.history = History(controller.journal)
-        self.hub = Hub(controller.journal, event_data)
+        self.hub = Hub(controller.journal, event_data, is_valid)
         self._specs: dict[str, tuple[Version, dict[str, Any]]] = {}
         self._clipped = ClippedJobs()
         self._source = FactSource(controller)

@@ -11,6 +11,7 @@ from typing import Any
 
 from trilithon.service.access.roles import Caller
 from trilithon.service.monitor.facts import JobFacts, RoundFacts
+from trilithon.service.visibility import BLIND, visible_problem
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class RoundSnapshot:
         return {
             "round": facts.number,
             "time_s": facts.time_s,
-            "problem": facts.blind,
+            "problem": visible_problem(facts.blind, BLIND, caller),
             "utility": sum(part.utility for part in parts),
             "max_utility": sum(part.max_utility for part in parts),
             "slots": facts.slots,

@@ -69,8 +69,8 @@ def _scale(
         return daemon.cluster_commands.preview(kind, machines, job)
     with daemon.controller.lock:  # no round ends the request before it is in the audit log
         request = daemon.cluster_commands.scale(kind, machines, job)
+        daemon.wake()
         daemon.scaling_audit.requested(caller, request)
-    daemon.wake()
     return {"request": request.id, "told": "Accepted; the policy stela carries it out."}
 
 

@@ -26,7 +26,8 @@ async def events(
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
     """Events of the journal as they happen: decisions, alerts, states. From `after` on, or from
-    the `Last-Event-ID` of a client that comes back. A client that does not read is dropped.
+    the `Last-Event-ID` of a client that comes back. A client that does not read is dropped, and so
+    is one whose token or session has ended.
     """
     upto = after
     if upto is None and last_event_id and last_event_id.isascii() and last_event_id.isdigit():

@@ -26,6 +26,7 @@ from trilithon.service.routes.common import (
     Tenant,
     redacted,
 )
+from trilithon.service.tenant_rules import check_readable
 from trilithon.spec.fields import IntentSpec
 
 router = APIRouter(tags=["jobs"])
@@ -280,11 +281,13 @@ def peek(
 ) -> dict[str, Any]:
     """The latest records at a source, a sink, an edge or of the dead letters. An edge between two
     operators of one query is watched for a moment: what passes then is shown, with the instance.
+    A topic that the tenant may not read, such as one that the job only writes, is refused.
     """
     job = f"{tenant}/{name}"
     with daemon.controller.lock:
         spec = daemon.commands.record(job).job
     topics = topics_at(spec, place, lambda: daemon.edge_topics(job))
+    check_readable(spec, topics, daemon.settings)
     if not topics and daemon.read_edge is not None:
         return {"place": place, "topics": [], "records": daemon.read_edge(job, place, limit)}
     if not topics or daemon.read_latest is None:

@@ -42,7 +42,9 @@ async def who_am_i(caller: AnyCaller) -> dict[str, Any]:
 @router.get("/tokens")
 def list_tokens(daemon: Served, caller: ManageTokens) -> list[dict[str, Any]]:
     """The tokens that the caller manages, without their secrets."""
-    return [_shown(token) for token in daemon.access.store.tokens() if _manages(caller, token)]
+    now_s = time.time()
+    tokens = daemon.access.store.tokens()
+    return [token.shown(now_s) for token in tokens if _manages(caller, token)]
 
 
 @router.post("/tokens")
@@ -57,11 +59,9 @@ def create_token(daemon: Served, caller: ManageTokens, new: NewToken) -> dict[st
         )
     expires_s = None if new.lifetime_s is None else time.time() + new.lifetime_s
     token, secret = store.create(
-        new.name, new.grants, cluster_admin=new.cluster_admin, expires_s=expires_s, by=caller.name
+        new.name, new.grants, cluster_admin=new.cluster_admin, expires_s=expires_s, by=caller
     )
-    shown = _shown(token)
-    store.audit(caller, "token created", _tenant(token), token.id, None, shown)
-    return {**shown, "secret": secret}
+    return {**token.shown(time.time()), "secret": secret}
 
 
 @router.delete("/tokens/{token}")
@@ -73,9 +73,7 @@ def revoke_token(
     known = store.find(token)
     if known is None or not _manages(caller, known):
         raise NotFound(f"There is no token {token!r}.", "`trilithon token list` lists them.")
-    before, after = _shown(known), _shown(store.revoke(token))
-    store.audit(caller, "token revoked", _tenant(known), token, before, after)
-    return after
+    return store.revoke(token, caller).shown(time.time())
 
 
 @router.get("/audit")
@@ -114,21 +112,3 @@ def _may_give(caller: Caller, wanted: Caller) -> bool:
 def _manages(caller: Caller, token: Token) -> bool:
     """Whether all that a token may do lies within what the caller administers."""
     return _may_give(caller, token.caller)
-
-
-def _tenant(token: Token) -> str | None:
-    return next(iter(token.grants)) if len(token.grants) == 1 else None
-
-
-def _shown(token: Token) -> dict[str, Any]:
-    return {
-        "token": token.id,
-        "name": token.name,
-        "grants": dict(token.grants),
-        "cluster_admin": token.cluster_admin,
-        "created": clock(token.created_s),
-        "created_by": token.created_by,
-        "expires": None if token.expires_s is None else clock(token.expires_s),
-        "revoked": None if token.revoked_s is None else clock(token.revoked_s),
-        "valid": token.valid(time.time()),
-    }

@@ -235,6 +235,7 @@ def test_runs_on_spark_go_on_where_they_were_interrupted() -> None:
     assert right in page
     assert "healthy: 2 of 2 are changed, the goal is none: missed." in page
     assert "they are at work for 75 % of the time, and 3 would be for 100 %." in page
+    assert "is a spare task of the same machine here" in page
     assert all(case.job.instances <= 2 + spark_health.MOST for case in spark_health.CASES)
 
 

@@ -342,6 +342,9 @@ def page(data: Mapping[str, Any]) -> str:
         "after. Alerted are those in which the policy raised an alert.\n\n"
         f"{table(heads, rows)}\n"
         f"{_ailments()}\n"
+        "All jobs share one JVM. So the second cure of a slow instance, a spare task on another "
+        "machine, is a spare task of the same machine here. Two machines are covered by "
+        "`tests/engines/spark/test_two_executors.py`.\n\n"
         "## Goals\n\n" + "\n".join(f"- {sentence}" for sentence in _goals(results)) + "\n"
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import trilithon
 from tools import architecture, reference
+from trilithon.policies.dhalion import extensions, parts
 from trilithon.recording.files import parse_recording
 from trilithon.spec.job_file import parse_job
 
@@ -77,7 +79,15 @@ def test_the_snapshot_in_the_docs_is_the_example_and_prints_what_is_shown() -> N
 def test_the_health_policy_in_the_docs_is_the_example() -> None:
     page = (ROOT / "docs/concepts/dhalion.md").read_text(encoding="utf-8")
     example = ROOT / "examples/own-policy/src/trilithon_headroom/__init__.py"
-    assert re.findall(r"```python\n(.*?)```", page, re.DOTALL) == [example.read_text("utf-8")]
+    registering, shown = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert shown == example.read_text("utf-8")
+    try:
+        exec(registering, {**runpy.run_path(str(example)), "trilithon": trilithon})  # noqa: S102 - ours
+        assert "headroom" in extensions.health_policies()
+        assert "busy" in parts.parts("detectors")
+    finally:
+        extensions.unregister("headroom")
+        parts.unregister_part("detectors", "busy")
 
 
 def test_the_promises_in_the_docs_are_what_is_printed() -> None:

@@ -1,5 +1,6 @@
 """Owns the command `explain`: decisions and their reasons, from a daemon or its journal."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from rich.text import Text
 from trilithon.cli.client import client
 from trilithon.cli.job_commands import full_name, resolve
 from trilithon.cli.output import Format, Output, answer
-from trilithon.control.explain import explain, explain_cluster
+from trilithon.control.explain import chains, explain, explain_cluster
 from trilithon.control.journal import Journal
 from trilithon.errors import FileUnreadable
 
@@ -27,11 +28,18 @@ def explain_command(
         Path | None, typer.Option("--journal", help="Read this journal; no daemon is needed.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", help="Print at most so many of the latest decisions.")
+        int,
+        typer.Option(
+            "--limit",
+            help="Print at most so many of the latest decisions, and those they follow from.",
+        ),
     ] = 10,
     output: Output = Format.TABLE,
 ) -> None:
-    """Explain decisions about a job or the cluster. Each with its reason and its outcome."""
+    """Explain decisions about a job or the cluster. Each with its reason and its outcome.
+
+    A decision has an id. Those that follow from each other stand together, the oldest first.
+    """
     if journal is None:
         with client() as daemon:
             if job is None:
@@ -47,13 +55,21 @@ def explain_command(
             console.print(
                 f"No decision about {job or 'the cluster'} is in the journal.", soft_wrap=True
             )
-        for decision in decisions:
-            first, *rest = decision["sentences"]
-            console.print(Text.assemble((decision["time"], "bold"), "  ", first), soft_wrap=True)
-            for sentence in rest:
-                console.print(Text(f"    {sentence}"), soft_wrap=True)
+        for number, chain in enumerate(chains(decisions)):
+            if number:
+                console.print()
+            for decision in chain:
+                _draw_decision(console, decision)
 
     answer(output, decisions, draw)
+
+
+def _draw_decision(console: Console, decision: Mapping[str, Any]) -> None:
+    first, *rest = decision["sentences"]
+    head = Text.assemble((decision["time"], "bold"), "  ", (decision["id"], "cyan"), "  ", first)
+    console.print(head, soft_wrap=True)
+    for sentence in rest:
+        console.print(Text(f"    {sentence}"), soft_wrap=True)
 
 
 def _from_journal(path: Path, job: str | None, limit: int) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Explains decisions in sentences, from the journal: what was decided, why, and the outcome."""
 
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trilithon.control.conditions import KINDS
@@ -18,12 +19,14 @@ _ENDED_WITHOUT_ENGINE: Final = {
     "LAPSED": "Lapsed",
     "SUPERSEDED": "Superseded",
 }
+# Of one answer: a treatment that fails again and again follows from all that was tried before.
+_MOST_CAUSES: Final = 100
 _WORDS: Final = {"degraded": "is degraded", "failed": "failed", "recovered": "recovered"}
 
 
 def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]:
-    """The latest decisions about a job, its failures and recoveries, the oldest first, each with
-    sentences and with its data.
+    """The latest decisions about a job, its failures and recoveries, and the decisions that these
+    follow from, the oldest first, each with sentences and with its data.
     """
     if not journal.specs(job):
         raise NotFound(
@@ -34,15 +37,53 @@ def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]
         for decision in journal.decisions(job, limit)
     ]
     events = [explain_event(row) for row in journal.job_events_of(job, KINDS, limit)]
-    return sorted(decisions + events, key=lambda entry: entry["time_s"])[-limit:]
+    latest = sorted(decisions + events, key=_order)[-limit:]
+    return _with_causes(journal, latest, job)
 
 
 def explain_cluster(journal: Journal, limit: int = 20) -> list[dict[str, Any]]:
-    """The latest decisions about the whole cluster, such as machines added or removed."""
-    return [
+    """The latest decisions about the whole cluster, such as machines added or removed, and those
+    that they follow from.
+    """
+    latest = [
         explain_one(decision, journal.actions(decision.id))
         for decision in journal.cluster_decisions(limit)
     ]
+    return _with_causes(journal, latest, None)
+
+
+def chains(entries: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Entries that follow from each other together, the oldest first; the chain with the latest
+    entry comes last.
+    """
+    found: list[list[Mapping[str, Any]]] = []
+    for entry in sorted(entries, key=_order):
+        linked = [chain for chain in found if any(e["id"] in entry["causes"] for e in chain)]
+        found = [chain for chain in found if chain not in linked]
+        found.append([*sorted((e for chain in linked for e in chain), key=_order), entry])
+    return found
+
+
+def _with_causes(
+    journal: Journal, latest: list[dict[str, Any]], job: str | None
+) -> list[dict[str, Any]]:
+    """Entries with those that they follow from, and so on, however long ago. Only decisions about
+    the same job: others may belong to other tenants.
+    """
+    known = {entry["id"]: entry for entry in latest}
+    left = deque(cause for entry in reversed(latest) for cause in entry["causes"])
+    while left and len(known) < len(latest) + _MOST_CAUSES:
+        id_ = left.popleft()
+        decision = None if id_ in known else journal.decision(id_)
+        if decision is not None and decision.job == job:
+            known[id_] = explain_one(decision, journal.actions(id_))
+            left += decision.causes
+    return sorted(known.values(), key=_order)
+
+
+def _order(entry: Mapping[str, Any]) -> tuple[float, int, str]:
+    """By time, and within a round in the order of its decisions: their ids end with a number."""
+    return entry["time_s"], len(entry["id"]), entry["id"]
 
 
 def explain_one(decision: DecisionRow, actions: tuple[ActionRow, ...]) -> dict[str, Any]:

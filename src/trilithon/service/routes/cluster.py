@@ -40,7 +40,7 @@ def cluster(daemon: Served, caller: AnyCaller) -> dict[str, Any]:
 def cluster_explanation(
     daemon: Served, _: OperateCluster, limit: Limit = 20
 ) -> list[dict[str, Any]]:
-    """The latest `limit` decisions about the whole cluster."""
+    """The latest `limit` decisions about the whole cluster, and those they follow from."""
     return explain_cluster(daemon.journal, limit)
 
 

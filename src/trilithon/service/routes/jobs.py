@@ -255,7 +255,7 @@ def history(
 def explanation(
     daemon: Served, caller: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 20
 ) -> list[dict[str, Any]]:
-    """The latest `limit` decisions about a job, in sentences."""
+    """The latest `limit` decisions about a job and those they follow from, in sentences."""
     explained = explain(daemon.journal, f"{tenant}/{name}", limit)
     return list(redacted(daemon, caller, explained))
 

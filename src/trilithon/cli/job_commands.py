@@ -30,6 +30,11 @@ COLUMNS = ("job", "state", "mode", "generation", "standing", "instances")
 WAIT_S = 180.0
 # A daemon that was started a moment ago answers after so long.
 STARTING_S = 3.0
+# By the daemon's status, as long as it has no engine.
+NOT_READY = {
+    "starting": "The engine is starting; jobs start after it.",
+    "waiting": "The daemon waits for its engine host; jobs start when it answers.",
+}
 
 
 def resolve(daemon: Client, name: str) -> str:
@@ -72,8 +77,8 @@ def apply(
             except InvalidJob as error:
                 raise job.located(error) from None
         if not dry_run:
-            if daemon.get("/health")["status"] == "starting":
-                message_console().print("The engine is starting; jobs start after it.", style="dim")
+            if (notice := NOT_READY.get(daemon.get("/health")["status"])) is not None:
+                message_console().print(notice, style="dim")
             if wait:
                 _announce(results)
             results = [daemon.put(path, {**body, "mode": mode}) for path, body in requests]

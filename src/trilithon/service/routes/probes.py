@@ -33,7 +33,7 @@ async def healthz(daemon: Served, _: Public, response: Response) -> dict[str, An
 
 @router.get("/readyz")
 def readyz(daemon: Served, _: Public, response: Response) -> dict[str, Any]:
-    """Whether the controller reaches the engine: 503 while it starts or is blind."""
+    """Whether the controller reaches the engine: 503 while it starts, waits for it or is blind."""
     status = views.health(daemon)["status"]
     ready = status in {"ok", "degraded"}
     response.status_code = 200 if ready else 503

@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.service.dashboard.showcase import BASE, Showcase, showcase
+from tests.service.dashboard.test_parts import write_decision
 from tools import demo
 from trilithon.cli.client import Client
 from trilithon.cli.top_command import _figures
@@ -235,6 +236,21 @@ def test_a_job_is_explained_by_its_last_decision(shown: Showcase, admin: TestCli
     for name in row.numbers:
         assert name in decision
     assert admin.get("/dashboard/decisions?id=none").status_code == 404
+
+
+def test_the_page_of_a_decision_names_the_one_that_reverted_it(
+    shown: Showcase, admin: TestClient
+) -> None:
+    row = next(row for row in shown.journal.decisions() if row.job is not None and row.granted)
+    path = f"/dashboard/decisions?id={quote(row.id)}"
+    assert "Reverted" not in text_of(admin.get(path).text)
+    last_s = shown.controller.clock.now_s()
+    changed = {"id": "back", "reason": "REVERSION", "causes": (row.id,), "time_s": last_s}
+    write_decision(shown.journal, replace(row, **changed, expects=None, came=None))
+    page = admin.get(path).text
+    assert '<span class="chip note">reverted</span>' in page
+    assert "Reverted by back" in text_of(page)
+    shown.journal.database.write("DELETE FROM decision WHERE id = ?", "back")
 
 
 def test_the_graph_has_every_operator_with_its_numbers(shown: Showcase, admin: TestClient) -> None:

@@ -229,8 +229,11 @@ def test_the_ledger_marks_what_was_changed_back_and_not_the_reversion() -> None:
 
 
 def write_decision(journal: Journal, row: DecisionRow) -> None:
-    bodies = {"numbers", "causes", "asked", "granted", "clips"}
-    values = {name: text(value) if name in bodies else value for name, value in asdict(row).items()}
+    bodies = {"numbers", "causes", "asked", "granted", "clips", "expects", "came"}
+    values = {
+        name: text(value) if name in bodies and value is not None else value
+        for name, value in asdict(row).items()
+    }
     journal.database.insert("decision", **values)
 
 

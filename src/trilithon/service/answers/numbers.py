@@ -167,7 +167,7 @@ class Event(BaseModel):
     id: int
     time_s: float
     time: str
-    kind: str = Field(description="such as decision, alert, accepted, degraded, recovered")
+    kind: str = Field(description="such as decision, alert, alert_ended, accepted, failed")
     job: str | None = Field(description="null if it is about the whole cluster")
     text: str
 

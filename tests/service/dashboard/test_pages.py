@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -250,7 +251,7 @@ def test_a_plot_has_every_threshold_of_the_intent_and_those_of_a_new_one(tmp_pat
         headers = {"Authorization": f"Bearer {made.daemon.token}"}
         browser = made.logged_in()
 
-        def plots(*thresholds: dict[str, str | float]) -> list[str | None]:
+        def plots(*thresholds: dict[str, Any]) -> list[str | None]:
             body = {"intent": {"priority": 2.0, "slo": thresholds}}
             path = "/api/v1/jobs/ads/pageload/intent"
             answer = made.visitor().put(path, json=body, headers=headers)
@@ -290,8 +291,8 @@ def test_the_page_of_a_decision_names_the_one_that_reverted_it(
     path = f"/dashboard/decisions?id={quote(row.id)}"
     assert "Reverted" not in text_of(admin.get(path).text)
     last_s = shown.controller.clock.now_s()
-    changed = {"id": "back", "reason": "REVERSION", "causes": (row.id,), "time_s": last_s}
-    write_decision(shown.journal, replace(row, **changed, expects=None, came=None))
+    back = replace(row, id="back", reason="REVERSION", causes=(row.id,), time_s=last_s)
+    write_decision(shown.journal, back)
     page = admin.get(path).text
     assert '<span class="chip note">reverted</span>' in page
     assert "Reverted by back" in text_of(page)

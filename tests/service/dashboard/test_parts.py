@@ -230,7 +230,7 @@ def test_the_ledger_marks_what_was_changed_back_and_not_the_reversion() -> None:
 
 def write_decision(journal: Journal, row: DecisionRow) -> None:
     bodies = {"numbers", "causes", "asked", "granted", "clips", "expects", "came"}
-    values = {
+    values: dict[str, Any] = {
         name: text(value) if name in bodies and value is not None else value
         for name, value in asdict(row).items()
     }

@@ -13,6 +13,7 @@ import typer.main
 from ruamel.yaml import YAML
 
 from trilithon.cli.main import app
+from trilithon.cli.serve_command import HOST_OPTIONS
 from trilithon.control.rules import Rules
 from trilithon.engines.spark.session import configuration
 from trilithon.service.settings import ServiceSettings
@@ -57,6 +58,17 @@ def test_every_command_has_options_that_exist() -> None:
         known = {option for parameter in command.params for option in parameter.opts}
         used = {word.partition("=")[0] for word in arguments if word.startswith("--")}
         assert used <= known, used - known
+
+
+def test_no_daemon_starts_a_spark_of_its_own() -> None:
+    """A daemon that was up before its host started one with other settings, in its own unit."""
+    daemons = [arguments for name, *arguments in trilithon_arguments() if name == "serve"]
+    hosts = [arguments for name, *arguments in trilithon_arguments() if name == "host"]
+    assert (len(daemons), len(hosts)) == (3, 3)
+    of_hosts = set(HOST_OPTIONS.values())
+    for arguments in daemons:
+        assert "--attach" in arguments
+        assert not of_hosts & {word.partition("=")[0] for word in arguments}
 
 
 def test_spark_takes_the_settings_that_the_files_give() -> None:
@@ -130,7 +142,7 @@ def test_no_policy_lets_strangers_at_the_shuffle() -> None:
     assert set(selected) == {"trilithon", "trilithon-executor"}
     for unit in UNITS:
         text = unit.read_text(encoding="utf-8")
-        if unit.stem != "trilithon":  # Spark does not run in the daemon
+        if unit.stem != "trilithon":  # Spark does not run in the daemon: it has --attach
             assert "IPAddressDeny=any" in text, unit.name
 
 

@@ -42,8 +42,21 @@ def test_the_picture_of_the_architecture_shows_the_layers_in_their_order() -> No
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+    for target in targets(page):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def targets(page: Path) -> list[str]:
+    """What a page links to or shows."""
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    return [*links, *re.findall(r'\b(?:src|srcset)="([^"]+)"', text)]
+
+
+def test_every_picture_is_on_a_page() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = {(page.parent / target).resolve() for page in pages for target in targets(page)}
+    assert set((ROOT / "docs" / "images").iterdir()) <= shown
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:

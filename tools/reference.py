@@ -135,7 +135,8 @@ def control() -> str:
 def http_api() -> str:
     return (
         f"# The API\n{NOTE}\n"
-        "`openapi.json` beside this page describes every request and answer; a daemon serves the "
+        "`openapi.json` beside this page describes every request and answer, but for what a policy "
+        "publishes in its own form (its status and its reports); a daemon serves the "
         f"same document at `{API}{api.DOCUMENT}`. What a permission is, and which role has it, is "
         "told under [Tenants and security](../concepts/security.md).\n\n"
         "| method | address | permission | what it does |\n| --- | --- | --- | --- |\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from tests.cluster import FakeCluster, chain
@@ -14,19 +15,28 @@ from tests.service.conftest import RULES
 from tests.service.test_api import until
 from trilithon.cli.client import _address, check_remote
 from trilithon.cli.main import app
-from trilithon.errors import DaemonUnreachable, InvalidSetting
+from trilithon.errors import DaemonUnreachable, InvalidSetting, TrilithonError
 from trilithon.service.address import publish
 from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, daemon
+from trilithon.service.python_jobs import PythonJobs
+from trilithon.service.settings import ServiceSettings
 from trilithon.service.web_server import serving_in_background
 from trilithon.spec.dump import dump_job
+from trilithon.workloads.topic_reader import Record
 
 JOB = chain("chain", "ads")
-# Every command of a daemon, in an order in which each has something to do.
+# It would clear the screen.
+HOSTILE = "\x1b[2J"
+# Every command of a daemon, in an order in which each has something to do; `job apply` and `token
+# revoke` need what others make.
 COMMANDS = """
 job list
 job get ads/chain
 job history ads/chain
+job records ads/chain in -n 2
+job records chain o0->o1
+job load ads/loaded /jobs/loaded.py
 job mode ads/chain advise
 job priority ads/chain 7
 explain ads/chain
@@ -97,6 +107,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemo
         monkeypatch.setenv("TRILITHON_URL", url)
         monkeypatch.setenv("TRILITHON_TOKEN", secret)
         monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "nothing here"))
+        running.read_latest = lambda topic, n, _: [
+            Record(0, i, 1.5, HOSTILE, json.dumps({"v": topic}), ((HOSTILE, None),)).as_data()
+            for i in range(n)
+        ]
+        passed = {"instance": 3, "time": "2026-01-01T00:00:00.000+00:00", "value": HOSTILE}
+        running.read_edge = lambda _, __, n: [passed] * n
+        allowed = ServiceSettings.of({"tenants": {"ads": {"python_folders": ["/jobs"]}}})
+        loaded = {"jobs": [dump_job(chain("loaded", "ads"))]}
+        running.python_jobs = PythonJobs(allowed, lambda *_: loaded)
         yield running
 
 
@@ -105,6 +124,39 @@ def cli(*arguments: str) -> Any:
     result = CliRunner().invoke(app, [*arguments, *as_data])
     assert result.exit_code == 0, (arguments, result.output, result.exception)
     return json.loads(result.stdout) if as_data else result.stdout
+
+
+def commands_of(group: str) -> set[str]:
+    """The names of a group's commands, as `--help` lists them."""
+    loaded: Any = typer.main.get_command(app)
+    command = loaded.get_command(None, group).loaded
+    return {f"{group} {name}" for name in command.commands}
+
+
+def test_no_command_of_a_daemon_is_left_out_here() -> None:
+    known = {" ".join(command.split()[:2]) for command in COMMANDS}
+    known |= {"job apply", "token revoke"}
+    # These start and end a Spark cluster on this machine, without a daemon.
+    without_daemon = {"cluster start", "cluster stop"}
+    for group in ("job", "token", "cluster"):
+        assert commands_of(group) - known - without_daemon == set()
+
+
+def test_records_are_printed_for_people_and_cannot_change_the_terminal(elsewhere: Daemon) -> None:
+    elsewhere.commands.apply(JOB)
+    shown = CliRunner().invoke(app, ["job", "records", "chain", "in", "-n", "2"]).stdout
+    assert shown.count("chain-in  partition 0  offset") == 2
+    assert '"v": "chain-in"' in shown
+    edge = CliRunner().invoke(app, ["job", "records", "ads/chain", "o0->o1"]).stdout
+    assert edge.count("to instance 3") == 5
+    assert "\x1b" not in shown + edge
+    assert "\\x1b[2J" in shown
+    assert "\\x1b[2J" in edge
+    elsewhere.read_edge = lambda *_: []
+    none = CliRunner().invoke(app, ["job", "records", "ads/chain", "o0->o1"]).stdout
+    assert none == "There are no records at o0->o1.\n"
+    with pytest.raises(TrilithonError, match="no 'x'"):
+        CliRunner().invoke(app, ["job", "records", "chain", "x"], catch_exceptions=False)
 
 
 def test_every_command_of_a_daemon_works_from_elsewhere_with_its_api_alone(

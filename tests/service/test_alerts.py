@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from tests.service.test_access import client_of, token_for
 from tests.service.test_api import JOB, apply, state, until
 from trilithon.control.loop import Round
 from trilithon.model.change import Severity
+from trilithon.service.access.roles import Caller, Role
 from trilithon.service.daemon import Daemon
 from trilithon.service.monitor.alerts import ActiveAlert, Alerts
 from trilithon.service.monitor.facts import JobFacts, RoundFacts
@@ -115,6 +117,53 @@ def test_callers_see_the_alerts_of_their_own_jobs(
     other = client_of(running, token_for(running, shop="admin")).get("/alerts").json()
     assert [row["job"] for row in mine["active"]] == [JOB.id]
     assert other == {"active": [], "recent": []}
+
+
+def alert_events(running: Daemon) -> list[tuple[str, str | None, str]]:
+    rows = running.journal.events(limit=10_000)
+    return [(row.kind, row.job, row.text) for row in rows if row.kind.startswith("alert")]
+
+
+def test_alerts_begin_and_end_as_events_of_the_stream(
+    client: TestClient, running: Daemon, facts: RoundFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what policies alert of was among the events."""
+    monitor = running.monitor
+    last = running.journal.last_event()
+    failed = {"state": "failed", "problem": "A cast fails."}
+    for now_s in (0, 60, 70):
+        look(monitor.alerts, facts, now_s, **failed)
+        monitor._write_alerts()
+    down = f"{JOB.id} is failed. A cast fails."
+    assert alert_events(running) == [("alert", JOB.id, f"critical JOB_DOWN: {down}")]
+    look(monitor.alerts, facts, 80)
+    began = time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: began + 100)
+        monitor.watch()
+    assert alert_events(running)[1:] == [
+        ("alert_ended", JOB.id, f"JOB_DOWN has ended: {down}"),
+        ("alert", None, "critical NOT_DECIDING: No round was completed for 100 s."),
+    ]
+    # A tenant gets those of its own jobs.
+    ads = Caller("ads", "ads", {"ads": Role.VIEWER})
+    rows = running.journal.events(last)
+    stream = monitor.hub._events(rows, ads, running.journal.jobs()).decode()
+    assert stream.count("event: alert\n") == stream.count("event: alert_ended\n") == 1
+
+
+def test_a_journal_that_cannot_be_written_holds_no_alert_up(
+    running: Daemon, facts: RoundFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[ActiveAlert] = []
+    running.monitor.alerts.notify = sent.append
+    monkeypatch.setattr(running.journal, "add_events", lambda *_: 1 / 0)
+    for now_s in (0, 60):
+        look(running.monitor.alerts, facts, now_s, state="failed")
+    with capture_logs() as logged:
+        running.monitor._write_alerts()
+    assert [alert.code for alert in sent] == ["JOB_DOWN"]
+    assert [event["event"] for event in logged] == ["alerts_not_written"]
 
 
 class Receiver:

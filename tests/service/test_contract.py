@@ -29,6 +29,7 @@ from trilithon.service.api import DOCUMENT, api
 from trilithon.service.daemon import Daemon, daemon
 from trilithon.service.routes.common import API
 from trilithon.spec.dump import dump_job
+from trilithon.workloads.topic_reader import Record
 
 EXAMPLES = 6
 JOB = chain("chain", "ads")
@@ -49,7 +50,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     ) as running:
         running.access.limiter = RateLimiter(per_s=1e6, burst=1e6)
         running.commands.apply(JOB)
-        running.read_latest = lambda topic, n, _: [{"value": topic}] * n
+        running.read_latest = lambda topic, n, _: [Record(0, 1, 2.0, None, topic).as_data()] * n
         yield running
 
 

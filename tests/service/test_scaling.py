@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from tests.policies.stela.model import small_engine
+from tests.service.openapi_shapes import Document, Violation
 from tests.service.test_access import failing_audit
 from tests.service.test_api import until
 from trilithon.cli import scaling_commands
@@ -24,6 +25,7 @@ from trilithon.service.access.roles import Caller
 from trilithon.service.access.store import AccessStore
 from trilithon.service.api import api
 from trilithon.service.daemon import Daemon, daemon
+from trilithon.service.routes.common import API
 from trilithon.service.scaling_audit import ScalingAudit
 
 RULES = Rules(
@@ -105,6 +107,27 @@ def test_a_dry_run_prints_ranking_projection_and_plan_and_writes_nothing(
     assert moved
     assert client.get("/cluster/requests").json() == []
     assert len(served.controller.scene.machine_names) == 4  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["scale-out", "scale-in"])
+def test_plans_and_requests_have_the_shape_that_the_document_says(
+    kind: str, running: tuple[Daemon, TestClient]
+) -> None:
+    (_, client), described, path = running, Document(), f"{API}/cluster/{kind}"
+    plan = client.post(f"/cluster/{kind}", json={"machines": 1, "dry_run": True}).json()
+    described.check_answer("post", path, plan)
+    assert plan["ranking"]
+    assert plan["steps"]
+    assert plan["placement"]
+    described.check_answer(
+        "post", path, client.post(f"/cluster/{kind}", json={"machines": 1}).json()
+    )
+    until(lambda: client.get("/cluster/explanation").json())
+    for about in ("requests", "explanation"):
+        answer = client.get(f"/cluster/{about}").json()
+        described.check_answer("get", f"{API}/cluster/{about}", answer)
+    with pytest.raises(Violation):
+        described.check_answer("post", path, {**plan, "steps": [{"subject": 1}]})
 
 
 def has_machines(client: TestClient, count: int) -> bool:

@@ -1,4 +1,6 @@
-"""`trilithon serve` while its engine starts: it answers at once, and jobs can be submitted."""
+"""`trilithon serve` while its engine starts: it answers at once, and jobs can be submitted. With
+`--attach` it waits for a host, however long that takes, and starts none.
+"""
 
 import json
 import subprocess
@@ -9,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -19,6 +22,7 @@ from tests.service.test_api import PATIENCE_S, until
 from tests.service.test_keeper import HOST
 from tests.service.test_serve import cli, printed, write
 from trilithon.cli.main import app
+from trilithon.cli.spark_options import MASTER
 from trilithon.errors import DaemonUnreachable, HostUnreachable
 from trilithon.service.address import STARTING, announce, publish, published
 
@@ -153,3 +157,101 @@ def test_apply_without_a_daemon_says_how_to_start_one(
     result = CliRunner().invoke(app, ["job", "apply", write(tmp_path, JOB)])
     assert isinstance(result.exception, DaemonUnreachable)
     assert "trilithon serve" in str(result.exception)
+
+
+class AttachedDaemon:
+    """A daemon with `--attach`, and hosts that others start and kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.log = folder / "serve.log"
+        # Whatever it would start in place of a host leaves a trace.
+        interpreter = folder / "interpreter"
+        interpreter.write_text(f"#!/bin/sh\ntouch {folder / 'started'}\n")
+        interpreter.chmod(0o700)
+        self.started = folder / "started"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - ourselves
+                [sys.executable, "-c", SERVE, str(interpreter), "serve", "--attach", "--log-json"],
+                stderr=log,
+            )
+        self.hosts: list[subprocess.Popen[bytes]] = []
+
+    def start_host(self) -> None:
+        path = str(self.state / "host.sock")
+        command = [sys.executable, "-c", HOST, path]
+        self.hosts.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))  # noqa: S603
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        address = published(self.state / "daemon")
+        headers = {"Authorization": f"Bearer {address['token']}"}
+        request = Request(f"{address['url']}{path}", headers=headers)  # noqa: S310 - ourselves
+        try:
+            with urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in self.log.read_text().splitlines()]
+
+    def end(self) -> int:
+        self.process.terminate()
+        return self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AttachedDaemon]:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("trilithon.service.address.PUBLISHES_S", PATIENCE_S)
+    daemon = AttachedDaemon(tmp_path)
+    yield daemon
+    for process in (daemon.process, *daemon.hosts):
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE_S)
+
+
+def test_an_attached_daemon_waits_for_its_host_and_never_starts_one(
+    attached: AttachedDaemon, tmp_path: Path
+) -> None:
+    """Under systemd the daemon could be up first, and started a Spark with other settings."""
+    until((attached.state / "daemon" / "daemon.json").exists)
+    assert attached.get("/readyz") == (503, {"status": "waiting"})
+    assert attached.get("/healthz") == (200, {"status": "ok"})
+    _, health = attached.get("/api/v1/health")
+    assert health["status"] == "waiting"
+    assert str(attached.state / "host.sock") in health["problem"]
+    assert printed("job", "apply", write(tmp_path, JOB))[1] == (
+        "The daemon waits for its engine host; jobs start when it answers.\n"
+    )
+    assert "Waiting for the engine host" in printed("cluster", "status")[0]
+    attached.start_host()
+    until(lambda: cli("job", "list")[0]["state"] == "running")
+    until(lambda: attached.get("/readyz")[0] == 200)
+    # Somebody else restarts a host that was killed, too.
+    attached.hosts[0].kill()
+    until(lambda: attached.get("/readyz") == (503, {"status": "blind"}))
+    assert "Waiting for the engine host" in attached.get("/api/v1/health")[1]["problem"]
+    attached.start_host()
+    until(lambda: attached.get("/readyz")[0] == 200)
+    assert attached.end() == 0
+    assert attached.hosts[1].poll() is None
+    assert not attached.started.exists()
+    events = attached.events()
+    assert events.index("waiting_for_host") < events.index("host_attached")
+    assert "engine_reached_again" in events
+    assert "host_started" not in events
+
+
+@pytest.mark.parametrize(
+    "option", [["--master", MASTER], ["--slots", "32"], ["--per-tenant"], ["--with-jobs"]]
+)
+def test_what_only_the_host_decides_is_refused_beside_attach(
+    option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRILITHON_STATE", str(tmp_path / "state"))
+    result = CliRunner().invoke(app, ["serve", "--attach", *option])
+    assert result.exit_code == 2
+    assert option[0] in result.output

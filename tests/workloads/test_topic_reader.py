@@ -16,9 +16,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.cli.test_commands import Terminal
 from trilithon.cli.peek_command import _text
+from trilithon.cli.record_text import printable
 from trilithon.engines.spark.broker import EmbeddedBroker
 from trilithon.workloads.load_generator import ensure_topic
-from trilithon.workloads.topic_reader import Record, TopicReader, printable
+from trilithon.workloads.topic_reader import Record, TopicReader
 
 
 @pytest.fixture

@@ -127,7 +127,9 @@ def headline(cluster: dict[str, Any]) -> Text:
         f"policy {cluster['policy']}, round {cluster['round']}"
     )
     problem = f"  {cluster['problem']}" if cluster["problem"] else ""
-    return Text.assemble(state, (problem, "yellow" if cluster["status"] == "starting" else "red"))
+    return Text.assemble(
+        state, (problem, "yellow" if cluster["status"] in {"starting", "waiting"} else "red")
+    )
 
 
 def _applications(cluster: dict[str, Any]) -> str:

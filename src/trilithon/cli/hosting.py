@@ -1,4 +1,6 @@
-"""Runs the engine of the daemon: one host process for all tenants, or one per application."""
+"""Runs the engine of the daemon: one host process for all tenants, one per application, or one
+that somebody else runs.
+"""
 
 import threading
 from abc import ABC, abstractmethod
@@ -13,7 +15,8 @@ from trilithon.engines.composite import CompositeEngine
 from trilithon.errors import HostRuns, HostStarting, HostUnreachable, TrilithonError
 from trilithon.service.application_host import ApplicationHost
 from trilithon.service.daemon import Daemon
-from trilithon.service.keeper import HostKeeper
+from trilithon.service.external_host import ExternalHost
+from trilithon.service.keeper import HostKeeper, host_answers
 from trilithon.service.reattach import ReattachingEngine
 from trilithon.service.settings import ServiceSettings
 
@@ -24,8 +27,9 @@ class Hosting(ABC):
     """The host processes of a daemon, and the engine that reaches them."""
 
     engine: Engine
-    # What the daemon says while it waits for the first answer of the engine.
+    # What the daemon says while it waits for the first answer of the engine, and its status.
     starting = ""
+    status_before_start = "starting"
     failure: TrilithonError | None = None
 
     @abstractmethod
@@ -49,11 +53,7 @@ class SharedHost(Hosting):
     """One host for the jobs of all tenants."""
 
     def __init__(self, command: Sequence[str], settings: ServiceSettings) -> None:
-        _refuse(
-            [path for path in application_sockets().values() if _is_served(path)],
-            "Hosts of single applications run in this state folder",
-            "Serve with --per-tenant, or end them first",
-        )
+        _refuse_applications()
         self._host = HostKeeper(
             socket_path(), [*command, *kafka_arguments(settings)], folders.state() / "host.log"
         )
@@ -91,12 +91,43 @@ class SharedHost(Hosting):
             tell("the host is gone already")
 
 
+class AttachedHost(Hosting):
+    """One host for the jobs of all tenants that somebody else runs. It is never started here."""
+
+    status_before_start = "waiting"
+
+    def __init__(self) -> None:
+        _refuse_applications()
+        self._host = ExternalHost(socket_path())
+        self.engine = ReattachingEngine(self._host.reach)
+        self.starting = self._host.waiting
+
+    def begin(self, running: Daemon, tell: Tell, end_daemon: Callable[[], None]) -> None:
+        """In a thread of its own: meanwhile the daemon answers, and says what it waits for."""
+        del end_daemon  # its supervisor may start the host at any time
+
+        def wait() -> None:
+            self._host.wait(tell)
+            running.starting = ""
+            running.wake()
+            tell("the engine is ready")
+
+        threading.Thread(target=wait, name="engine-wait", daemon=True).start()
+
+    def socket_of(self, tenant: str) -> Path:
+        del tenant
+        return self._host.path
+
+    def end(self, tell: Tell) -> None:
+        tell("the engine host goes on: this daemon did not start it")
+
+
 class ApplicationHosts(Hosting):
     """A host for each tenant or group of tenants, started when its first job comes."""
 
     def __init__(self, command: Sequence[str], slots: int, settings: ServiceSettings) -> None:
         _refuse(
-            [path for path in [socket_path()] if _is_served(path)],
+            [path for path in [socket_path()] if host_answers(path)],
             "A host of all tenants runs in this state folder",
             "Serve without --per-tenant, or end it first",
         )
@@ -127,7 +158,7 @@ class ApplicationHosts(Hosting):
 
     def socket_of(self, tenant: str) -> Path:
         path = socket_path(name := self._settings.application_of(tenant))
-        if not _is_served(path):
+        if not host_answers(path):
             self._composite.want(tenant)
             self._composite.on_return()
             raise HostStarting(f"The application {name} is being started.", "Try again soon.")
@@ -150,8 +181,12 @@ def kafka_arguments(settings: ServiceSettings, application: str | None = None) -
     ]
 
 
-def _is_served(path: Path) -> bool:
-    return HostKeeper(path, (), path.with_suffix(".log")).answers()
+def _refuse_applications() -> None:
+    _refuse(
+        [path for path in application_sockets().values() if host_answers(path)],
+        "Hosts of single applications run in this state folder",
+        "Serve with --per-tenant, or end them first",
+    )
 
 
 def _refuse(running: Sequence[Path], why: str, hint: str) -> None:

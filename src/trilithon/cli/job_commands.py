@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -13,6 +14,7 @@ from trilithon.cli.client import Client, client
 from trilithon.cli.job_rows import job_row, job_rows
 from trilithon.cli.live import state_text
 from trilithon.cli.output import Format, Listing, Output, answer, message_console
+from trilithon.cli.record_text import record_text, value_text
 from trilithon.errors import InvalidJob, NotFound
 from trilithon.model.mode import Mode
 
@@ -30,6 +32,11 @@ COLUMNS = ("job", "state", "mode", "generation", "standing", "instances")
 WAIT_S = 180.0
 # A daemon that was started a moment ago answers after so long.
 STARTING_S = 3.0
+# By the daemon's status, as long as it has no engine.
+NOT_READY = {
+    "starting": "The engine is starting; jobs start after it.",
+    "waiting": "The daemon waits for its engine host; jobs start when it answers.",
+}
 
 
 def resolve(daemon: Client, name: str) -> str:
@@ -72,8 +79,8 @@ def apply(
             except InvalidJob as error:
                 raise job.located(error) from None
         if not dry_run:
-            if daemon.get("/health")["status"] == "starting":
-                message_console().print("The engine is starting; jobs start after it.", style="dim")
+            if (notice := NOT_READY.get(daemon.get("/health")["status"])) is not None:
+                message_console().print(notice, style="dim")
             if wait:
                 _announce(results)
             results = [daemon.put(path, {**body, "mode": mode}) for path, body in requests]
@@ -253,6 +260,40 @@ def priority(
         job = resolve(daemon, name)
         reply = daemon.put(f"/jobs/{job}/priority", {"priority": priority}, dry_run=dry_run)
     answer(output, reply, lambda console: _draw_results([reply], console))
+
+
+@app.command("records")
+def records(
+    name: Name,
+    place: Annotated[
+        str,
+        typer.Argument(help="A source, a sink, dead_letters, or from->to.", metavar="PLACE"),
+    ],
+    count: Annotated[
+        int, typer.Option("-n", help="How many of the latest records of each topic.", min=1, max=50)
+    ] = 5,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print the latest records at a place of a job. Of an edge inside a query: those that pass."""
+    with client() as daemon:
+        job = resolve(daemon, name)
+        seen = daemon.get(f"/jobs/{job}/records/{quote(place, safe='')}", limit=count)
+    answer(output, seen, lambda console: _draw_records(seen, console))
+
+
+def _draw_records(seen: Mapping[str, Any], console: Console) -> None:
+    if not seen["records"]:
+        console.print(Text(f"There are no records at {seen['place']}."), soft_wrap=True)
+    for record in seen["records"]:
+        place = (
+            f"{record['topic']}  partition {record['partition']}  offset {record['offset']}"
+            if "topic" in record
+            else f"to instance {record['instance']}"
+        )
+        value = value_text(record["value"], is_text=isinstance(record["value"], str))
+        headers = record.get("headers", {}).items()
+        drawn = record_text(record["time"], place, record.get("key"), headers, f"\n  {value}")
+        console.print(drawn, soft_wrap=True)
 
 
 @app.command("history")

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from trilithon.cli.kafka_address import kafka_address
 from trilithon.cli.output import Format, Listing, Output, answer, data_console, message_console
+from trilithon.cli.record_text import printable, record_text, value_text
 from trilithon.cli.settings import read_settings
-from trilithon.workloads.topic_reader import Record, TopicReader, printable
+from trilithon.workloads.topic_reader import Record, TopicReader
 
 
 def peek_command(
@@ -115,10 +116,6 @@ def _print(records: Iterable[Record], output: Format, *, raw: bool) -> None:
 
 def _text(record: Record, *, raw: bool) -> Text:
     """A record: its place and key in one line, its value below or, raw, behind it."""
-    time = "" if record.time is None else record.time.replace("T", " ").removesuffix("+00:00")
-    place = f"{time}  partition {record.partition}  offset {record.offset}"
-    key = "" if record.key is None else f"  key {printable(record.key)}"
-    headers = "".join(f"  {printable(name)}={printable(v or '')}" for name, v in record.headers)
     if record.value is None:
         value = "null"
     elif raw:
@@ -126,7 +123,7 @@ def _text(record: Record, *, raw: bool) -> Text:
     else:
         data = record.decoded
         is_text = isinstance(data, str) and data == record.value
-        value = printable(data if is_text else json.dumps(data, indent=2, ensure_ascii=False))
-        value = value.replace("\n", "\n  ")
+        value = value_text(data, is_text=is_text)
+    place = f"partition {record.partition}  offset {record.offset}"
     line = "  " if raw else "\n  "
-    return Text.assemble((place, "dim"), (key, "cyan"), (headers, "dim"), f"{line}{value}")
+    return record_text(record.time, place, record.key, record.headers, f"{line}{value}")

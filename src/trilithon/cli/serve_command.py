@@ -21,8 +21,19 @@ from trilithon.cli.spark_options import (
 from trilithon.service.address import announce
 from trilithon.service.exposure import Exposure
 
+# What only a daemon that starts its host can decide.
+HOST_OPTIONS = {
+    "master": "--master",
+    "slots": "--slots",
+    "executors": "--executors",
+    "spark_settings": "--set",
+    "per_tenant": "--per-tenant",
+    "with_jobs": "--with-jobs",
+}
+
 
 def serve_command(
+    context: typer.Context,
     engine: Annotated[
         EngineName,
         typer.Option(
@@ -50,6 +61,12 @@ def serve_command(
     per_tenant: Annotated[
         bool,
         typer.Option("--per-tenant", help="One Spark application per tenant, or group of them."),
+    ] = False,
+    attach: Annotated[
+        bool,
+        typer.Option(
+            "--attach", help="Wait for a host that somebody else runs; never start or stop one."
+        ),
     ] = False,
     rules_file: Annotated[
         Path | None,
@@ -103,14 +120,17 @@ def serve_command(
 
     exposure = Exposure(address, port, certificate, key, tuple(names or ()), insecure)
     if engine is EngineName.SIMULATED:
-        if per_tenant:
-            raise typer.BadParameter("It needs --engine spark.", param_hint="--per-tenant")
+        for given, option in ((per_tenant, "--per-tenant"), (attach, "--attach")):
+            if given:
+                raise typer.BadParameter("It needs --engine spark.", param_hint=option)
         serve_simulated(
             scenario, speed, rate, rules_file, exposure, service_file, record, log_level, log_json
         )
         return
     if scenario is not None:
         raise typer.BadParameter("It needs --engine simulated.", param_hint="--scenario")
+    if attach:
+        _refuse_host_options(context)
     serve(
         master,
         kafka,
@@ -119,6 +139,7 @@ def serve_command(
         executors,
         spark_settings,
         per_tenant,
+        attach,
         rules_file,
         exposure,
         service_file,
@@ -127,3 +148,13 @@ def serve_command(
         log_level,
         log_json,
     )
+
+
+def _refuse_host_options(context: typer.Context) -> None:
+    """An option that would have no effect is refused, not ignored."""
+    for name, option in HOST_OPTIONS.items():
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(
+                "With --attach, whoever runs the host decides this.", param_hint=option
+            )

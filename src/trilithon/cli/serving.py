@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 
 from trilithon import folders, logs
-from trilithon.cli.hosting import ApplicationHosts, SharedHost
+from trilithon.cli.hosting import ApplicationHosts, AttachedHost, Hosting, SharedHost
 from trilithon.cli.kafka_address import kafka_address
 from trilithon.cli.log_options import announcing, log_arguments
 from trilithon.cli.processes import on_signals
@@ -45,6 +45,7 @@ def serve(
     executors: int | None,
     spark_settings: Sequence[str] | None,
     per_tenant: bool,
+    attach: bool,
     rules_file: Path | None,
     exposure: Exposure,
     service_file: Path | None,
@@ -69,9 +70,13 @@ def serve(
     if service.applications and not per_tenant:
         raise InvalidSetting("`applications` in the service file needs --per-tenant.")
     exposure.check_files()
-    hosts = (
-        ApplicationHosts(command, slots, service) if per_tenant else SharedHost(command, service)
-    )
+    hosts: Hosting
+    if attach:
+        hosts = AttachedHost()
+    elif per_tenant:
+        hosts = ApplicationHosts(command, slots, service)
+    else:
+        hosts = SharedHost(command, service)
     calm_collector()
     controlled = daemon(
         hosts.engine,
@@ -109,6 +114,7 @@ def serve(
             return remote.edge_records(job, edge, count)
 
     with controlled as running, announcing(as_json=log_json) as tell:
+        running.status_before_start = hosts.status_before_start
         running.read_latest, running.python_jobs.load = read_latest, load_python
         running.edge_topics, running.read_edge = edge_topics, read_edge
         listening, server = _listening(running, exposure)

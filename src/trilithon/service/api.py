@@ -115,6 +115,9 @@ def _complete(operation: dict[str, Any], needed: Permission | None) -> None:
     operation["security"] = [] if needed is Permission.NOTHING else [{"token": []}]
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
     for status, meaning in _PROBLEMS.items():
+        # FastAPI has a 422 of its own; what else is declared, such as a probe's 503, stays.
+        if status != 422 and str(status) in operation["responses"]:
+            continue
         operation["responses"][str(status)] = {
             "description": meaning,
             "content": {MEDIA_TYPE: {"schema": schema}},

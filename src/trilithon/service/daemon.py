@@ -65,6 +65,8 @@ class Daemon:
     failure: str = ""
     # What the daemon waits for before the engine can be reached for the first time.
     starting: str = ""
+    # Its status meanwhile: `starting`, or `waiting` for a host that somebody else runs.
+    status_before_start: str = "starting"
     # How many seconds of the controller's clock pass in a second: above 1 in a simulation only.
     speed: float = 1.0
     # How many commands were carried out.

@@ -32,6 +32,15 @@ _POLL_S: Final = 0.2
 _log = logs.logger()
 
 
+def host_answers(path: Path) -> bool:
+    """Whether a host listens at a socket."""
+    try:
+        RemoteEngine(path, timeout_s=5).close()
+    except HostUnreachable:
+        return False
+    return True
+
+
 @dataclass
 class HostKeeper:
     """Reaches the host of a socket. `command` starts one, whose output goes to `log`."""
@@ -107,11 +116,7 @@ class HostKeeper:
             return not self._starting() and not self._died()
 
     def answers(self) -> bool:
-        try:
-            RemoteEngine(self.path, timeout_s=5).close()
-        except HostUnreachable:
-            return False
-        return True
+        return host_answers(self.path)
 
     def end(self) -> None:
         """Stops the host and its jobs, even if another process started it, and waits until it is

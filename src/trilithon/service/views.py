@@ -29,7 +29,7 @@ def health(daemon: Daemon) -> dict[str, Any]:
     problem = daemon.failure or (last.blind if last else "")
     status = BLIND if problem else "starting" if last is None else "ok"
     if daemon.starting:
-        status, problem = "starting", daemon.starting
+        status, problem = daemon.status_before_start, daemon.starting
     if status == "ok" and (problem := _unhealthy(daemon)):
         status = "degraded"
     return {

@@ -22,10 +22,6 @@ from trilithon.workloads.load_generator import ANSWER_S, REQUEST_S, SLICE_S, una
 
 END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 FETCHED: Final = 500
-# Escapes what could change the terminal: everybody who may write to a topic could send it.
-_CONTROLS: Final = {
-    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != 0x0A
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +190,3 @@ def _headers(message: Message) -> list[tuple[str, bytes | None]]:
 def text(content: bytes | str | None) -> str | None:
     """Bytes as text; None stays None."""
     return content.decode(errors="backslashreplace") if isinstance(content, bytes) else content
-
-
-def printable(content: str) -> str:
-    """Text without characters that would change the terminal."""
-    return content.translate(_CONTROLS)

@@ -4,6 +4,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from playwright.sync_api import Page, expect
 from bench.dashboard import measure, served
 from tests import browser
 from tests.service.test_api import until
+from trilithon.model.intent import Metric, Threshold
 from trilithon.scenarios.live import SHOWCASE
 from trilithon.scenarios.scenario import load_scenario
 from trilithon.service.daemon import Daemon
@@ -102,6 +104,29 @@ def test_log_in_see_plots_move_ask_why_pause_and_resume(live: tuple[Daemon, str]
         page.get_by_role("button", name="Log out").click()
         page.wait_for_url(f"{url}/dashboard/login**")
         assert wrong == []
+
+
+def test_plots_follow_the_thresholds_of_a_changed_intent(live: tuple[Daemon, str]) -> None:
+    """The line of the old intent stayed, and of two thresholds one was drawn."""
+    controlled, url = live
+    job = controlled.controller.state.jobs["shop/orders"].job
+    p95, p99 = (
+        Threshold(Metric.LATENCY, value_ms, statistic)
+        for statistic, value_ms in (("p95", 123.0), ("p99", 456.0))
+    )
+    with browser.page(1200, url=url) as (page, wrong):
+        log_in(page, live, f"/dashboard/jobs/{job.id}")
+        plot = page.locator("#latency-plot")
+        until(lambda: int(plot.get_attribute("data-points") or 0) > 1)
+        for thresholds, limits in (((p95, p99), "123 456"), ((p99,), "456"), ((), "")):
+            intent = replace(job.intent, thresholds=thresholds)
+            controlled.commands.apply(replace(job, intent=intent))
+            controlled.wake()
+            expect(plot).to_have_attribute("data-limits", limits)
+        points = int(plot.get_attribute("data-points") or 0)
+        until(lambda: int(plot.get_attribute("data-points") or 0) > points)  # it goes on
+        assert wrong == []
+    controlled.commands.apply(job)
 
 
 def test_a_new_snapshot_is_on_the_page_within_two_seconds(live: tuple[Daemon, str]) -> None:

@@ -4,7 +4,9 @@ import html
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -12,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.service.dashboard.showcase import BASE, Showcase, showcase
+from tests.service.dashboard.test_parts import write_decision
 from tools import demo
 from trilithon.cli.client import Client
 from trilithon.cli.top_command import _figures
@@ -260,6 +263,50 @@ def test_a_constraint_that_is_missed_is_a_missed_intent_everywhere(tmp_path: Pat
         assert budget.missed_s > 0
 
 
+class Attributes(HTMLParser):
+    """The attributes of every element that has an id, and attributes that one has twice."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.by_id: dict[str, dict[str, str | None]] = {}
+        self.twice: list[tuple[str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        self.twice += [(tag, name) for name in set(names) if names.count(name) > 1]
+        if (id_ := dict(attrs).get("id")) is not None:
+            self.by_id[id_] = dict(attrs)
+
+
+def test_a_plot_has_every_threshold_of_the_intent_and_those_of_a_new_one(tmp_path: Path) -> None:
+    """Each had an attribute of the same name, of which a browser keeps the first."""
+    with showcase(tmp_path, 10.0) as made:
+        headers = {"Authorization": f"Bearer {made.daemon.token}"}
+        browser = made.logged_in()
+
+        def plots(*thresholds: dict[str, Any]) -> list[str | None]:
+            body = {"intent": {"priority": 2.0, "slo": thresholds}}
+            path = "/api/v1/jobs/ads/pageload/intent"
+            answer = made.visitor().put(path, json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            page = Attributes(browser.get(JOB).text)
+            assert page.twice == []
+            names = ("latency-plot", "juice-plot")
+            return [page.by_id[name]["data-thresholds"] for name in names]
+
+        p95 = {"metric": "latency", "statistic": "p95", "at_most": "250 ms"}
+        p99 = {"metric": "latency", "statistic": "p99", "at_most": "1 second"}
+        juice = {"metric": "juice", "at_least": 0.9}
+        assert plots(p95, juice, p99) == ["p95_ms:250.0 p99_ms:1000.0", "juice:0.9"]
+        assert plots(p99) == ["p99_ms:1000.0", ""]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_element_has_an_attribute_twice(admin: TestClient, path: str) -> None:
+    assert Attributes(admin.get(path).text).twice == []
+
+
 def test_a_job_is_explained_by_its_last_decision(shown: Showcase, admin: TestClient) -> None:
     (row, *_) = [row for row in shown.journal.decisions() if row.job is not None]
     page = text_of(admin.get("/dashboard").text)
@@ -269,6 +316,21 @@ def test_a_job_is_explained_by_its_last_decision(shown: Showcase, admin: TestCli
     for name in row.numbers:
         assert name in decision
     assert admin.get("/dashboard/decisions?id=none").status_code == 404
+
+
+def test_the_page_of_a_decision_names_the_one_that_reverted_it(
+    shown: Showcase, admin: TestClient
+) -> None:
+    row = next(row for row in shown.journal.decisions() if row.job is not None and row.granted)
+    path = f"/dashboard/decisions?id={quote(row.id)}"
+    assert "Reverted" not in text_of(admin.get(path).text)
+    last_s = shown.controller.clock.now_s()
+    back = replace(row, id="back", reason="REVERSION", causes=(row.id,), time_s=last_s)
+    write_decision(shown.journal, back)
+    page = admin.get(path).text
+    assert '<span class="chip note">reverted</span>' in page
+    assert "Reverted by back" in text_of(page)
+    shown.journal.database.write("DELETE FROM decision WHERE id = ?", "back")
 
 
 def test_the_graph_has_every_operator_with_its_numbers(shown: Showcase, admin: TestClient) -> None:

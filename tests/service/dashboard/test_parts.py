@@ -3,7 +3,7 @@
 import itertools
 import math
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from trilithon.model.mode import Mode
 from trilithon.service.dashboard.error_budget import ErrorBudget, ErrorBudgets
 from trilithon.service.dashboard.graph import GAP_Y, place
 from trilithon.service.dashboard.job_page import colour
-from trilithon.service.dashboard.ledger import entries
+from trilithon.service.dashboard.ledger import entries, explanation
 from trilithon.service.dashboard.numbers import ago, milliseconds, number, percent, rate, seconds
 from trilithon.service.dashboard.plots import lost_utility_hours
 from trilithon.service.dashboard.why import PolicyWords, Why, why
@@ -200,6 +200,41 @@ def test_the_ledger_says_what_became_of_a_decision() -> None:
     assert "quota" in found["held"].clipped[0]
     assert [found[name].outcome for name in ("advised", "noted")] == ["advised", "noted"]
     assert found["back"].reverted_by is None
+
+
+def test_the_ledger_marks_what_was_changed_back_and_not_the_reversion() -> None:
+    """Henge asks for the rest of a Reversion in rows of its own, which name the Reversion itself:
+    that was marked as reverted.
+    """
+    journal = Journal(None)
+    rows = [
+        decision("other", job="c/d"),
+        decision("note", asked=(), granted=()),
+        decision("first"),
+        decision("held", reason="REVERSION", causes=("first", "other"), granted=(), time_s=110.0),
+        decision("of other", reason="REVERSION", causes=("first", "note"), job="c/d", time_s=110.0),
+        decision("rest", reason="REVERSION", causes=("held", "of other"), time_s=120.0),
+        decision("more", reason="REVERSION", causes=("held", "of other"), time_s=130.0),
+    ]
+    for row in rows:
+        write_decision(journal, row)
+    marks = {entry.id: entry.reverted_by for entry in entries(journal, rows)}
+    # Neither the other job's decision, which was not changed back, nor a note, nor a reversion.
+    assert {id_: by for id_, by in marks.items() if by is not None} == {"first": "rest"}
+    # The same on the page of a job, which has its own decisions only, and on a decision's page.
+    own = [row for row in rows if row.job == "a/b"]
+    assert {e.id: e.reverted_by for e in entries(journal, own)}["first"] == "rest"
+    assert {row.id: explanation(journal, row).entry.reverted_by for row in rows} == marks
+    journal.close()
+
+
+def write_decision(journal: Journal, row: DecisionRow) -> None:
+    bodies = {"numbers", "causes", "asked", "granted", "clips", "expects", "came"}
+    values: dict[str, Any] = {
+        name: text(value) if name in bodies and value is not None else value
+        for name, value in asdict(row).items()
+    }
+    journal.database.insert("decision", **values)
 
 
 NOTHING_SAID = PolicyWords("henge", {}, None)

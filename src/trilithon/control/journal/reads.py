@@ -203,6 +203,21 @@ class JournalReads:
         row = self.database.one("SELECT * FROM decision WHERE id = ?", id_)
         return None if row is None else decision_of(row)
 
+    def later_decisions(
+        self, job: str, since_s: float, words: Sequence[str], limit: int = 100
+    ) -> tuple[DecisionRow, ...]:
+        """The first decisions about a job from a time on whose reasons have one of these words."""
+        like = " OR ".join(["instr(reason, ?)"] * len(words))
+        rows = self.database.all(
+            f"SELECT * FROM decision WHERE job = ? AND time_s >= ? AND ({like}) "  # noqa: S608
+            "ORDER BY time_s, round, id LIMIT ?",
+            job,
+            since_s,
+            *words,
+            limit,
+        )
+        return tuple(map(decision_of, rows))
+
     def cluster_decisions(self, limit: int = 100) -> tuple[DecisionRow, ...]:
         """The latest decisions about the whole cluster, the oldest first."""
         rows = self.database.all(

@@ -261,6 +261,12 @@ class Journal(JournalReads):
         with self.database.transaction("wish"):
             self._event(now_s, kind, job, message)
 
+    def add_events(self, events: Sequence[tuple[str, str | None, str]], now_s: float) -> None:
+        """Several events at once: the kind, the job and the message of each."""
+        with self.database.transaction("wish"):
+            for kind, job, message in events:
+                self._event(now_s, kind, job, message)
+
     # Rounds, decisions and actions.
 
     def round(

@@ -128,6 +128,14 @@ class JobPage:
     budget: ErrorBudget
     entries: tuple[LedgerEntry, ...]
 
+    def limits(self, key: str, suffix: str = "") -> str:
+        """The thresholds whose key begins so, for a plot: the name of the line and its limit."""
+        return " ".join(
+            f"{line.key.removeprefix(key) or line.key}{suffix}:{line.limit}"
+            for line in self.line.thresholds
+            if line.key.startswith(key)
+        )
+
 
 def job_page(reading: Reading, budgets: ErrorBudgets, name: str) -> JobPage:
     record = reading.record(name)

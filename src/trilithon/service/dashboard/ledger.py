@@ -14,8 +14,8 @@ from trilithon.model.utility import Sense
 from trilithon.policies.feedback import Clip
 from trilithon.service.dashboard.numbers import clock_time, number, value_of
 
-# A decision that takes an earlier one back names it among its causes, and has one of these words in
-# its reason.
+# A decision that takes back an earlier one of its job has one of these words in its reason, and
+# names it among its causes. One that asks for the rest of a reversion names that reversion.
 _REVERTS: Final = ("REVERSION", "REVERT", "UNDO", "ROLL_BACK")
 Redact = Callable[[str], str]
 
@@ -60,21 +60,19 @@ def entries(
     journal: Journal, rows: Sequence[DecisionRow], redact: Redact = str
 ) -> list[LedgerEntry]:
     """The newest first."""
-    reverted = {
-        cause: row.id
-        for row in rows
-        if any(word in row.reason for word in _REVERTS)
-        for cause in row.causes
-    }
+    reverted = _reverted(journal, rows)
     made = (_entry(row, journal.actions(row.id), reverted.get(row.id), redact) for row in rows)
     return list(made)[::-1]
 
 
 def explanation(journal: Journal, row: DecisionRow, redact: Redact = str) -> Explanation:
     actions = journal.actions(row.id)
+    later = () if row.job is None else journal.later_decisions(row.job, row.time_s, _REVERTS)
+    reverted_by = _reverted(journal, [row, *later]).get(row.id)
     numbers = tuple((name, number(value)) for name, value in row.numbers.items())
     sentences = tuple(redact(text) for text in explain_one(row, actions)["sentences"])
-    return Explanation(_entry(row, actions, None, redact), sentences, numbers, row.causes)
+    entry = _entry(row, actions, reverted_by, redact)
+    return Explanation(entry, sentences, numbers, row.causes)
 
 
 def acted_s(rows: Iterable[DecisionRow]) -> list[float]:
@@ -104,6 +102,32 @@ def _entry(
         reverted_by=reverted_by,
         times=row.times,
     )
+
+
+def _reverted(journal: Journal, rows: Iterable[DecisionRow]) -> dict[str, str]:
+    """By decision, the first one that changed its job back. What reverts another job's part of a
+    step, is itself a reversion, or was not granted takes nothing back.
+    """
+    known = {row.id: row for row in rows}
+    reverted: dict[str, str] = {}
+    for row in known.values():
+        if not _is_reversion(row) or not _changes(row.granted):
+            continue
+        causes, seen = list(row.causes), set()
+        while causes:
+            if (id_ := causes.pop()) in seen:
+                continue
+            seen.add(id_)
+            cause = known.get(id_) or journal.decision(id_)
+            if cause is not None and _is_reversion(cause):
+                causes.extend(cause.causes)
+            elif cause is not None and cause.job == row.job and _changes(cause.granted):
+                reverted.setdefault(id_, row.id)
+    return reverted
+
+
+def _is_reversion(row: DecisionRow) -> bool:
+    return any(word in row.reason for word in _REVERTS)
 
 
 def _changes(changes: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

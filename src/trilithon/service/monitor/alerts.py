@@ -62,6 +62,13 @@ class ActiveAlert:
     ended_s: float | None = None
 
     @property
+    def event(self) -> tuple[str, str | None, str]:
+        """Its kind, job and message as an event of the journal."""
+        if self.ended_s is not None:
+            return "alert_ended", self.job, f"{self.code} has ended: {self.message}"
+        return "alert", self.job, f"{self.severity.value} {self.code}: {self.message}"
+
+    @property
     def key(self) -> tuple[str, str | None]:
         return self.code, self.job
 
@@ -76,6 +83,8 @@ class Alerts:
         self._causes: dict[tuple[str, str | None], float] = {}
         self._active: dict[tuple[str, str | None], ActiveAlert] = {}
         self._recent: deque[ActiveAlert] = deque(maxlen=RECENT)
+        # Those that began or ended and are not in the journal yet. What policies alert of is there.
+        self._unwritten: list[ActiveAlert] = []
         self._completed = time.monotonic()
 
     def round(self, done: Round, facts: RoundFacts) -> None:
@@ -113,6 +122,12 @@ class Alerts:
         with self._lock:
             return list(self._recent)
 
+    def take_unwritten(self) -> list[ActiveAlert]:
+        """Those that began or ended since the last call, for the journal."""
+        with self._lock:
+            taken, self._unwritten = self._unwritten, []
+        return taken
+
     def _settle(
         self,
         causes: dict[tuple[str, str | None], tuple[AlertRule, str]],
@@ -135,12 +150,14 @@ class Alerts:
                 return
             alert = ActiveAlert(rule.code, rule.severity, job, text, since_s)
             self._active[alert.key] = alert
+            self._unwritten.append(alert)
         self.notify(alert)
 
     def _end(self, key: tuple[str, str | None], now_s: float) -> None:
         with self._lock:
             ended = replace(self._active.pop(key), ended_s=now_s)
             self._recent.append(ended)
+            self._unwritten.append(ended)
         self.notify(ended)
 
 

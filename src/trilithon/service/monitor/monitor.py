@@ -68,6 +68,7 @@ class Monitor:
                 self.history.add(facts, self._source.assessment)
             self.tally.round(done, facts, took_s)
             self.alerts.round(done, facts)
+            self._write_alerts()
             self.hub.publish(facts)
         except Exception:  # noqa: BLE001 - the next round may succeed
             _log.exception("monitor_failed", round=done.number)
@@ -75,6 +76,19 @@ class Monitor:
     def watch(self) -> None:
         """Looks after the loop itself, from outside of it."""
         self.alerts.watch(self._controller.rules.limits.round_s, self._controller.clock.now_s())
+        self._write_alerts()
+
+    def _write_alerts(self) -> None:
+        """Makes events of alerts that began or ended, in one transaction. Webhooks know them
+        already: a journal that cannot be written holds no alert up.
+        """
+        if not (changed := self.alerts.take_unwritten()):
+            return
+        now_s = self._controller.clock.now_s()
+        try:
+            self._controller.journal.add_events([alert.event for alert in changed], now_s)
+        except Exception:  # noqa: BLE001 - the next round may succeed
+            _log.exception("alerts_not_written", alerts=[alert.code for alert in changed])
 
     def close(self) -> None:
         self.tally.flush()

@@ -11,8 +11,17 @@ from trilithon.service.routes.common import MAX_ID, Served
 router = APIRouter(tags=["events"])
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "server-sent events, until the client leaves",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "server-sent events, until the client leaves; `data` of an event is JSON",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                # OpenAPI 3.1 has no word for it: the shape of `data`, by the event's name.
+                "x-event-data": {
+                    "snapshot": {"$ref": "#/components/schemas/Snapshot"},
+                    "*": {"$ref": "#/components/schemas/Event"},
+                },
+            }
+        },
     }
 }
 

@@ -13,12 +13,15 @@ from trilithon.errors import NotObservable
 from trilithon.model.mode import Mode
 from trilithon.service import resources, views
 from trilithon.service.access.gate import AnyCaller, ChangeJobs, DeleteJobs, ViewJobs, no_job
+from trilithon.service.answers.decisions import DecisionExplanation
+from trilithon.service.answers.numbers import JobFigures, JobHistory, Records, SeriesPoint
 from trilithon.service.changes import JobChanges, Precondition
 from trilithon.service.daemon import Daemon
 from trilithon.service.peek import topics_at
 from trilithon.service.resources import JobChange, JobResource, JobSummary
 from trilithon.service.routes.common import (
     JobName,
+    JsonAnswer,
     Limit,
     Lists,
     Served,
@@ -242,33 +245,34 @@ def _commanded(
         return resources.summary(daemon, daemon.monitor.job_now(change.job, record), record)
 
 
-@router.get("/jobs/{tenant}/{name}/history")
+@router.get("/jobs/{tenant}/{name}/history", response_model=JobHistory)
 def history(
     daemon: Served, caller: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 100
-) -> dict[str, Any]:
+) -> Response:
     """The versions of a job, and its latest `limit` events. A deleted job has them, too."""
     past = views.history(daemon.journal, _known(daemon, f"{tenant}/{name}"), limit)
-    return dict(redacted(daemon, caller, past))
+    return JsonAnswer(redacted(daemon, caller, past))
 
 
-@router.get("/jobs/{tenant}/{name}/explanation")
+@router.get("/jobs/{tenant}/{name}/explanation", response_model=list[DecisionExplanation])
 def explanation(
     daemon: Served, caller: ViewJobs, tenant: Tenant, name: JobName, limit: Limit = 20
-) -> list[dict[str, Any]]:
+) -> Response:
     """The latest `limit` decisions about a job and those they follow from, in sentences."""
     explained = explain(daemon.journal, f"{tenant}/{name}", limit)
-    return list(redacted(daemon, caller, explained))
+    return JsonAnswer(redacted(daemon, caller, explained))
 
 
-@router.get("/jobs/{tenant}/{name}/series")
+@router.get("/jobs/{tenant}/{name}/series", response_model=list[SeriesPoint])
 def series(
     daemon: Served, _: ViewJobs, tenant: Tenant, name: JobName, since_s: Since = 0.0
-) -> list[dict[str, Any]]:
+) -> Response:
     """The compact series of a job in the journal, from `since_s` on."""
-    return views.series(daemon.journal, _known(daemon, f"{tenant}/{name}"), since_s)
+    points = views.series(daemon.journal, _known(daemon, f"{tenant}/{name}"), since_s)
+    return JsonAnswer(points)
 
 
-@router.get("/jobs/{tenant}/{name}/records/{place}")
+@router.get("/jobs/{tenant}/{name}/records/{place}", response_model=Records)
 def peek(
     daemon: Served,
     _: ViewJobs,
@@ -278,7 +282,7 @@ def peek(
         str, Path(max_length=200, description="a source, a sink, `dead_letters`, or `from->to`")
     ],
     limit: Annotated[int, Query(ge=1, le=50)] = 5,
-) -> dict[str, Any]:
+) -> Response:
     """The latest records at a source, a sink, an edge or of the dead letters. An edge between two
     operators of one query is watched for a moment: what passes then is shown, with the instance.
     A topic that the tenant may not read, such as one that the job only writes, is refused.
@@ -289,7 +293,8 @@ def peek(
     topics = topics_at(spec, place, lambda: daemon.edge_topics(job))
     check_readable(spec, topics, daemon.settings)
     if not topics and daemon.read_edge is not None:
-        return {"place": place, "topics": [], "records": daemon.read_edge(job, place, limit)}
+        passed = daemon.read_edge(job, place, limit)
+        return JsonAnswer({"place": place, "topics": [], "records": passed})
     if not topics or daemon.read_latest is None:
         raise NotObservable("This engine has no topics: its records are simulated.")
     records = [
@@ -297,14 +302,14 @@ def peek(
         for topic in topics
         for record in daemon.read_latest(topic, limit, tenant)
     ]
-    return {"place": place, "topics": topics, "records": records}
+    return JsonAnswer({"place": place, "topics": topics, "records": records})
 
 
-@router.get("/figures")
-def figures(daemon: Served, caller: AnyCaller) -> list[dict[str, Any]]:
+@router.get("/figures", response_model=list[JobFigures])
+def figures(daemon: Served, caller: AnyCaller) -> Response:
     """The live figures of the caller's jobs that run."""
     names = [row["job"] for row in views.jobs(daemon) if caller.sees(row["tenant"])]
-    return views.figures(daemon, names)
+    return JsonAnswer(views.figures(daemon, names))
 
 
 def _known(daemon: Daemon, name: str) -> str:

@@ -3,7 +3,7 @@
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from trilithon.control.explain import clock
@@ -11,7 +11,8 @@ from trilithon.errors import Forbidden, NotFound
 from trilithon.service.access.gate import AnyCaller, ManageTokens, ReadAudit
 from trilithon.service.access.roles import Caller, Permission, Role
 from trilithon.service.access.store import Token
-from trilithon.service.routes.common import EventId, Limit, Served
+from trilithon.service.answers.access import AuditRecord, CallerView, CreatedToken, TokenView
+from trilithon.service.routes.common import EventId, JsonAnswer, Limit, Served
 
 router = APIRouter(tags=["tokens"])
 YEAR_S = 366 * 86_400.0
@@ -28,7 +29,7 @@ class NewToken(BaseModel):
     lifetime_s: float | None = Field(default=90 * 86_400.0, gt=0, le=YEAR_S)
 
 
-@router.get("/whoami")
+@router.get("/whoami", response_model=CallerView)
 async def who_am_i(caller: AnyCaller) -> dict[str, Any]:
     """The name and the roles of the token that is shown."""
     return {
@@ -39,7 +40,7 @@ async def who_am_i(caller: AnyCaller) -> dict[str, Any]:
     }
 
 
-@router.get("/tokens")
+@router.get("/tokens", response_model=list[TokenView])
 def list_tokens(daemon: Served, caller: ManageTokens) -> list[dict[str, Any]]:
     """The tokens that the caller manages, without their secrets."""
     now_s = time.time()
@@ -47,7 +48,7 @@ def list_tokens(daemon: Served, caller: ManageTokens) -> list[dict[str, Any]]:
     return [token.shown(now_s) for token in tokens if _manages(caller, token)]
 
 
-@router.post("/tokens")
+@router.post("/tokens", response_model=CreatedToken)
 def create_token(daemon: Served, caller: ManageTokens, new: NewToken) -> dict[str, Any]:
     """Creates a token and answers its secret: this once, and never again."""
     store = daemon.access.store
@@ -64,7 +65,7 @@ def create_token(daemon: Served, caller: ManageTokens, new: NewToken) -> dict[st
     return {**token.shown(time.time()), "secret": secret}
 
 
-@router.delete("/tokens/{token}")
+@router.delete("/tokens/{token}", response_model=TokenView)
 def revoke_token(
     daemon: Served, caller: ManageTokens, token: Annotated[str, Path(max_length=64)]
 ) -> dict[str, Any]:
@@ -76,15 +77,13 @@ def revoke_token(
     return store.revoke(token, caller).shown(time.time())
 
 
-@router.get("/audit")
-def audit(
-    daemon: Served, caller: ReadAudit, limit: Limit = 100, after: EventId = 0
-) -> list[dict[str, Any]]:
+@router.get("/audit", response_model=list[AuditRecord])
+def audit(daemon: Served, caller: ReadAudit, limit: Limit = 100, after: EventId = 0) -> Response:
     """Who changed what: the latest `limit` entries after an id, of the caller's tenants."""
     own = None
     if not caller.cluster_admin:
         own = [tenant for tenant in caller.grants if caller.may(Permission.READ_AUDIT, tenant)]
-    return [
+    entries = [
         {
             "id": entry.id,
             "time_s": entry.time_s,
@@ -99,6 +98,7 @@ def audit(
         }
         for entry in daemon.access.store.audited(limit, after, own)
     ]
+    return JsonAnswer(entries)
 
 
 def _may_give(caller: Caller, wanted: Caller) -> bool:

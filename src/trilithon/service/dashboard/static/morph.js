@@ -2,7 +2,7 @@
 // Children with a `data-key` or an id are matched by it; others by their place.
 "use strict";
 
-const KEPT = "data-keep"; // scripts own what is inside
+const KEPT = "data-keep"; // scripts own what is inside, and attributes that the page does not have
 
 function keyOf(node) {
   return node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") || node.id || null : null;
@@ -17,12 +17,13 @@ export function morph(from, to) {
     if (from.data !== to.data) from.data = to.data;
     return;
   }
-  if (from.hasAttribute(KEPT) || from.isEqualNode(to)) return;
+  if (from.isEqualNode(to)) return;
   const wanted = to.attributes;
   for (let i = 0; i < wanted.length; i++) {
     const { name, value } = wanted[i];
     if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
+  if (from.hasAttribute(KEPT)) return;
   if (from.attributes.length !== wanted.length) {
     for (const name of from.getAttributeNames()) {
       if (name !== "open" && !to.hasAttribute(name)) from.removeAttribute(name);

@@ -37,10 +37,22 @@ class Plot {
     this.marks = new Set();
     this.draw();
     new ResizeObserver(() => this.resize()).observe(element);
+    // The intent was changed.
+    const thresholds = { attributes: true, attributeFilter: ["data-thresholds"] };
+    new MutationObserver(() => this.draw()).observe(element, thresholds);
   }
 
   get size() {
     return { width: this.element.clientWidth, height: this.element.clientWidth < 480 ? 165 : 200 };
+  }
+
+  // The thresholds on the page, `name:limit` each: in the colour of their line where there are several.
+  limits({ lines, mark }) {
+    return (this.element.dataset.thresholds || "").split(" ").filter(Boolean).map((text) => {
+      const [name, limit] = text.split(":");
+      const line = this.names.length > 1 ? this.names.indexOf(name) : -1;
+      return { value: Number(limit), colour: line < 0 ? mark : lines[line] };
+    });
   }
 
   resize() {
@@ -49,11 +61,13 @@ class Plot {
 
   draw() {
     if (this.plot) this.plot.destroy();
-    const { lines, grid, text, mark } = theme();
-    const { labels, unit, threshold, log } = this.element.dataset;
+    const { lines, grid, text } = theme();
+    const { labels, unit, log } = this.element.dataset;
     const font = "11px system-ui, sans-serif";
     const axis = { stroke: text, font, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 } };
-    const limit = threshold ? Number(threshold) : null;
+    const limits = this.limits(theme());
+    const values = limits.map((limit) => limit.value);
+    const [least, most] = [Math.min(...values), Math.max(0, ...values)];
     const options = {
       ...this.size,
       padding: [10, 12, 0, 0],
@@ -62,8 +76,8 @@ class Plot {
       scales: {
         x: { time: true },
         y: log !== undefined
-          ? { distr: 3, range: (_, low, high) => uPlot.rangeLog(Math.max(0.1, Math.min(low, limit ?? low)), Math.max(high, limit ?? high, 1), 10, true) }
-          : { range: (_, low, high) => [0, Math.max(high, limit ?? 0, 0.01) * 1.08] },
+          ? { distr: 3, range: (_, low, high) => uPlot.rangeLog(Math.max(0.1, Math.min(low, least)), Math.max(high, most, 1), 10, true) }
+          : { range: (_, low, high) => [0, Math.max(high, most, 0.01) * 1.08] },
       },
       axes: [{ ...axis, space: 90, size: 30, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : short(tick))) }],
       series: [
@@ -82,10 +96,11 @@ class Plot {
       ],
       hooks: {
         drawAxes: [(plot) => this.drawMarks(plot, text)],
-        draw: limit === null ? [] : [(plot) => this.drawLimit(plot, limit, mark)],
+        draw: limits.map(({ value, colour }) => (plot) => this.drawLimit(plot, value, colour)),
       },
     };
     this.plot = new uPlot(options, this.data, this.element);
+    this.element.dataset.limits = values.join(" ");
   }
 
   drawLimit(plot, limit, colour) {

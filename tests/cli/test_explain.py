@@ -29,17 +29,19 @@ ASKED = [{"change": "parallelism", "job": JOB.id, "parallelism": {"count": 5}}]
 
 def decided(journal: Journal, id_: str, time_s: float, reason: str, said: str, **more: Any) -> None:
     row = {"numbers": {}, "causes": [], "asked": [], "granted": [], "clips": [], **more}
+    job = row.pop("job", JOB.id)
+    written: dict[str, Any] = {name: json.dumps(value) for name, value in row.items()}
     journal.database.insert(
         "decision",
         id=id_,
         round=int(id_.partition(":")[0]),
         time_s=time_s,
         last_s=time_s,
-        job=row.pop("job", JOB.id),
+        job=job,
         policy="dhalion",
         reason=reason,
         sentence=said,
-        **{name: json.dumps(value) for name, value in row.items()},
+        **written,
     )
 
 

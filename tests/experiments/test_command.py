@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -149,7 +150,7 @@ def test_a_part_that_was_interrupted_goes_on_where_it_was(
     assert len(stored["runs"]) == spark_health.RUNS * len(spark_health.CASES)
 
 
-PART_DATA = {
+PART_DATA: dict[str, tuple[str, dict[str, Any]]] = {
     "diagnoses": ("run_diagnoses", {"examined": []}),
     "layered": ("run_layered", {"henge": {"changes": 1}}),
     "spark-health": ("run_health", {"runs": []}),

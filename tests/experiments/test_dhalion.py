@@ -10,6 +10,7 @@ import pytest
 from tests.experiments.sample_runs import sample_run
 from trilithon.control.journal.rows import DecisionRow
 from trilithon.experiments.dhalion import diagnoses, layered_run, part_versions, spark_health
+from trilithon.experiments.dhalion.confusion import NONE
 from trilithon.experiments.dhalion.dhalion_paper import PAPER
 from trilithon.experiments.dhalion.examined_policy import ExaminedPolicy
 from trilithon.experiments.dhalion.findings import BOTH, FINDINGS
@@ -382,7 +383,7 @@ def test_one_short_run_of_each_ailment_on_spark() -> None:
     assert [run.case for run in runs] == [case.name for case in spark_health.CASES]
     *ill, healthy = runs
     assert healthy.case == "healthy"
-    assert [run.case for run in ill if run.diagnosis == spark_health.NONE] == [], runs
+    assert [run.case for run in ill if run.diagnosis == NONE] == [], runs
     assert sum(run.right for run in runs) >= 3, runs
     assert any(run.actions for run in runs), runs
     assert not healthy.actions, healthy

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -25,6 +26,13 @@ expect.set_options(timeout=browser.PATIENCE_MS)
 AXE = Path(__file__).parents[2] / "vendor" / "axe-core-4.14.0.min.js"
 SPEED = 4.0
 JOB = "ads/pageload"
+# How long the page takes to be fetched and parsed, without a change of it.
+FETCH_PAGE = """async () => {
+    const began = performance.now();
+    const answer = await fetch(location.href, {headers: {Accept: "text/html"}});
+    new DOMParser().parseFromString(await answer.text(), "text/html");
+    return performance.now() - began;
+}"""
 # When each round was first on the page.
 NOTE_ROUNDS = """() => {
     window.seen = {};
@@ -130,7 +138,10 @@ def test_plots_follow_the_thresholds_of_a_changed_intent(live: tuple[Daemon, str
 
 
 def test_a_new_snapshot_is_on_the_page_within_two_seconds(live: tuple[Daemon, str]) -> None:
-    """In the median of five in a row: other work on the machine may hold up those before."""
+    """In the median of the first ten rounds after the log-in, whether the page showed each or went
+    on to a later one. Where the browser takes longer than half a second to fetch the page at all,
+    four times that: the machine is slow then, not the page.
+    """
     controlled, url = live
     ended: dict[int, float] = {}
     stop = threading.Event()
@@ -146,14 +157,19 @@ def test_a_new_snapshot_is_on_the_page_within_two_seconds(live: tuple[Daemon, st
         with browser.page(1440, url=url) as (page, wrong):
             log_in(page, live)
             page.evaluate(NOTE_ROUNDS)
+            began = controlled.controller.state.round
+            fetches_s: list[float] = []
 
-            def in_time() -> bool:
-                seen: dict[str, float] = page.evaluate("window.seen")
-                known = sorted((int(n), at_ms) for n, at_ms in seen.items() if int(n) in ended)
-                delays_s = [at_ms / 1000 - ended[number] for number, at_ms in known][-5:]
-                return len(delays_s) == 5 and statistics.median(delays_s) < 2.0
+            def delays_s() -> list[float]:
+                """Of the rounds of which one as late or later is on the page, the oldest first."""
+                fetches_s.append(page.evaluate(FETCH_PAGE) / 1000)
+                seen = {int(number): at / 1000 for number, at in page.evaluate("seen").items()}
+                rounds = [n for n in sorted(ended) if began < n <= max(seen, default=0)]
+                return [min(seen[s] for s in seen if s >= n) - ended[n] for n in rounds]
 
-            until(in_time)
+            first = until(lambda: delays if len(delays := delays_s()) >= 10 else None)[:10]
+            limit_s = max(2.0, 4 * statistics.median(fetches_s))
+            assert statistics.median(first) < limit_s, (first, fetches_s)
             assert wrong == []
     finally:
         stop.set()
@@ -205,6 +221,7 @@ PAGES = (
     f"/dashboard/jobs/{JOB}/what-if",
     f"/dashboard/jobs/{JOB}/operators/join",
 )
+MISSING = "/dashboard/jobs/ads/none"
 
 
 @pytest.mark.parametrize(
@@ -213,22 +230,39 @@ PAGES = (
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
     live: tuple[Daemon, str], width: int, dark: bool
 ) -> None:
-    _, url = live
+    controlled, url = live
+    (decision, *_) = until(controlled.journal.decisions)
     with browser.page(width, url=url, dark=dark) as (page, wrong):
         page.goto(f"{url}/dashboard/login")
         check_access(page)
         log_in(page, live)
-        for path in PAGES:
+        for path in (*PAGES, f"/dashboard/decisions?id={quote(decision.id)}", MISSING):
             page.goto(url + path)
             page.wait_for_timeout(300)
             check_access(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            if path == MISSING:
+                expect(page.get_by_role("heading", level=1)).to_contain_text("no job")
+                wrong.clear()  # a browser calls the 404 an error
         page.goto(f"{url}/dashboard")
         until(lambda: page.locator("a.explain").count() > 0)
         page.locator("a.explain").first.click()
-        expect(page.get_by_role("dialog")).to_be_visible()
-        check_access(page)
+        check_dialog(page, width)
+        page.goto(f"{url}/dashboard/jobs/{JOB}")
+        for name in ("Pause", "Priority", "Advise only"):
+            page.get_by_role("button", name=name, exact=True).click()
+            check_dialog(page, width)
+            page.keyboard.press("Escape")
+            expect(page.get_by_role("dialog")).to_have_count(0)
         assert wrong == []
+
+
+def check_dialog(page: Page, width: int) -> None:
+    expect(page.get_by_role("dialog")).to_be_visible()
+    check_access(page)
+    box = page.get_by_role("dialog").bounding_box()
+    assert box is not None
+    assert box["width"] <= width
 
 
 def check_access(page: Page) -> None:

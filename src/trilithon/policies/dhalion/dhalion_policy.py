@@ -6,7 +6,8 @@ a time; alerts beside it. Symptoms are measured after the wait only, so that wha
 is not taken for a symptom (section 4.1).
 
 A decision names its causes: symptom ← diagnosis ← resolution ← evaluation, one decision each, of
-which only the resolution changes anything.
+which only the resolution changes anything. A diagnosis without a resolution is recorded once, when
+it begins.
 """
 
 import zlib
@@ -81,7 +82,8 @@ class DhalionPolicy:
             log = ActionLog.of(record)
             case = JobCase(view, scene, self.parameters)
             seed, raised = int(state.get("seed", 0)), record.get("alerts", {})
-            examination = Examination(policy, case, log, seed, raised)
+            unresolved = record.get("unresolved", ())
+            examination = Examination(policy, case, log, seed, raised, unresolved)
             examination.run()
             decisions += examination.decisions
             claims += examination.claims
@@ -90,6 +92,7 @@ class DhalionPolicy:
                 "checked_s": scene.now_s,
                 "diagnosis": examination.diagnosis_kind,
                 **({"alerts": examination.alerts} if examination.alerts else {}),
+                **({"unresolved": examination.unresolved} if examination.unresolved else {}),
             }
         return Verdict(tuple(decisions), {**state, _JOBS: records}, claims=tuple(claims))
 
@@ -153,7 +156,8 @@ def _failed(feedback: Feedback) -> bool:
 
 class Examination:
     """One look at one job. `alerts` are those raised lately, by code and operator, with their
-    times; they are not raised again.
+    times; they are not raised again. `unresolved` are the diagnoses without a resolution, by kind
+    and operator; those of the last examination are given, and not recorded again.
     """
 
     def __init__(
@@ -163,12 +167,15 @@ class Examination:
         log: ActionLog,
         seed: int,
         alerts: Mapping[str, float] | None = None,
+        unresolved: Sequence[str] = (),
     ) -> None:
         self.policy, self.case, self.seed = policy, case, seed
         self._keep(log)
         now_s, again_s = case.scene.now_s, case.parameters.alert_again_s
         known = (alerts or {}).items()
         self.alerts = {key: at_s for key, at_s in known if now_s - at_s < again_s * (1 - 1e-9)}
+        self.unresolved: list[str] = []
+        self._recorded = frozenset(unresolved)
         self.decisions: list[Decision] = []
         self.claims: list[Claim] = []
         self.diagnosis_kind: str | None = None
@@ -188,7 +195,10 @@ class Examination:
         acted = False
         for diagnosis in diagnoses:
             resolution = self._resolution(diagnosis)
-            if resolution is None or (resolution.invasive and acted):
+            if resolution is None:
+                self._leave(diagnosis)
+                continue
+            if resolution.invasive and acted:
                 continue
             acted = acted or resolution.invasive
             if resolution.claims:
@@ -268,15 +278,30 @@ class Examination:
         until_s = self.case.scene.now_s + wait_s
         self.claims.append(Claim(self.case.name, until_s, _as_sentence(diagnosis.sentence)))
 
-    def _propose(self, diagnosis: Diagnosis, resolution: Resolution) -> None:
-        found = [self._symptom(symptom) for symptom in diagnosis.symptoms]
-        sentence = _as_sentence(diagnosis.sentence)
+    def _leave(self, diagnosis: Diagnosis) -> None:
+        """Records a diagnosis that nothing is done about, unless it was there before."""
+        key = f"{diagnosis.kind} {diagnosis.operator or ''}".rstrip()
+        self.unresolved.append(key)
+        if key in self._recorded:
+            return
+        emission = self.case.view.emission_per_s
+        failed = self.log.tried_in_vain(diagnosis, self.case.parameters, emission)
+        why = "what could be done has failed before" if failed else "no resolver proposes anything"
+        self._diagnosis(diagnosis, f"{_as_sentence(diagnosis.sentence)} Nothing is done: {why}.")
+
+    def _diagnosis(self, diagnosis: Diagnosis, sentence: str) -> Decision:
+        """Records a diagnosis after its symptoms."""
+        symptoms = [self._symptom(symptom) for symptom in diagnosis.symptoms]
         sure = {} if diagnosis.confidence == 1 else {"confidence": diagnosis.confidence}
         numbers = {**diagnosis.numbers, **sure}
-        causes = (*(decision.id for decision in found), *self._caused_by)
-        cause = self._decision(
+        causes = (*(decision.id for decision in symptoms), *self._caused_by)
+        return self._decision(
             (), f"{DIAGNOSIS}_{diagnosis.kind.upper()}", sentence, numbers, causes
         )
+
+    def _propose(self, diagnosis: Diagnosis, resolution: Resolution) -> None:
+        sentence = _as_sentence(diagnosis.sentence)
+        cause = self._diagnosis(diagnosis, sentence)
         decision = self._decision(
             resolution.changes,
             resolution.action.partition(".")[0].upper(),

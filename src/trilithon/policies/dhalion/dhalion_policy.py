@@ -90,6 +90,7 @@ class DhalionPolicy:
             records[name] = {
                 **examination.log.plain(),
                 "checked_s": scene.now_s,
+                "emission": view.emission_per_s,
                 "diagnosis": examination.diagnosis_kind,
                 **({"alerts": examination.alerts} if examination.alerts else {}),
                 **({"unresolved": examination.unresolved} if examination.unresolved else {}),
@@ -97,7 +98,9 @@ class DhalionPolicy:
         return Verdict(tuple(decisions), {**state, _JOBS: records}, claims=tuple(claims))
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
-        """Per job: the last diagnosis, the action log, and what is blacklisted."""
+        """Per job: the last diagnosis, the latest actions, how often actions failed, and what is
+        blacklisted under the load of the last examination.
+        """
         shown = {}
         for job, record in sorted(state.get(_JOBS, {}).items()):
             if job not in scene.statuses:
@@ -110,6 +113,7 @@ class DhalionPolicy:
                     for e in log.entries[-5:]
                 ],
                 "failures": {key: failed for key, (_, failed, _) in log.tries.items() if failed},
+                "blacklisted": sorted(log.blacklist(self.parameters, record.get("emission"))),
             }
         return shown
 

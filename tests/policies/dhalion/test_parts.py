@@ -103,7 +103,8 @@ def test_an_added_resolver_comes_first_only_for_what_it_cures(own: dict[str, Any
 def test_built_in_parts_can_be_added_by_name_and_are_there_once() -> None:
     parameters = DhalionParameters(health="provisioning", detectors="emission, growth")
     names = [part.name for part in extensions.chosen_policy(parameters).detectors]
-    assert names == ["back_pressure", "pending", "rate_skew", "growth", "emission"]
+    own = ["back_pressure", "pending", "rate_skew", "growth", "lasting_growth"]
+    assert names == [*own, "emission"]
 
 
 @pytest.mark.parametrize("wrong", ["nobody", "growth, nobody", 7])

@@ -70,6 +70,15 @@ class DhalionParameters(Parameters):
     growing: float = parameter(
         0.05, "ratio", "of the processing rate by which a queue or lag must grow", least=0.001
     )
+    lasting: int = parameter(
+        5,
+        "1",
+        "examinations in a row after which a lag that grows by less than `growing` is told",
+        least=1,
+    )
+    creeping: float = parameter(
+        0.005, "ratio", "of what the sources emit by which such a lag must grow", least=0.0001
+    )
     scale_down: float = parameter(
         0.2, "ratio", "of its instances that an operator loses at most at once", least=0.01, most=1
     )

@@ -80,7 +80,8 @@ class DhalionPolicy:
             if view is None:
                 continue
             log = ActionLog.of(record)
-            case = JobCase(view, scene, self.parameters)
+            lags = self._lags(record, status, scene.now_s, view.lag)
+            case = JobCase(view, scene, self.parameters, lags=lags)
             seed, raised = int(state.get("seed", 0)), record.get("alerts", {})
             unresolved = record.get("unresolved", ())
             examination = Examination(policy, case, log, seed, raised, unresolved)
@@ -91,6 +92,7 @@ class DhalionPolicy:
                 **examination.log.plain(),
                 "checked_s": scene.now_s,
                 "emission": view.emission_per_s,
+                **({"lags": [list(each) for each in lags]} if lags else {}),
                 "diagnosis": examination.diagnosis_kind,
                 **({"alerts": examination.alerts} if examination.alerts else {}),
                 **({"unresolved": examination.unresolved} if examination.unresolved else {}),
@@ -116,6 +118,16 @@ class DhalionPolicy:
                 "blacklisted": sorted(log.blacklist(self.parameters, record.get("emission"))),
             }
         return shown
+
+    def _lags(
+        self, record: Mapping[str, Any], status: JobStatus, now_s: float, lag: float | None
+    ) -> tuple[tuple[float, float], ...]:
+        """The lags of the latest examinations since the job was changed; none if one is missing."""
+        if lag is None:
+            return ()
+        since_s = status.accepted_s if status.changed_s is None else status.changed_s
+        before = ((at_s, old) for at_s, old in record.get("lags", ()) if at_s > since_s)
+        return (*before, (now_s, lag))[-self.parameters.lasting - 1 :]
 
     def _due(
         self, scene: Scene, status: JobStatus, record: Mapping[str, Any], window: Window

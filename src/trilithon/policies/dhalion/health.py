@@ -69,7 +69,8 @@ class Resolution:
 class JobCase:
     """A job under examination: what detectors, diagnosers and resolvers may look at.
     `taken` are the actions of the log, the oldest first. `blacklist` are the keys of what is
-    blacklisted now (`action_key`).
+    blacklisted now (`action_key`). `lags` are the times and lags of the latest examinations since
+    the job was changed, this one last.
     """
 
     view: MeasuredJob
@@ -77,6 +78,7 @@ class JobCase:
     parameters: DhalionParameters
     taken: tuple["LogEntry", ...] = ()
     blacklist: frozenset[str] = frozenset()
+    lags: tuple[tuple[float, float], ...] = ()
 
     @property
     def name(self) -> str:

@@ -204,7 +204,7 @@ def test_a_diagnosis_that_was_gone_is_recorded_again() -> None:
     def examined(busy: float, unresolved: Sequence[str]) -> Examination:
         views = [instance_view(busy=busy) for _ in range(4)]
         case = case_of(operator_view("count", views, 0.0), parameters=parameters)
-        examination = Examination(ProvisioningPolicy(), case, ActionLog(), 0, {}, unresolved)
+        examination = Examination((ProvisioningPolicy(),), case, ActionLog(), 0, {}, unresolved)
         examination.run()
         return examination
 
@@ -221,7 +221,7 @@ def test_of_what_failed_before_that_is_said() -> None:
     log = ActionLog(tries={"over_provisioned/count/scale_down.to_3": (1, 1, 1000.0)})
     idle = [instance_view(busy=0.1) for _ in range(4)]
     case = case_of(operator_view("count", idle, 0.0))
-    examination = Examination(ProvisioningPolicy(), case, log, 0)
+    examination = Examination((ProvisioningPolicy(),), case, log, 0)
     examination.run()
     assert examination.unresolved == ["over_provisioned count"]
     assert examination.decisions[-1].sentence.endswith(

@@ -14,8 +14,10 @@ ON, OFF = "on", "off"
 
 @dataclass(frozen=True)
 class DhalionParameters(Parameters):
-    health: str = choice(
-        "throughput_slo", HEALTH_POLICY_NAMES, "the health policy: what is diagnosed and cured"
+    health: str = choices(
+        HEALTH_POLICY_NAMES,
+        "the health policies, in the order of precedence: what is diagnosed and cured",
+        "throughput_slo",
     )
     period_s: float = parameter(120.0, "s", "between two looks at a job (section 6.2)", least=1)
     window_s: float = parameter(
@@ -99,12 +101,12 @@ class DhalionParameters(Parameters):
         ON, (ON, OFF), "whether it changes parallelism, or leaves that to the policies after it"
     )
     detectors: str = choices(
-        PART_NAMES["detectors"], "detectors that are added to those of the health policy"
+        PART_NAMES["detectors"], "detectors that are added to those of the first health policy"
     )
     diagnosers: str = choices(
-        PART_NAMES["diagnosers"], "diagnosers that are asked after those of the health policy"
+        PART_NAMES["diagnosers"], "diagnosers that are asked after those of the first health policy"
     )
     resolvers: str = choices(
         PART_NAMES["resolvers"],
-        "resolvers that come before those of the health policy for the diagnoses that they cure",
+        "resolvers that come before those of the first health policy for diagnoses that they cure",
     )

@@ -95,7 +95,7 @@ class JobCase:
 class LogEntry:
     """An entry of the action log (section 4.2): what was done, when, for which diagnosis, and the
     figures of that time. `helped` is None until the action was evaluated. `notes` are what the
-    resolver wanted to remember.
+    resolver wanted to remember, and `policy` is the health policy that judges the action.
     """
 
     action: str
@@ -106,6 +106,7 @@ class LogEntry:
     before: Numbers
     helped: bool | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    policy: str = ""
 
 
 class Detector(Protocol):

@@ -48,8 +48,8 @@ def _registered() -> Iterator[None]:
     for policy in (QuietPolicy(), StrictPolicy()):
         extensions.register(policy)
     yield
-    for policy in (QuietPolicy, StrictPolicy):
-        extensions.unregister(policy.name)
+    for name in (QuietPolicy.name, StrictPolicy.name):
+        extensions.unregister(name)
 
 
 @pytest.mark.parametrize("health", ["throughput_slo, quiet_jobs", "quiet_jobs,throughput_slo"])

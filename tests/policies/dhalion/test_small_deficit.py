@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.policies.dhalion.clinic import treated, words
 from tests.policies.dhalion.test_lag_growth import PULLING
@@ -31,7 +32,7 @@ def test_a_job_that_keeps_up_has_no_such_deficit() -> None:
     assert clinic.decisions == []
 
 
-def case_with(lags: Sequence[float], **parameters: float) -> JobCase:
+def case_with(lags: Sequence[float], **parameters: Any) -> JobCase:
     """A job that emits 1,000 records/s and had such lags, two minutes apart."""
     views = [instance_view(busy=0.2) for _ in range(4)]
     case = case_of(operator_view("count", views, 0.0), parameters=DhalionParameters(**parameters))

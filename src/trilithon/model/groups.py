@@ -50,7 +50,7 @@ def rescale_key_groups(before: Sequence[int], instances: int) -> tuple[int, ...]
     instance takes from the one with the most groups, one by one, until it has as many.
     """
     owned: list[list[int]] = [[] for _ in range(instances)]
-    left_over = []
+    left_over: list[int] = []
     for group, owner in enumerate(before):
         if owner != SPREAD:
             (owned[owner] if owner < instances else left_over).append(group)

@@ -23,10 +23,12 @@ def choice(default: str, options: Collection[str], meaning: str) -> Any:
     )
 
 
-def choices(options: Collection[str], meaning: str) -> Any:
-    """A parameter that is any number of words, with commas between them; by default none."""
+def choices(options: Collection[str], meaning: str, default: str = "") -> Any:
+    """A parameter that is any number of words, with commas between them; by default none. With
+    another default it is at least one word.
+    """
     return field(
-        default="",
+        default=default,
         metadata={
             "unit": "words",
             "meaning": meaning,
@@ -91,7 +93,8 @@ class Parameters:
             value = getattr(self, info.name)
             if info.options or info.several:
                 words = separate(value) if info.several else (value,)
-                if any(word not in info.options for word in words):
+                none = not words and bool(info.default)
+                if none or any(word not in info.options for word in words):
                     raise InvalidPolicy(
                         f"The parameter {info.name!r} is {value!r}.",
                         f"Use one of: {', '.join(info.options)}.",

@@ -45,7 +45,7 @@ def tried(log: ActionLog, kind: str, action: str, *verdicts: bool) -> ActionLog:
 
 def action(case: JobCase, log: ActionLog, seed: int = 0) -> Decision:
     """The decision that changes something or tells people of it."""
-    examination = Examination(ProvisioningPolicy(), case, log, seed)
+    examination = Examination((ProvisioningPolicy(),), case, log, seed)
     examination.run()
     [decision] = [each for each in examination.decisions if each.changes]
     return decision
@@ -119,7 +119,7 @@ def test_while_an_alert_is_not_raised_again_the_job_stays_claimed() -> None:
     """Policies after this one would give it slots that cannot help."""
     case = case_of(operator_view("count", SLOW_ONE), fixed=frozenset({"count"}))
     raised = {"SLOW_INSTANCE count": case.scene.now_s - 100.0}
-    examination = Examination(ProvisioningPolicy(), case, ActionLog(), 0, raised)
+    examination = Examination((ProvisioningPolicy(),), case, ActionLog(), 0, raised)
     examination.run()
     assert examination.decisions == []
     assert [claim.job for claim in examination.claims] == ["t/words"]

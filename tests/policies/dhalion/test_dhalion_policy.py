@@ -1,14 +1,22 @@
 """The policy on simulated jobs: each fault gets its own cure, and what failed is not repeated."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.policies.dhalion.clinic import JOB, Clinic, treated, words
+from tests.policies.dhalion.views import case_of, instance_view, operator_view
 from trilithon.engines.simulated.character import SPARK_RTM, heron
 from trilithon.engines.simulated.faults import SlowInstance
 from trilithon.model.change import Alert, ParallelismChange
 from trilithon.model.groups import SPREAD
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.model.job import Bounds, Job
+from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
+from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy
+from trilithon.policies.scene import Cluster, JobStatus, Scene
 from trilithon.workloads.shapes import StepChange
 
 
@@ -204,3 +212,32 @@ def test_the_same_scenes_give_the_same_decisions() -> None:
         treated(words(split=3, hot_key=0.2), 800.0, minutes=25).decisions for _ in range(2)
     )
     assert first == second
+
+
+def shown(emission: float, **parameters: Any) -> Mapping[str, Any]:
+    """The status of a job in which one action failed always, and another one half of the times."""
+    tries = {"data_skew/count/move_keys.9": [2, 1, 900.0], "slow_instance/count/x": [1, 1, 900.0]}
+    state = {"jobs": {JOB: {"tries": tries, "emission": emission}}}
+    scene = case_of(operator_view("count", [instance_view()])).scene
+    job: Mapping[str, Any] = DhalionPolicy(DhalionParameters(**parameters)).status(scene, state)[
+        JOB
+    ]
+    assert job["failures"] == {"data_skew/count/move_keys.9": 1, "slow_instance/count/x": 1}
+    return job
+
+
+def test_the_status_shows_what_is_blacklisted_now() -> None:
+    """Not all that ever failed."""
+    assert shown(1000.0)["blacklisted"] == ["slow_instance/count/x"]
+    assert shown(1000.0, blacklist="off")["blacklisted"] == []
+    assert shown(2000.0)["blacklisted"] == []  # another load
+    assert len(shown(1000.0, failure_ratio=0.4)["blacklisted"]) == 2
+
+
+def test_the_load_of_the_last_examination_is_remembered_for_it() -> None:
+    clinic = treated(words(split=3), 800.0, minutes=10)
+    allocation = clinic.engine.jobs()[JOB].allocation
+    status = JobStatus(JOB, "t", allocation, 0.0)
+    scene = Scene(1, clinic.series, {JOB: status}, Cluster(clinic.engine.capabilities()))
+    state = DhalionPolicy().decide(scene, {}).state
+    assert state["jobs"][JOB]["emission"] == pytest.approx(800.0, rel=0.01)

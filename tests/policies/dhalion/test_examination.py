@@ -8,19 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.policies.dhalion.clinic import ROUND_S, treated, words
+from tests.policies.dhalion.clinic import ROUND_S, Clinic, treated, words
+from tests.policies.dhalion.views import case_of, instance_view, operator_view
 from trilithon.control.explain import explain
 from trilithon.control.journal import FILE, Journal
 from trilithon.model.change import Alert
 from trilithon.model.intent import Intent, Metric, Threshold
 from trilithon.policies.dhalion import extensions
+from trilithon.policies.dhalion.action_log import ActionLog
 from trilithon.policies.dhalion.detectors import PENDING
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
+from trilithon.policies.dhalion.dhalion_policy import Examination
 from trilithon.policies.dhalion.diagnosers import OVER, UNDER
 from trilithon.policies.dhalion.health import Detector, Diagnoser, Diagnosis, JobCase, Symptom
 from trilithon.policies.dhalion.health_policies import ProvisioningPolicy
 from trilithon.scenarios.run import simulate
 from trilithon.scenarios.scenario import load_scenario
+from trilithon.workloads.shapes import StepChange
 
 
 class OpinionatedDiagnoser:
@@ -165,6 +169,64 @@ jobs:
     parallelism: {first: 2, second: 7, third: 4, fourth: 2}
     load: {rate: 1150}
 """
+
+
+def recorded(clinic: Clinic) -> list[str]:
+    return [decision.reason for decision in clinic.decisions]
+
+
+def test_a_diagnosis_that_nothing_is_done_about_is_recorded_once() -> None:
+    """Two counters are too few for the whole time, and another policy is to scale."""
+    clinic = treated(words(split=3, count=2), 800.0, minutes=25, scale="off")
+    assert clinic.reasons() == []
+    assert clinic.diagnoses() == ["UNDER_PROVISIONED"]
+    assert "SYMPTOM_BACK_PRESSURE" in recorded(clinic)
+    [diagnosis] = [d for d in clinic.decisions if d.reason == "DIAGNOSIS_UNDER_PROVISIONED"]
+    assert diagnosis.sentence == (
+        "Count has too few instances: all of them fare alike. Nothing is done: no resolver "
+        "proposes anything."
+    )
+    symptoms = {d.id for d in clinic.decisions if d.reason.startswith("SYMPTOM_")}
+    assert set(diagnosis.causes) == symptoms
+
+
+def test_another_diagnosis_is_recorded_when_it_begins() -> None:
+    """Too many counters for 300 records/s, too few for 1,400."""
+    load = StepChange(300.0, 1400.0, 1800.0)
+    clinic = treated(words(split=6, count=4), load, minutes=50, scale="off")
+    about_count = [d.reason for d in clinic.decisions if d.sentence.startswith("Count has")]
+    assert about_count == ["DIAGNOSIS_OVER_PROVISIONED", "DIAGNOSIS_UNDER_PROVISIONED"]
+
+
+def test_a_diagnosis_that_was_gone_is_recorded_again() -> None:
+    parameters = DhalionParameters(scale="off")
+
+    def examined(busy: float, unresolved: Sequence[str]) -> Examination:
+        views = [instance_view(busy=busy) for _ in range(4)]
+        case = case_of(operator_view("count", views, 0.0), parameters=parameters)
+        examination = Examination((ProvisioningPolicy(),), case, ActionLog(), 0, {}, unresolved)
+        examination.run()
+        return examination
+
+    first = examined(0.1, ())
+    assert first.decisions
+    assert first.unresolved == ["over_provisioned count"]
+    assert examined(0.1, first.unresolved).decisions == []
+    between = examined(0.8, first.unresolved)
+    assert between.unresolved == []
+    assert examined(0.1, between.unresolved).decisions == first.decisions
+
+
+def test_of_what_failed_before_that_is_said() -> None:
+    log = ActionLog(tries={"over_provisioned/count/scale_down.to_3": (1, 1, 1000.0)})
+    idle = [instance_view(busy=0.1) for _ in range(4)]
+    case = case_of(operator_view("count", idle, 0.0))
+    examination = Examination((ProvisioningPolicy(),), case, log, 0)
+    examination.run()
+    assert examination.unresolved == ["over_provisioned count"]
+    assert examination.decisions[-1].sentence.endswith(
+        "Nothing is done: what could be done has failed before."
+    )
 
 
 def test_explain_shows_the_chain_from_symptom_to_outcome(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_health_policy_may_name_its_parts(own: dict[str, Any]) -> None:
 
 
 def test_an_added_resolver_comes_first_only_for_what_it_cures(own: dict[str, Any]) -> None:
-    policy = extensions.chosen_policy(DhalionParameters(**own))
+    [policy] = extensions.chosen_policies(DhalionParameters(**own))
     case: Any = None
     quiet, under = (Diagnosis(kind, "count", "", ()) for kind in (QUIET, "under_provisioned"))
     assert policy.candidates(case, quiet)[0] == "tell_quiet"
@@ -102,8 +102,10 @@ def test_an_added_resolver_comes_first_only_for_what_it_cures(own: dict[str, Any
 
 def test_built_in_parts_can_be_added_by_name_and_are_there_once() -> None:
     parameters = DhalionParameters(health="provisioning", detectors="emission, growth")
-    names = [part.name for part in extensions.chosen_policy(parameters).detectors]
-    assert names == ["back_pressure", "pending", "rate_skew", "growth", "emission"]
+    [policy] = extensions.chosen_policies(parameters)
+    names = [part.name for part in policy.detectors]
+    own = ["back_pressure", "pending", "rate_skew", "growth", "lasting_growth"]
+    assert names == [*own, "emission"]
 
 
 @pytest.mark.parametrize("wrong", ["nobody", "growth, nobody", 7])

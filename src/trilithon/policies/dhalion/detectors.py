@@ -7,6 +7,7 @@ the rest; where all belong to B there is no rest, and the instances are alike.
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from trilithon.policies.dhalion.dhalion_parameters import ON
@@ -18,6 +19,7 @@ BACK_PRESSURE: Final = "back_pressure"
 RATE_SKEW: Final = "rate_skew"
 EMISSION: Final = "emission"
 GROWTH: Final = "growth"
+LASTING_GROWTH: Final = "lasting_growth"
 
 
 def suspending(operator: OperatorView, at_least: float) -> tuple[int, ...]:
@@ -169,3 +171,24 @@ class GrowthDetector:
             sentence = f"the lag grows by {growth:.4g} records/s"
             symptoms.append(Symptom(GROWTH, None, sentence, {"growth": growth, "rate": rate}))
         return symptoms
+
+
+class LastingGrowthDetector:
+    """A lag that grew in each of several examinations, by too little to be seen in one of them."""
+
+    name = LASTING_GROWTH
+
+    def detect(self, case: JobCase) -> Sequence[Symptom]:
+        rate, lasting = case.view.emission_per_s, case.parameters.lasting
+        lags = case.lags[-lasting - 1 :]
+        if case.parameters.growth != ON or len(lags) <= lasting or not rate:
+            return ()
+        (since_s, before), (now_s, now) = lags[0], lags[-1]
+        growth = (now - before) / (now_s - since_s)
+        grows = all(earlier < later for (_, earlier), (_, later) in pairwise(lags))
+        if not grows or growth <= case.parameters.creeping * rate:
+            return ()
+        minutes = (now_s - since_s) / 60
+        sentence = f"the lag has grown by {growth:.4g} records/s for {minutes:.3g} minutes"
+        numbers = {"growth": growth, "rate": rate, "lag": now}
+        return (Symptom(LASTING_GROWTH, None, sentence, numbers),)

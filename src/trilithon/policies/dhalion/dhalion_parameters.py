@@ -14,8 +14,10 @@ ON, OFF = "on", "off"
 
 @dataclass(frozen=True)
 class DhalionParameters(Parameters):
-    health: str = choice(
-        "throughput_slo", HEALTH_POLICY_NAMES, "the health policy: what is diagnosed and cured"
+    health: str = choices(
+        HEALTH_POLICY_NAMES,
+        "the health policies, in the order of precedence: what is diagnosed and cured",
+        "throughput_slo",
     )
     period_s: float = parameter(120.0, "s", "between two looks at a job (section 6.2)", least=1)
     window_s: float = parameter(
@@ -70,6 +72,15 @@ class DhalionParameters(Parameters):
     growing: float = parameter(
         0.05, "ratio", "of the processing rate by which a queue or lag must grow", least=0.001
     )
+    lasting: int = parameter(
+        5,
+        "1",
+        "examinations in a row after which a lag that grows by less than `growing` is told",
+        least=1,
+    )
+    creeping: float = parameter(
+        0.005, "ratio", "of what the sources emit by which such a lag must grow", least=0.0001
+    )
     scale_down: float = parameter(
         0.2, "ratio", "of its instances that an operator loses at most at once", least=0.01, most=1
     )
@@ -90,12 +101,12 @@ class DhalionParameters(Parameters):
         ON, (ON, OFF), "whether it changes parallelism, or leaves that to the policies after it"
     )
     detectors: str = choices(
-        PART_NAMES["detectors"], "detectors that are added to those of the health policy"
+        PART_NAMES["detectors"], "detectors that are added to those of the first health policy"
     )
     diagnosers: str = choices(
-        PART_NAMES["diagnosers"], "diagnosers that are asked after those of the health policy"
+        PART_NAMES["diagnosers"], "diagnosers that are asked after those of the first health policy"
     )
     resolvers: str = choices(
         PART_NAMES["resolvers"],
-        "resolvers that come before those of the health policy for the diagnoses that they cure",
+        "resolvers that come before those of the first health policy for diagnoses that they cure",
     )

@@ -2,11 +2,12 @@
 
 Per job: an action that was done is evaluated after a wait (section 4.3). Then detectors find
 symptoms, diagnosers explain them, and the health policy chooses a resolver. One invasive action at
-a time; alerts beside it. Symptoms are measured after the wait only, so that what an action stirs up
-is not taken for a symptom (section 4.1).
+a time, whichever of several health policies takes it; alerts beside it. Symptoms are measured after
+the wait only, so that what an action stirs up is not taken for a symptom (section 4.1).
 
 A decision names its causes: symptom ← diagnosis ← resolution ← evaluation, one decision each, of
-which only the resolution changes anything.
+which only the resolution changes anything. A diagnosis without a resolution is recorded once, when
+it begins.
 """
 
 import zlib
@@ -20,7 +21,7 @@ from trilithon.model.series import Window
 from trilithon.policies.decision import Claim, Decision
 from trilithon.policies.dhalion.action_log import ActionLog
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.extensions import chosen_policy
+from trilithon.policies.dhalion.extensions import chosen_policies
 from trilithon.policies.dhalion.health import (
     Diagnosis,
     HealthPolicy,
@@ -62,7 +63,7 @@ class DhalionPolicy:
         records: dict[str, Any] = {
             job: record for job, record in state.get(_JOBS, {}).items() if job in scene.statuses
         }
-        policy = chosen_policy(self.parameters)
+        policies = chosen_policies(self.parameters)
         window = scene.series.window(self.parameters.window_s)
         measured: Measured | None = None
         decisions: list[Decision] = []
@@ -79,22 +80,29 @@ class DhalionPolicy:
             if view is None:
                 continue
             log = ActionLog.of(record)
-            case = JobCase(view, scene, self.parameters)
+            lags = self._lags(record, status, scene.now_s, view.lag)
+            case = JobCase(view, scene, self.parameters, lags=lags)
             seed, raised = int(state.get("seed", 0)), record.get("alerts", {})
-            examination = Examination(policy, case, log, seed, raised)
+            unresolved = record.get("unresolved", ())
+            examination = Examination(policies, case, log, seed, raised, unresolved)
             examination.run()
             decisions += examination.decisions
             claims += examination.claims
             records[name] = {
                 **examination.log.plain(),
                 "checked_s": scene.now_s,
+                "emission": view.emission_per_s,
+                **({"lags": [list(each) for each in lags]} if lags else {}),
                 "diagnosis": examination.diagnosis_kind,
                 **({"alerts": examination.alerts} if examination.alerts else {}),
+                **({"unresolved": examination.unresolved} if examination.unresolved else {}),
             }
         return Verdict(tuple(decisions), {**state, _JOBS: records}, claims=tuple(claims))
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
-        """Per job: the last diagnosis, the action log, and what is blacklisted."""
+        """Per job: the last diagnosis, the latest actions, how often actions failed, and what is
+        blacklisted under the load of the last examination.
+        """
         shown = {}
         for job, record in sorted(state.get(_JOBS, {}).items()):
             if job not in scene.statuses:
@@ -107,8 +115,19 @@ class DhalionPolicy:
                     for e in log.entries[-5:]
                 ],
                 "failures": {key: failed for key, (_, failed, _) in log.tries.items() if failed},
+                "blacklisted": sorted(log.blacklist(self.parameters, record.get("emission"))),
             }
         return shown
+
+    def _lags(
+        self, record: Mapping[str, Any], status: JobStatus, now_s: float, lag: float | None
+    ) -> tuple[tuple[float, float], ...]:
+        """The lags of the latest examinations since the job was changed; none if one is missing."""
+        if lag is None:
+            return ()
+        since_s = status.accepted_s if status.changed_s is None else status.changed_s
+        before = ((at_s, old) for at_s, old in record.get("lags", ()) if at_s > since_s)
+        return (*before, (now_s, lag))[-self.parameters.lasting - 1 :]
 
     def _due(
         self, scene: Scene, status: JobStatus, record: Mapping[str, Any], window: Window
@@ -152,23 +171,28 @@ def _failed(feedback: Feedback) -> bool:
 
 
 class Examination:
-    """One look at one job. `alerts` are those raised lately, by code and operator, with their
-    times; they are not raised again.
+    """One look at one job by one or more health policies. `alerts` are those raised lately, by code
+    and operator, with their times; they are not raised again. `unresolved` are the diagnoses
+    without a resolution, by kind and operator; those of the last examination are given, and not
+    recorded again.
     """
 
     def __init__(
         self,
-        policy: HealthPolicy,
+        policies: Sequence[HealthPolicy],
         case: JobCase,
         log: ActionLog,
         seed: int,
         alerts: Mapping[str, float] | None = None,
+        unresolved: Sequence[str] = (),
     ) -> None:
-        self.policy, self.case, self.seed = policy, case, seed
+        self.policies, self.case, self.seed = policies, case, seed
         self._keep(log)
         now_s, again_s = case.scene.now_s, case.parameters.alert_again_s
         known = (alerts or {}).items()
         self.alerts = {key: at_s for key, at_s in known if now_s - at_s < again_s * (1 - 1e-9)}
+        self.unresolved: list[str] = []
+        self._recorded = frozenset(unresolved)
         self.decisions: list[Decision] = []
         self.claims: list[Claim] = []
         self.diagnosis_kind: str | None = None
@@ -176,26 +200,37 @@ class Examination:
 
     def run(self) -> None:
         self._evaluate()
-        symptoms = tuple(s for d in self.policy.detectors for s in d.detect(self.case))
-        diagnoses = [
-            diagnosis
-            for diagnoser in self.policy.diagnosers
-            for diagnosis in diagnoser.diagnose(self.case, symptoms)
-        ]
-        # The surest first; of equally sure ones in the order of the diagnosers.
-        diagnoses.sort(key=lambda diagnosis: -diagnosis.confidence)
-        self.diagnosis_kind = diagnoses[0].kind if diagnoses else None
+        diagnoses = self._diagnoses()
+        self.diagnosis_kind = diagnoses[0][1].kind if diagnoses else None
         acted = False
-        for diagnosis in diagnoses:
-            resolution = self._resolution(diagnosis)
-            if resolution is None or (resolution.invasive and acted):
+        for policy, diagnosis in diagnoses:
+            resolution = self._resolution(policy, diagnosis)
+            if resolution is None:
+                self._leave(diagnosis)
+                continue
+            if resolution.invasive and acted:
                 continue
             acted = acted or resolution.invasive
             if resolution.claims:
                 self._claim(diagnosis)
             changes = self._news(resolution.changes)
             if changes or not resolution.changes:
-                self._propose(diagnosis, replace(resolution, changes=changes))
+                self._propose(policy, diagnosis, replace(resolution, changes=changes))
+
+    def _diagnoses(self) -> list[tuple[HealthPolicy, Diagnosis]]:
+        """What each health policy finds by its own parts. The surest comes first; of equally sure
+        ones in the order of policies and their diagnosers. Of similar ones the first counts.
+        """
+        found: list[tuple[HealthPolicy, Diagnosis]] = []
+        for policy in self.policies:
+            symptoms = tuple(s for d in policy.detectors for s in d.detect(self.case))
+            for diagnoser in policy.diagnosers:
+                found += ((policy, each) for each in diagnoser.diagnose(self.case, symptoms))
+        found.sort(key=lambda each: -each[1].confidence)
+        first: dict[tuple[str, str | None], tuple[HealthPolicy, Diagnosis]] = {}
+        for policy, diagnosis in found:
+            first.setdefault((diagnosis.kind, diagnosis.operator), (policy, diagnosis))
+        return list(first.values())
 
     def _keep(self, log: ActionLog) -> None:
         """Keeps a log, and shows it to the parts of the health policy."""
@@ -208,7 +243,8 @@ class Examination:
         entry = self.log.open
         if entry is None:
             return
-        helped = self.policy.helped(self.case, entry)
+        own = (policy for policy in self.policies if policy.name == entry.policy)
+        helped = next(own, self.policies[0]).helped(self.case, entry)
         if helped is None:
             return
         self._keep(self.log.evaluated(helped, self.case.view.emission_per_s))
@@ -220,13 +256,13 @@ class Examination:
         # What is found next follows from an action that failed.
         self._caused_by = () if helped else (decision.id,)
 
-    def _resolution(self, diagnosis: Diagnosis) -> Resolution | None:
+    def _resolution(self, policy: HealthPolicy, diagnosis: Diagnosis) -> Resolution | None:
         """What the chosen resolver proposes. If that is blacklisted, or if something was tried in
         vain for such a diagnosis and the resolver can do nothing more, one of the others is drawn
         (section 5.1). An alert is left for when none of them can do anything.
         """
-        resolvers = {resolver.name: resolver for resolver in self.policy.resolvers}
-        names = [n for n in self.policy.candidates(self.case, diagnosis) if n in resolvers]
+        resolvers = {resolver.name: resolver for resolver in policy.resolvers}
+        names = [n for n in policy.candidates(self.case, diagnosis) if n in resolvers]
         emission = self.case.view.emission_per_s
         draws = self.log.tried_in_vain(diagnosis, self.case.parameters, emission)
         last: Resolution | None = None
@@ -268,15 +304,30 @@ class Examination:
         until_s = self.case.scene.now_s + wait_s
         self.claims.append(Claim(self.case.name, until_s, _as_sentence(diagnosis.sentence)))
 
-    def _propose(self, diagnosis: Diagnosis, resolution: Resolution) -> None:
-        found = [self._symptom(symptom) for symptom in diagnosis.symptoms]
-        sentence = _as_sentence(diagnosis.sentence)
+    def _leave(self, diagnosis: Diagnosis) -> None:
+        """Records a diagnosis that nothing is done about, unless it was there before."""
+        key = f"{diagnosis.kind} {diagnosis.operator or ''}".rstrip()
+        self.unresolved.append(key)
+        if key in self._recorded:
+            return
+        emission = self.case.view.emission_per_s
+        failed = self.log.tried_in_vain(diagnosis, self.case.parameters, emission)
+        why = "what could be done has failed before" if failed else "no resolver proposes anything"
+        self._diagnosis(diagnosis, f"{_as_sentence(diagnosis.sentence)} Nothing is done: {why}.")
+
+    def _diagnosis(self, diagnosis: Diagnosis, sentence: str) -> Decision:
+        """Records a diagnosis after its symptoms."""
+        symptoms = [self._symptom(symptom) for symptom in diagnosis.symptoms]
         sure = {} if diagnosis.confidence == 1 else {"confidence": diagnosis.confidence}
         numbers = {**diagnosis.numbers, **sure}
-        causes = (*(decision.id for decision in found), *self._caused_by)
-        cause = self._decision(
+        causes = (*(decision.id for decision in symptoms), *self._caused_by)
+        return self._decision(
             (), f"{DIAGNOSIS}_{diagnosis.kind.upper()}", sentence, numbers, causes
         )
+
+    def _propose(self, policy: HealthPolicy, diagnosis: Diagnosis, resolution: Resolution) -> None:
+        sentence = _as_sentence(diagnosis.sentence)
+        cause = self._diagnosis(diagnosis, sentence)
         decision = self._decision(
             resolution.changes,
             resolution.action.partition(".")[0].upper(),
@@ -294,6 +345,7 @@ class Examination:
                 decision.id,
                 figures(self.case, diagnosis.operator),
                 notes=resolution.notes,
+                policy=policy.name,
             )
             self.log = self.log.added(entry, self.case.parameters)
 

@@ -24,6 +24,7 @@ from trilithon.policies.dhalion.detectors import (
     BACK_PRESSURE,
     EMISSION,
     GROWTH,
+    LASTING_GROWTH,
     PENDING,
     RATE_SKEW,
     ratio_to_rest,
@@ -39,6 +40,7 @@ OVER: Final = "over_provisioned"
 SLO_MISSED: Final = "emission_below_slo"
 NO_DATA: Final = "not_enough_data"
 SOURCE_BOUND: Final = "sources_at_their_limit"
+SMALL_DEFICIT: Final = "small_deficit"
 # Chosen: an operator that is at work for more of the time than this cannot take more.
 SATURATED: Final = 0.9
 # Chosen: sources at work for less of the time than this would emit more if there were more.
@@ -135,6 +137,27 @@ class GrowthDiagnoser:
         return ()
 
 
+class SmallDeficitDiagnoser:
+    """A lag that grows slowly for long: a little less is processed than arrives. Silent where
+    back-pressure or growth say more.
+    """
+
+    name = SMALL_DEFICIT
+
+    def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
+        if any(symptom.kind in {BACK_PRESSURE, GROWTH} for symptom in symptoms):
+            return ()
+        creeping = next((s for s in symptoms if s.kind == LASTING_GROWTH), None)
+        if creeping is None:
+            return ()
+        known = [(busy, o.name) for o in case.view.operators if (busy := o.busiest) is not None]
+        busy, name = max(known, default=(None, None))
+        most = "" if busy is None else f"; {name} is the busiest operator, {busy:.0%} of the time"
+        sentence = f"a little less is processed than arrives: {creeping.sentence}{most}"
+        numbers = {**creeping.numbers, "busiest": busy}
+        return (Diagnosis(SMALL_DEFICIT, None, sentence, (creeping,), numbers),)
+
+
 def _of_queues(case: JobCase, symptom: Symptom, operator: OperatorView) -> Diagnosis | None:
     """Table 1 with the longest queues in the place of B: nobody was held back yet."""
     queues = [instance.queue or 0.0 for instance in operator.instances]
@@ -200,7 +223,7 @@ class OverProvisionedDiagnoser:
     name = OVER
 
     def diagnose(self, case: JobCase, symptoms: Sequence[Symptom]) -> Sequence[Diagnosis]:
-        if any(symptom.kind in {BACK_PRESSURE, GROWTH} for symptom in symptoms):
+        if any(s.kind in {BACK_PRESSURE, GROWTH, LASTING_GROWTH} for s in symptoms):
             return ()
         diagnoses = []
         for symptom in symptoms:

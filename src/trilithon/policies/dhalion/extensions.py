@@ -87,10 +87,11 @@ def health_policy(name: str) -> HealthPolicy:
     return _assembled(_POLICIES[name], {})
 
 
-def chosen_policy(parameters: DhalionParameters) -> HealthPolicy:
-    """The health policy that parameters choose, with the parts that they add."""
+def chosen_policies(parameters: DhalionParameters) -> tuple[HealthPolicy, ...]:
+    """The health policies that parameters choose, the first with the parts that they add."""
+    first, *others = dict.fromkeys(separate(parameters.health))
     added = {kind: separate(getattr(parameters, kind)) for kind in METHODS}
-    return _assembled(health_policy(parameters.health), added)
+    return (_assembled(health_policy(first), added), *map(health_policy, others))
 
 
 def _assembled(policy: HealthPolicy, added: Mapping[str, Sequence[str]]) -> HealthPolicy:

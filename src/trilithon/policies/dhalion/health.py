@@ -69,7 +69,8 @@ class Resolution:
 class JobCase:
     """A job under examination: what detectors, diagnosers and resolvers may look at.
     `taken` are the actions of the log, the oldest first. `blacklist` are the keys of what is
-    blacklisted now (`action_key`).
+    blacklisted now (`action_key`). `lags` are the times and lags of the latest examinations since
+    the job was changed, this one last.
     """
 
     view: MeasuredJob
@@ -77,6 +78,7 @@ class JobCase:
     parameters: DhalionParameters
     taken: tuple["LogEntry", ...] = ()
     blacklist: frozenset[str] = frozenset()
+    lags: tuple[tuple[float, float], ...] = ()
 
     @property
     def name(self) -> str:
@@ -93,7 +95,7 @@ class JobCase:
 class LogEntry:
     """An entry of the action log (section 4.2): what was done, when, for which diagnosis, and the
     figures of that time. `helped` is None until the action was evaluated. `notes` are what the
-    resolver wanted to remember.
+    resolver wanted to remember, and `policy` is the health policy that judges the action.
     """
 
     action: str
@@ -104,6 +106,7 @@ class LogEntry:
     before: Numbers
     helped: bool | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    policy: str = ""
 
 
 class Detector(Protocol):

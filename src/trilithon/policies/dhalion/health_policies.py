@@ -7,6 +7,7 @@ from trilithon.policies.dhalion.detectors import (
     BackPressureDetector,
     EmissionDetector,
     GrowthDetector,
+    LastingGrowthDetector,
     PendingDetector,
     RateSkewDetector,
 )
@@ -22,6 +23,7 @@ from trilithon.policies.dhalion.diagnosers import (
     EmissionDiagnoser,
     GrowthDiagnoser,
     OverProvisionedDiagnoser,
+    SmallDeficitDiagnoser,
 )
 from trilithon.policies.dhalion.health import (
     Detector,
@@ -62,12 +64,14 @@ class ProvisioningPolicy:
         PendingDetector(),
         RateSkewDetector(),
         GrowthDetector(),
+        LastingGrowthDetector(),
     )
     diagnosers: tuple[Diagnoser, ...] = (
         UNDER_PROVISIONED,
         SLOW_INSTANCE,
         DATA_SKEW,
         GrowthDiagnoser(),
+        SmallDeficitDiagnoser(),
         OverProvisionedDiagnoser(),
     )
     resolvers: tuple[Resolver, ...] = (
@@ -115,6 +119,7 @@ class ThroughputSloPolicy(ProvisioningPolicy):
         SLOW_INSTANCE,
         DATA_SKEW,
         GrowthDiagnoser(),
+        SmallDeficitDiagnoser(),
         EmissionDiagnoser(),
         OverProvisionedDiagnoser(),
     )

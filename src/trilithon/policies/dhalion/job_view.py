@@ -68,7 +68,7 @@ class OperatorView:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredJob:
-    """A job as measured over the symptom window."""
+    """A job as measured over the symptom window. `lag` is the mean over it."""
 
     job: Job
     status: JobStatus
@@ -77,6 +77,7 @@ class MeasuredJob:
     emission_per_s: float | None
     arriving_per_s: float | None
     lag_growth_per_s: float | None
+    lag: float | None = None
 
     def operator(self, name: str) -> OperatorView:
         return next(operator for operator in self.operators if operator.name == name)
@@ -101,22 +102,24 @@ class Measured:
     busy: Floats
     emission: Floats
     lag_slope: Floats
+    lag: Floats
 
     @classmethod
     def of(cls, series: Series, window: Window, blocked_above: float) -> "Measured":
         queues, lags, times = _histories(series, window)
         with np.errstate(invalid="ignore"):
-            mean = queues.mean(axis=0)
+            queue, lag = queues.mean(axis=0), lags.mean(axis=0)
         return cls(
             window,
             blocked_above,
             back_pressure(window),
             lasting_back_pressure(series, window),
-            mean,
+            queue,
             slope(times, queues),
             instance_capacity(window),
             emission(window),
             slope(times, lags),
+            lag,
         )
 
     def view(self, scene: Scene, name: str) -> MeasuredJob | None:
@@ -139,6 +142,7 @@ class Measured:
             present(self.emission[row]),
             present(float(window.sources.arrived[sources].sum()) / window.span_s),
             present(float(self.lag_slope[sources].sum())) if len(sources) else None,
+            present(float(self.lag[sources].sum())) if len(sources) else None,
         )
 
     def _operator(self, job: Job, name: str, node: int, status: JobStatus) -> OperatorView:

@@ -452,6 +452,10 @@ class TellResolver:
             "ADD_PARTITIONS",
             "Add partitions to the topics: each is read by one reader.",
         ),
+        "small_deficit": (
+            "LAG_GROWS",
+            "Give the busiest operator more instances, or add partitions if none is busy.",
+        ),
     }
 
     def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Resolution | None:

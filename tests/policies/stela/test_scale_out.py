@@ -116,7 +116,7 @@ def test_what_an_engine_cannot_place_is_said_in_the_preview() -> None:
     job = made_job("line", *LINE, counts={"a": 1, "b": 4, "c": 4})
     spread = Capabilities(dict.fromkeys(Ability, How.LIVE), tasks_spread=True)
     scene = made_scene({job: RATES}, machines=3, capabilities=spread)
-    notes = preview(scene, out(), StelaParameters())["notes"]
+    notes = preview(scene, out(), StelaParameters(), newer=("m3",))["notes"]
     assert "The batch of t/line ends once: tasks are placed then." in notes
     assert (
         "Of the 8 tasks of t/line b, m3 gets about 2: 1 of the 3 instances there may run elsewhere."

@@ -27,8 +27,8 @@ from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.requests import ClosedRequest, ScalingKind, ScalingRequest
 from trilithon.policies.scene import Scene
 from trilithon.policies.stela import messages, planning
-from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, view_of
-from trilithon.policies.stela.scaling_view import empty_machines
+from trilithon.policies.stela.known_machines import KnownMachines
+from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, new_machines, view_of
 from trilithon.policies.stela.stela_parameters import StelaParameters
 
 THROUGHPUT: Final = "throughput"
@@ -50,6 +50,8 @@ class _Progress:
     decision: str = ""
     since_s: float = 0.0
     machines: list[str] = field(default_factory=list)
+    # The new machines that get instances.
+    used: list[str] = field(default_factory=list)
     # The machines that were there when others were asked for.
     known: list[str] = field(default_factory=list)
     # Since when all of those that were asked for are there.
@@ -78,10 +80,15 @@ class StelaPolicy:
 
     def decide(self, scene: Scene, state: State) -> Verdict:
         turn = _Turn(scene, self.parameters, state)
+        turn.observe_machines()
         turn.check_predictions()
         if (request := next(iter(scene.requests), None)) is not None:
             turn.advance(request)
         return turn.verdict()
+
+    def newer_machines(self, scene: Scene, state: State) -> tuple[str, ...]:
+        """The machines that have come since the last action: new ones for the next scale-out."""
+        return KnownMachines.of(state).newer(scene)
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
         """The request that is being carried out, and predicted against measured throughput."""
@@ -102,6 +109,7 @@ class _Turn:
         self.scene, self.parameters, self.state = scene, parameters, state
         kept = state.get("progress")
         self.progress = None if kept is None else _Progress(**kept)
+        self.known = KnownMachines.of(state)
         self.unchecked = [dict(item) for item in state.get("unchecked", ())]
         self.actions = [dict(item) for item in state.get("actions", ())]
         self.hindrance = ""
@@ -117,8 +125,14 @@ class _Turn:
             "unchecked": self.unchecked,
             "actions": self.actions[-REMEMBERED:],
             "hindrance": self.hindrance,
+            **self.known.to_state(),
         }
         return Verdict(tuple(self.decisions), state, claims=self.claims, closed=tuple(self.closed))
+
+    def observe_machines(self) -> None:
+        leaving = self.progress.machines if self.progress is not None else ()
+        window_s, patience_s = self.parameters.window_s, self.parameters.patience_s
+        self.known.observe(self.scene, window_s, patience_s, leaving)
 
     # One request.
 
@@ -128,7 +142,8 @@ class _Turn:
         if self.progress.phase == "committed":
             self._see_outcome(request, self.progress)
             return
-        hindered = planning.hindrance(self.scene, request, self.parameters)
+        newer = self._newer(self.progress)
+        hindered = planning.hindrance(self.scene, request, self.parameters, newer)
         if hindered is not None and (not hindered.passes or self._late(self.progress)):
             self._give_up(request, hindered)
         elif hindered is not None:
@@ -159,13 +174,16 @@ class _Turn:
         return self.scene.now_s - progress.joined_s >= self.parameters.calm_s
 
     def _missing(self, request: ScalingRequest, progress: _Progress) -> int:
-        return max(0, request.machines - len(empty_machines(self.scene, self._added(progress))))
+        return new_machines(self.scene, request, self._newer(progress))[1]
 
-    def _added(self, progress: _Progress) -> tuple[str, ...]:
-        """The machines that have come since this request asked for some."""
-        if not progress.known:
-            return ()
-        return tuple(name for name in self.scene.machine_names if name not in progress.known)
+    def _newer(self, progress: _Progress) -> tuple[str, ...]:
+        """The machines that have come since the last action, or since this request asked for
+        some.
+        """
+        newer = set(self.known.newer(self.scene))
+        if progress.known:
+            newer |= set(self.scene.machine_names) - set(progress.known)
+        return tuple(name for name in self.scene.machine_names if name in newer)
 
     def _add_machines(self, request: ScalingRequest, progress: _Progress) -> None:
         """Asks for the machines that are missing, once; then waits until they are seen. An action
@@ -192,7 +210,7 @@ class _Turn:
         self._claim(request)
 
     def _commit(self, request: ScalingRequest, progress: _Progress) -> None:
-        view = view_of(self.scene, request, self.parameters, self._added(progress))
+        view = view_of(self.scene, request, self.parameters, self._newer(progress))
         plan = make_plan(view, request, int(self.state.get("seed", 0)))
         if not plan.changes:
             self._end(request, done=True, message="Nothing has to change.")
@@ -222,6 +240,8 @@ class _Turn:
         )
         progress.phase, progress.decision = "committed", decision.id
         progress.since_s, progress.machines = self.scene.now_s, list(plan.removed)
+        if request.kind is ScalingKind.OUT:
+            progress.used = new_machines(self.scene, request, view.newer)[0]
         progress.before, progress.predicted = plan.throughput, plan.projected
         progress.jobs = list(view.jobs)
         self._claim(request)
@@ -268,6 +288,8 @@ class _Turn:
         progress.decision, progress.since_s = decision.id, self.scene.now_s
 
     def _succeed(self, request: ScalingRequest, progress: _Progress) -> None:
+        self.known.learn(progress.used)
+        self.known.forget(progress.machines)
         self.unchecked.append(
             {
                 "request": request.id,

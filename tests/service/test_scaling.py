@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from tests.policies.stela.model import small_engine
+from tests.policies.stela.model import made_job, made_scene, out, small_engine
 from tests.service.test_api import until
 from trilithon.cli import scaling_commands
 from trilithon.cli.cluster_commands import app
@@ -19,6 +19,8 @@ from trilithon.control.journal.rows import RequestRow
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.policies.requests import ScalingKind, ScalingRequest
+from trilithon.policies.stela.planning import preview
+from trilithon.policies.stela.stela_parameters import StelaParameters
 from trilithon.service.access.roles import Caller
 from trilithon.service.access.store import AccessStore
 from trilithon.service.api import api
@@ -104,6 +106,29 @@ def test_a_dry_run_prints_ranking_projection_and_plan_and_writes_nothing(
     assert moved
     assert client.get("/cluster/requests").json() == []
     assert len(served.controller.scene.machine_names) == 4  # type: ignore[union-attr]
+
+
+def test_a_dry_run_says_which_steps_the_ranking_did_not_choose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = made_job("line", "s>a", "a>b", "b>c", "c>k", counts={"b": 2, "c": 2}, most=4)
+    scene = made_scene({job: {"s": 100.0, "a": 100.0, "b": 45.0, "c": 200.0}}, machines=5)
+    plan = preview(scene, out(), StelaParameters())
+    answer = {"request": "scale_out", "carried_out_by": "stela", **plan}
+
+    class Answering(OfTest):
+        def post(self, path: str, body: Any) -> Any:
+            del path, body
+            return answer
+
+    monkeypatch.setattr(scaling_commands, "client", lambda: Answering(None))  # type: ignore[arg-type]
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(app, ["scale-out", "--machines", "1", "--dry-run"]).output
+    assert "exchanged by projection, instead of t/line a" in shown
+    assert (
+        "By the ranking alone, 90.0/s would be projected; with the exchanged steps it is" in shown
+    )
+    assert "(+11.1 %)" in shown
 
 
 def has_machines(client: TestClient, count: int) -> bool:

@@ -11,7 +11,7 @@ from tests.strategies import COLUMNS
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
-from trilithon.model.columns import Edges, Instances, Sinks, Sources
+from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent
 from trilithon.model.job import Bounds, Edge, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.layout import Layout
@@ -71,6 +71,7 @@ def made_scene(
     runs_on: Sequence[int] | None = None,
     at_s: float = SPAN_S,
     names: tuple[str, ...] = (),
+    cores: float | None = None,
     **cluster: Any,
 ) -> Scene:
     """A scene in which instances are spread over the first machines and `new` are empty.
@@ -79,7 +80,8 @@ def made_scene(
     queues are without a bound, so that a congested operator loses the rest. `indices` are the
     numbers of instances, where they have gaps; `back_pressure` is the share of time for which
     senders are held back over edges like `a>b`; `runs_on` are the numbers of the machines that have
-    instances, where those are not the first; `at_s` is when the measured time ends.
+    instances, where those are not the first; `at_s` is when the measured time ends. With `cores`
+    each machine has so many, and all work is CPU.
     """
     names = names or tuple(f"m{i}" for i in range(machines + new))
     layout = Layout.build(list(jobs), indices, machines=names)
@@ -121,6 +123,7 @@ def made_scene(
             len(layout.instance_node),
             taken=per_instance[layout.instance_node] * SPAN_S,
             busy_s=busy[layout.instance_node] * SPAN_S,
+            cpu_s=busy[layout.instance_node] * SPAN_S * (cores is not None),
             machine=np.resize(runs_on or range(machines), len(layout.instance_node)),
         ),
         edges=Edges.of(
@@ -131,6 +134,7 @@ def made_scene(
             parked_s=parked * SPAN_S,
         ),
         sinks=Sinks.of(len(layout.sink_nodes), written=taken[layout.sink_nodes] * SPAN_S),
+        machines=Machines.of(len(names), cores=[np.nan if cores is None else cores] * len(names)),
     )
     statuses = {
         job.id: JobStatus(

@@ -1,10 +1,14 @@
 """Which machines go, and where their instances go."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.policies.stela.model import back, made_job, made_scene, out
+from tests.policies.stela.model import SPAN_S, back, made_job, made_scene, out
+from trilithon.policies.stela import messages
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.stela_parameters import StelaParameters
+from trilithon.policies.stela.stela_policy import StelaPolicy
 
 LINE = ("s>a", "a>b", "b>c", "c>k")
 # b is congested, so a has an ETP of 0, b and c of 1. Instances: a on m0, b on m1 and m2, c on m3.
@@ -65,6 +69,43 @@ def test_instances_of_fixed_operators_are_left_to_the_engine_and_the_plan_says_s
     assert plan.notes == ("The engine itself moves the instances of t/line a: these are fixed.",)
     moving = view_of(scene, out(1), StelaParameters(strategy="default"))
     assert "a" not in make_plan(moving, out(1), seed=0).places[job.id]
+
+
+def test_a_machine_that_the_projection_takes_instead_is_named_as_such() -> None:
+    """a has the lowest ETPSum, but on the core of an instance of the bottleneck b it costs more
+    than c does beside a.
+    """
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    scene = made_scene({JOB: rates}, machines=4, new=0, cores=1.0)
+    request, parameters = back(1), StelaParameters()
+    plain = make_plan(view_of(scene, request, StelaParameters(refine="none")), request, seed=0)
+    assert (plain.removed, plain.exchanged) == (("m0",), ())
+    plan = make_plan(view_of(scene, request, parameters), request, seed=0)
+    (step,) = plan.exchanged
+    assert (step.subject, step.instead_of, step.why) == ("m3", "m0", "exchanged by projection")
+    assert plan.before_exchange == pytest.approx(plain.projected)
+    sentence = messages.plan_sentence(request, plan, "stela")
+    gain = f"{100 * (plan.projected / plain.projected - 1):+.1f} %"  # type: ignore[operator]
+    assert sentence.startswith(
+        "1 machine back on demand: m3, by the lowest ETPSum, then exchanged by projection, "
+        f"{gain} (m3 instead of m0)."
+    )
+    assert "exchanged" not in messages.plan_sentence(request, plain, "stela")
+    # The decision's numbers do not say that it was chosen by its ETPSum.
+    policy = StelaPolicy(StelaParameters(window_s=SPAN_S))
+    (decision,) = policy.decide(replace(scene, requests=(request,)), {}).decisions
+    assert decision.numbers["1. m3 projected"] == pytest.approx(plan.projected)
+    assert "1. m3 etp_sum" not in decision.numbers
+
+
+@pytest.mark.parametrize("strategy", ["stela", "default"])
+def test_each_step_says_what_would_be_left_after_it(strategy: str) -> None:
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    scene = made_scene({JOB: rates}, machines=4, new=0, cores=1.0)
+    data = preview(scene, back(2), StelaParameters(strategy=strategy))
+    first, second = (step["projected_throughput"] for step in data["steps"])
+    assert second == pytest.approx(data["projected_throughput_per_s"])
+    assert first > second
 
 
 def test_across_jobs_an_etp_counts_by_the_priority_of_its_job() -> None:

@@ -6,6 +6,7 @@ from tests.policies.stela.model import SPAN_S, made_job, made_scene, out
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import MachinesAddition, ParallelismChange, PlacementChange
 from trilithon.policies.scene import Scene
+from trilithon.policies.stela import messages
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.scaling_plan import ScalingPlan
 from trilithon.policies.stela.stela_parameters import STRATEGIES, StelaParameters
@@ -152,6 +153,18 @@ def test_instances_are_exchanged_within_a_job_where_the_projection_gains() -> No
     refined = plan(scene)
     assert refined.steps[0].subject == "t/line b"
     assert refined.projected == pytest.approx(100)
+    # People are told that ETP did not choose it.
+    (step,) = refined.exchanged
+    assert (step.subject, step.instead_of, step.why) == (
+        *("t/line b", "t/line a"),
+        "exchanged by projection",
+    )
+    assert messages.plan_sentence(out(), refined, "stela") == (
+        "1 machine more on demand; instances by ETP, then exchanged by projection, +11.1 % "
+        "(t/line b instead of t/line a): 1 for t/line b."
+    )
+    (first,) = plan(scene, refine="none").steps
+    assert first.why == "none that may grow is congested, reads a source"
 
 
 def test_the_printed_projection_takes_a_child_with_time_to_spare_for_congested() -> None:

@@ -161,6 +161,7 @@ def preview(
         "steps": [step.to_json() for step in plan.steps],
         "throughput_per_s": plan.throughput,
         "projected_throughput_per_s": plan.projected,
+        "projected_before_exchange_per_s": plan.before_exchange,
         "parallelism": {
             job: {name: [view.counts(job)[name], count] for name, count in sorted(counts.items())}
             for job, counts in sorted(plan.counts.items())

@@ -28,8 +28,9 @@ import numpy as np
 from trilithon.measures.etp import project
 from trilithon.measures.group import ratio
 from trilithon.model.columns import Floats, Ints
+from trilithon.model.layout import Layout
 from trilithon.policies.free_slots import FreeSlots
-from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
+from trilithon.policies.stela.scaling_plan import EXCHANGED, ScalingPlan, Step, placed
 from trilithon.policies.stela.scaling_view import Bools, ScalingView
 from trilithon.policies.stela.stela_parameters import AS_PRINTED, PROJECTED
 
@@ -192,14 +193,11 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         node = choose(division, allowed, ranking)
         division.give(node)
         nodes.append(node)
-        etp = float(ranking.etp[node])
-        steps.append(Step(_subject(view, node), "etp", etp, division.projected()))
+        etp, why = float(ranking.etp[node]), _why(view, choose, ranking, node)
+        steps.append(Step(_subject(view, node), "etp", etp, division.projected(), why))
+    before_exchange = division.projected()
     if choose is by_etp and view.parameters.refine == PROJECTED:
-        before = list(nodes)
-        for place, node in enumerate(division.exchange(nodes)):
-            if node != before[place]:
-                # Chosen by the projection: it has the ETP of a step that was not taken.
-                steps[place] = Step(_subject(view, node), "etp", None, division.projected())
+        steps = _exchanged(division, nodes, steps)
     given = [(layout.jobs[layout.node_job[node]], layout.node_names[node]) for node in nodes]
     counts, places = placed(view, given, machines)
     full = [_subject(view, node) for node in _full(view, division)]
@@ -215,8 +213,38 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         steps=tuple(steps),
         throughput=float(first.throughput[rows].sum()),
         projected=division.projected(),
+        before_exchange=before_exchange,
         notes=(short,) if len(given) < wanted else (),
     )
+
+
+def _exchanged(division: Division, nodes: list[int], steps: Sequence[Step]) -> list[Step]:
+    """Exchanges instances, in `nodes`, too; the steps as they are then."""
+    before, projected = list(nodes), division.projected
+    after = division.exchange(nodes)
+    return [
+        step
+        if node == was
+        # Chosen by the projection: the ETP is that of a step that was not taken.
+        else Step(
+            _subject(division.view, node),
+            "etp",
+            None,
+            projected(),
+            EXCHANGED,
+            _subject(division.view, was),
+        )
+        for step, was, node in zip(steps, before, after, strict=True)
+    ]
+
+
+def _why(view: ScalingView, choose: "Chooser", ranking: OperatorRanking, node: int) -> str:
+    if choose is not by_etp:
+        return "in turn"
+    if ranking.congested[node]:
+        return f"highest rank of the congested, ETP {100 * ranking.etp[node]:.0f} %"
+    reads = ", reads a source" if node in _first_operators(view.layout) else ""
+    return f"none that may grow is congested{reads}"
 
 
 def _full(view: ScalingView, division: Division) -> list[int]:
@@ -244,13 +272,17 @@ def by_etp(division: Division, allowed: Ints, ranking: OperatorRanking) -> int:
         if len(tied) == 1:
             return tied[0]
         return max(tied, key=lambda node: (round(division.projected(node), 6), -node))
-    reads_source = np.isin(layout.edge_source, layout.source_nodes)
-    first = set(layout.edge_target[reads_source].tolist())
+    first = _first_operators(layout)
     priority = division.view.priorities[layout.node_job]
     return max(
         (int(node) for node in allowed),
         key=lambda node: (node in first, priority[node], ranking.etp[node], -node),
     )
+
+
+def _first_operators(layout: Layout) -> set[int]:
+    reads_source = np.isin(layout.edge_source, layout.source_nodes)
+    return set(layout.edge_target[reads_source].tolist())
 
 
 def in_turn(division: Division, allowed: Ints, ranking: OperatorRanking) -> int:

@@ -222,7 +222,10 @@ class _Turn:
             "predicted_per_s": plan.projected,
         }
         for number, step in enumerate(plan.steps, 1):
-            numbers[f"{number}. {step.subject} {step.measure}"] = step.value
+            measure, value = step.measure, step.value
+            if step.instead_of is not None:
+                measure, value = "projected", step.projected
+            numbers[f"{number}. {step.subject} {measure}"] = value
         expects = None
         if plan.projected is not None:
             by_s = self.scene.now_s + self.parameters.settle_s

@@ -200,11 +200,9 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         steps = _exchanged(division, nodes, steps)
     given = [(layout.jobs[layout.node_job[node]], layout.node_names[node]) for node in nodes]
     counts, places = placed(view, given, machines)
-    full = [_subject(view, node) for node in _full(view, division)]
     short = (
-        f"{len(given)} of {wanted} instances are given: "
-        + (f"{', '.join(full)} have no more tasks; " if full else "")
-        + "operators, jobs, tenants or the cluster are at their maximum."
+        f"{len(given)} of {wanted} instances are given: operators, jobs, tenants or the cluster "
+        "are at their maximum."
     )
     rows = [layout.job_row[name] for name in view.jobs]
     return ScalingPlan(
@@ -214,7 +212,7 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         throughput=float(first.throughput[rows].sum()),
         projected=division.projected(),
         before_exchange=before_exchange,
-        notes=(short,) if len(given) < wanted else (),
+        notes=(*((short,) if len(given) < wanted else ()), *_full_notes(division)),
     )
 
 
@@ -247,15 +245,30 @@ def _why(view: ScalingView, choose: "Chooser", ranking: OperatorRanking, node: i
     return f"none that may grow is congested{reads}"
 
 
-def _full(view: ScalingView, division: Division) -> list[int]:
-    """The operators that are congested still and at the most instances that they can have."""
-    congested, counts = division.ranking().congested, view.layout.parallelism + division.extra
-    jobs = [view.layout.jobs[row] for row in view.layout.node_job]
-    return [
-        int(node)
-        for node in view.layout.operator_nodes
-        if jobs[node] in view.jobs and congested[node] and counts[node] >= view.most[node]
-    ]
+def _full_notes(division: Division) -> list[str]:
+    """The operators that are congested still and cannot have more instances, and what helps."""
+    view, layout = division.view, division.view.layout
+    congested, counts = division.ranking().congested, layout.parallelism + division.extra
+    notes = []
+    for node in layout.operator_nodes:
+        job, name = layout.jobs[layout.node_job[node]], layout.node_names[node]
+        if job in view.jobs and congested[node] and counts[node] >= view.most[node]:
+            limit = _limit_of(view, job, name)
+            notes.append(f"Still congested: {job} {name} with {counts[node]} instances, {limit}.")
+    return notes
+
+
+def _limit_of(view: ScalingView, job: str, name: str) -> str:
+    """Why an operator cannot have more instances, and what helps."""
+    apply = f"`trilithon job apply` with a higher {{}} of {name} restarts the job once"
+    if name in view.window.jobs[job].bounds.fixed:
+        return "which its job declares as `fixed`"
+    if view.fixed(job, name):
+        return (
+            "all of its tasks, since it keeps state that the engine cannot divide while it runs: "
+            f"{apply.format('`parallelism.initial`')} and divides it anew"
+        )
+    return f"its maximum: {apply.format('`parallelism.max`')}"
 
 
 def _subject(view: ScalingView, node: int) -> str:

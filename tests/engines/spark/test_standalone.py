@@ -149,6 +149,9 @@ def test_machines_join_and_leave_a_running_job_and_no_record_is_lost(
     assert abilities.of(Ability.ADD_MACHINES) is How.LIVE
     assert abilities.of(Ability.REMOVE_MACHINES) is How.AT_BOUNDARY
     assert (abilities.slots, abilities.machine_slots) == (20, dict.fromkeys(old, 10))
+    assert set(abilities.machine_tasks) == set(old)
+    assert sum(abilities.machine_tasks.values()) == abilities.tasks
+    assert abilities.tasks_used == engine.ledger.entries[job].tasks
     cluster.until(lambda seen: not np.isnan(seen.machines.memory_used_bytes).any())
     assert (cluster.snapshot().machines.memory_bytes > 2**29).all()
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tests.policies.stela.model import SPAN_S, back, made_job, made_scene, out
+from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.policies.scene import Cluster, Scene
 from trilithon.policies.stela import messages
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.stela_parameters import StelaParameters
@@ -129,6 +131,46 @@ def test_a_random_group_is_the_same_for_the_same_seed() -> None:
     groups = {make_plan(view, request, seed).removed for seed in range(20)}
     assert len(groups) > 3
     assert make_plan(view, request, 7).removed == make_plan(view, request, 7).removed
+
+
+def with_tasks(scene: Scene, used: int, **tasks: int) -> Scene:
+    able = Capabilities(
+        dict.fromkeys(Ability, How.LIVE), machine_tasks=tasks, tasks_used=used, tasks_spread=True
+    )
+    return replace(scene, cluster=Cluster(able))
+
+
+def test_a_scale_in_that_leaves_too_few_tasks_is_refused_before_anything_moves() -> None:
+    """The engine refused the removal only after the jobs had been moved."""
+    request, policy = back(1), StelaPolicy(StelaParameters(window_s=SPAN_S))
+    tight = with_tasks(SCENE, 31, m0=10, m1=10, m2=10, m3=10)
+    refused = preview(tight, request, policy.parameters)["hindrance"]
+    assert refused["code"] == "DOES_NOT_FIT"
+    assert "the machines run 30 tasks; jobs hold 31" in refused["sentence"]
+    verdict = policy.decide(replace(tight, requests=(request,)), {})
+    assert [decision.changes for decision in verdict.decisions] == [()]
+    assert verdict.closed[0].message.startswith("DOES_NOT_FIT")
+    wide = with_tasks(SCENE, 30, m0=10, m1=10, m2=10, m3=10)
+    assert preview(wide, request, policy.parameters)["machines_to_remove"] == ["m0"]
+    # Some machine could go, but not the one that is needed least.
+    mixed = with_tasks(SCENE, 31, m0=20, m1=10, m2=10, m3=10)
+    assert preview(mixed, request, policy.parameters)["hindrance"]["code"] == "DOES_NOT_FIT"
+    verdict = policy.decide(replace(mixed, requests=(request,)), {})
+    assert verdict.closed[0].message.startswith("DOES_NOT_FIT: Without m0 the machines run 30")
+    # An engine that does not say what its machines run is asked.
+    unknown = with_tasks(SCENE, 31, m0=10)
+    assert preview(unknown, request, policy.parameters)["hindrance"] is None
+
+
+def test_a_dry_run_says_that_the_batches_of_all_jobs_end_when_a_machine_goes() -> None:
+    """Idle tasks of every job run there, though the plan moves instances of one alone."""
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    other = made_job("other", *LINE)
+    scene = made_scene({JOB: rates, other: rates}, machines=8, new=0)
+    tasks = dict.fromkeys(scene.machine_names, 10)
+    data = preview(with_tasks(scene, 10, **tasks), back(1), StelaParameters())
+    assert list(data["placement"]) == [JOB.id]
+    assert "The batch of t/line, t/other ends once: tasks are placed then." in data["notes"]
 
 
 def test_a_preview_ranks_machines_and_one_machine_must_stay() -> None:

@@ -5,6 +5,7 @@ The policy and the dry run of the command make their plans here, so that they ar
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from trilithon.policies.stela.stela_parameters import (
 NO_NEW_MACHINES: Final = "NO_NEW_MACHINES"
 NOT_ENOUGH_MACHINES: Final = "NOT_ENOUGH_MACHINES"
 NO_SUCH_JOB: Final = "NO_SUCH_JOB"
+DOES_NOT_FIT: Final = "DOES_NOT_FIT"
 # So that groups with neighbouring seeds differ.
 _APART: Final = 1_000_003
 # Why it has to wait.
@@ -69,6 +71,11 @@ def hindrance(
     if request.kind is ScalingKind.IN and request.machines >= len(scene.machine_names):
         sentence = f"The cluster has {len(scene.machine_names)} machines; one must stay."
         return Hindrance(NOT_ENOUGH_MACHINES, sentence, passes=False)
+    if request.kind is ScalingKind.IN:
+        tasks = scene.cluster.capabilities.machine_tasks
+        fewest = sorted(tasks, key=lambda name: (tasks[name], name))[: request.machines]
+        if (reason := tasks_hindrance(scene, fewest)) is not None:
+            return reason
     new = len(new_machine_names(scene, newer))
     if request.kind is ScalingKind.OUT and new < request.machines and not can_add(scene):
         return Hindrance(
@@ -92,6 +99,24 @@ def hindrance(
         sentence = f"Not measured completely: {', '.join(unmeasured)}."
         return Hindrance(NOT_MEASURED, sentence, passes=True)
     return None
+
+
+def tasks_hindrance(scene: Scene, removed: Sequence[str]) -> Hindrance | None:
+    """Why these machines cannot go: the others would have too few tasks for the jobs. The engine
+    refuses it, too, but only after instances have moved.
+    """
+    capabilities = scene.cluster.capabilities
+    tasks, used = capabilities.machine_tasks, capabilities.tasks_used
+    if used is None or not removed or any(name not in tasks for name in scene.machine_names):
+        return None
+    left = sum(count for name, count in tasks.items() if name not in removed)
+    if used <= left:
+        return None
+    sentence = (
+        f"Without {', '.join(removed)} the machines run {left} tasks; jobs hold {used}, used or "
+        "idle. End a job, lower `parallelism.max` of one, or remove fewer machines."
+    )
+    return Hindrance(DOES_NOT_FIT, sentence, passes=False)
 
 
 def _unmeasured(layout: Layout, window: Any, jobs: tuple[str, ...]) -> list[str]:
@@ -150,6 +175,8 @@ def preview(
         return {"hindrance": {"code": reason.code, "sentence": reason.sentence}}
     view = view_of(scene, request, parameters, newer)
     plan = make_plan(view, request, seed)
+    if (reason := tasks_hindrance(scene, plan.removed)) is not None:
+        return {"hindrance": {"code": reason.code, "sentence": reason.sentence}}
     return {
         "hindrance": None,
         "strategy": parameters.strategy,
@@ -209,7 +236,7 @@ def _engine_notes(view: ScalingView, request: ScalingRequest, plan: ScalingPlan)
         notes.append(
             "This engine cannot remove machines: their instances move away, then stop them."
         )
-    if plan.places and view.scene.cluster.capabilities.tasks_spread:
+    if view.scene.cluster.capabilities.tasks_spread:
         notes += _spread_notes(view, request, plan)
     return notes
 
@@ -221,7 +248,9 @@ def _spread_notes(view: ScalingView, request: ScalingRequest, plan: ScalingPlan)
     scene, scales_out = view.scene, request.kind is ScalingKind.OUT
     new, missing = new_machines(scene, request, view.newer) if scales_out else ([], 0)
     count = len(scene.machine_names) + missing - len(plan.removed)
-    said = [f"The batch of {', '.join(sorted(plan.places))} ends once: tasks are placed then."]
+    # A machine that goes runs idle tasks of every job, so the engine ends the batches of all.
+    ending = sorted(plan.places if scales_out else scene.statuses)
+    said = [f"The batch of {', '.join(ending)} ends once: tasks are placed then."] if ending else []
     for job, by_operator in sorted(plan.places.items()):
         for name, machines in sorted(by_operator.items()):
             if (span := scene.statuses[job].spans.get(name)) is None:

@@ -212,6 +212,9 @@ class _Turn:
     def _commit(self, request: ScalingRequest, progress: _Progress) -> None:
         view = view_of(self.scene, request, self.parameters, self._newer(progress))
         plan = make_plan(view, request, int(self.state.get("seed", 0)))
+        if (hindered := planning.tasks_hindrance(self.scene, plan.removed)) is not None:
+            self._give_up(request, hindered)
+            return
         if not plan.changes:
             self._end(request, done=True, message="Nothing has to change.")
             return

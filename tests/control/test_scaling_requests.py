@@ -131,6 +131,29 @@ def test_predicted_and_realised_throughput_are_kept_and_explained(world: World) 
     assert any("It expected throughput of at least" in line and "it was" in line for line in lines)
 
 
+def test_a_prediction_that_another_action_overtakes_is_superseded(world: World) -> None:
+    """The throughput after a scale-in was once taken for that of the scale-out before it."""
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(4)
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(12)
+    assert world.ended == [True, True]
+    out, back = world.deciding.status(
+        world.controller.scene,  # type: ignore[arg-type]
+        world.controller.state.policy_state,
+    )["actions"]
+    assert (out["kind"], out["realised"]) == ("scale_out", None)
+    assert out["superseded"]
+    assert (back["kind"], "superseded" in back) == ("scale_in", False)
+    assert back["realised"] > 0
+    assert world.journal is not None
+    entries = explain_cluster(world.journal)
+    said = [each for each in entries if each["reason"] == "PREDICTION_SUPERSEDED"]
+    assert len(said) == 1
+    assert "is superseded: " in said[0]["sentences"][0]
+    assert [each["reason"] for each in entries].count("PREDICTION_CHECKED") == 1
+
+
 def test_what_one_job_got_is_explained_with_that_job(world: World) -> None:
     world.commands.scale(ScalingKind.OUT, 1, "papers/star")
     world.rounds(12)

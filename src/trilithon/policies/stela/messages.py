@@ -11,6 +11,7 @@ SCALE_OUT: Final = "SCALE_OUT"
 SCALE_IN: Final = "SCALE_IN"
 REFUSED: Final = "REQUEST_REFUSED"
 MEASURED: Final = "PREDICTION_CHECKED"
+SUPERSEDED: Final = "PREDICTION_SUPERSEDED"
 
 
 def machines(count: int) -> str:
@@ -58,4 +59,11 @@ def outcome_sentence(predicted: float, realised: float, before: float) -> str:
     return (
         f"Throughput was {before:.4g}/s before the action, {predicted:.4g}/s was predicted, and "
         f"{realised:.4g}/s is measured{off}."
+    )
+
+
+def superseded_sentence(predicted: float, why: str) -> str:
+    return (
+        f"The prediction of {predicted:.4g}/s is superseded: {why} before the throughput was "
+        "measured."
     )

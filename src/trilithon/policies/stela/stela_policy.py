@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trilithon.measures.slo import sink_weights
 from trilithon.model.change import (
     Change,
     MachinesAddition,
@@ -19,7 +18,6 @@ from trilithon.model.change import (
     ParallelismChange,
     PlacementChange,
 )
-from trilithon.model.snapshot import present
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Claim, Decision, Expectation
 from trilithon.policies.feedback import Feedback
@@ -29,6 +27,7 @@ from trilithon.policies.scene import Scene
 from trilithon.policies.stela import messages, planning
 from trilithon.policies.stela.known_machines import KnownMachines
 from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, new_machines, view_of
+from trilithon.policies.stela.predictions import Prediction, changed_since, realised_per_s
 from trilithon.policies.stela.stela_parameters import StelaParameters
 
 THROUGHPUT: Final = "throughput"
@@ -296,12 +295,17 @@ class _Turn:
     def _succeed(self, request: ScalingRequest, progress: _Progress) -> None:
         self.known.learn(progress.used)
         self.known.forget(progress.machines)
+        for item in list(self.unchecked):
+            if request.kind is ScalingKind.IN or set(item["jobs"]) & set(progress.jobs):
+                self._supersede(item, f"{request.id} was carried out")
         self.unchecked.append(
             {
                 "request": request.id,
                 "kind": request.kind.value,
                 "decision": progress.decision,
                 "job": request.job,
+                # Measurements may be a moment older than the changes of the action itself.
+                "done_s": max([self.scene.now_s, *map(self._changed_s, progress.jobs)]),
                 "due_s": self.scene.now_s + self.parameters.settle_s,
                 "jobs": progress.jobs,
                 "before": progress.before,
@@ -309,6 +313,10 @@ class _Turn:
             }
         )
         self._end(request, done=True, message="Carried out whole.")
+
+    def _changed_s(self, job: str) -> float:
+        status = self.scene.statuses.get(job)
+        return 0.0 if status is None else status.changed_s or 0.0
 
     def _give_up(self, request: ScalingRequest, hindered: Hindrance) -> None:
         self._decision(
@@ -359,37 +367,47 @@ class _Turn:
     # Predicted against measured.
 
     def check_predictions(self) -> None:
-        due = [item for item in self.unchecked if item["due_s"] <= self.scene.now_s]
-        if not due:
+        acting = self.progress is not None and self.progress.phase == "committed"
+        for item in list(self.unchecked):
+            if why := changed_since(self.scene, item):
+                self._supersede(item, why)
+            elif item["due_s"] <= self.scene.now_s and not acting:
+                self._check(item)
+
+    def _supersede(self, item: Prediction, why: str) -> None:
+        """Another change came before the throughput of this action was measured."""
+        self.unchecked.remove(item)
+        self.actions.append({**item, "realised": None, "superseded": why})
+        if item["predicted"] is not None:
+            sentence = messages.superseded_sentence(item["predicted"], why)
+            numbers = {"before_per_s": item["before"], "predicted_per_s": item["predicted"]}
+            self._report(item, messages.SUPERSEDED, sentence, numbers)
+
+    def _check(self, item: Prediction) -> None:
+        self.unchecked.remove(item)
+        realised = realised_per_s(self.scene, self.parameters.window_s, item["jobs"])
+        self.actions.append({**item, "measured_s": self.scene.now_s, "realised": realised})
+        if realised is None or item["predicted"] is None:
             return
-        window = self.scene.series.window(self.parameters.window_s)
-        for item in due:
-            self.unchecked.remove(item)
-            realised = None
-            if window is not None:
-                layout, rows = window.layout, window.layout.job_row
-                sinks = layout.sink_nodes
-                rates = window.sinks.written * sink_weights(layout, window.jobs) / window.span_s
-                wanted = [rows[name] for name in item["jobs"] if name in rows]
-                mine = [job in wanted for job in layout.node_job[sinks]]
-                realised = present(rates[mine].sum())
-            self.actions.append({**item, "measured_s": self.scene.now_s, "realised": realised})
-            if realised is None or item["predicted"] is None:
-                continue
-            decision = self._decision(
-                (),
-                messages.MEASURED,
-                messages.outcome_sentence(item["predicted"], realised, item["before"] or 0.0),
-                {
-                    "before_per_s": item["before"],
-                    "predicted_per_s": item["predicted"],
-                    "realised_per_s": realised,
-                },
-                None,
-                (item["decision"],),
-                item.get("job"),
-            )
-            self.decisions[-1] = replace(decision, on_demand=False)
+        numbers = {
+            "before_per_s": item["before"],
+            "predicted_per_s": item["predicted"],
+            "realised_per_s": realised,
+        }
+        sentence = messages.outcome_sentence(item["predicted"], realised, item["before"] or 0.0)
+        self._report(item, messages.MEASURED, sentence, numbers)
+
+    def _report(
+        self,
+        item: Prediction,
+        reason: str,
+        sentence: str,
+        numbers: Mapping[str, float | None],
+    ) -> None:
+        """Tells people what became of a prediction, in a decision that changes nothing."""
+        causes = (item["decision"],)
+        decision = self._decision((), reason, sentence, numbers, None, causes, item.get("job"))
+        self.decisions[-1] = replace(decision, on_demand=False)
 
 
 def _never_begun(feedback: Feedback) -> bool:

@@ -1,7 +1,8 @@
 """Explains decisions in sentences, from the journal: what was decided, why, and the outcome."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from trilithon.control.conditions import KINDS
@@ -23,7 +24,8 @@ _WORDS: Final = {"degraded": "is degraded", "failed": "failed", "recovered": "re
 
 def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]:
     """The latest decisions about a job, its failures and recoveries, the oldest first, each with
-    sentences and with its data.
+    sentences and with its data. Of a decision about the whole cluster only what the job got: the
+    rest may be about jobs of other tenants.
     """
     if not journal.specs(job):
         raise NotFound(
@@ -33,8 +35,37 @@ def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]
         explain_one(decision, journal.actions(decision.id))
         for decision in journal.decisions(job, limit)
     ]
+    decisions += [
+        explain_one(
+            _part_of(decision, job),
+            tuple(action for action in journal.actions(decision.id) if action.job == job),
+        )
+        for decision in journal.shared_decisions(job, limit)
+    ]
     events = [explain_event(row) for row in journal.job_events_of(job, KINDS, limit)]
     return sorted(decisions + events, key=lambda entry: entry["time_s"])[-limit:]
+
+
+def _part_of(decision: DecisionRow, job: str) -> DecisionRow:
+    """What a decision about the whole cluster says of one job, and nothing of others."""
+
+    def own(changes: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+        return tuple(change for change in changes if change.get("job") == job)
+
+    words = "; ".join(map(describe_change, own(decision.granted)))
+    return replace(
+        decision,
+        sentence=f"For the whole cluster; for this job: {words}. `trilithon explain` without a "
+        "job has all of it.",
+        # Numbers about an operator name its job as a word.
+        numbers={name: n for name, n in decision.numbers.items() if job in name.split()},
+        asked=own(decision.asked),
+        granted=own(decision.granted),
+        clips=own(decision.clips),
+        # It is about the throughput of all jobs.
+        expects=None,
+        came=None,
+    )
 
 
 def explain_cluster(journal: Journal, limit: int = 20) -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from trilithon.experiments.stela.live_scaling import (
+    ActionThroughput,
     Arrival,
     LiveTurn,
-    Prediction,
     branch_gaps_s,
     goals,
     longest_gap_s,
@@ -32,9 +32,9 @@ class PaperCluster:
 
     given: Mapping[str, int] = {"b": 2, "a": 1}
 
-    def prediction(self, kind: ScalingKind) -> Prediction:
+    def prediction(self, kind: ScalingKind) -> ActionThroughput:
         gain = self.gain if kind is ScalingKind.OUT else 0
-        return Prediction(10.0 + gain, 11.0 + gain)
+        return ActionThroughput(10.0 + gain, 11.0 + gain)
 
     def now_s(self) -> float:
         return self.at_s

@@ -39,7 +39,7 @@ class Arrival:
         return self.id.partition("/")[2]
 
 
-class Prediction(NamedTuple):
+class ActionThroughput(NamedTuple):
     """Throughput that an action predicted, and what was measured after it, in records/s."""
 
     predicted: float | None = None
@@ -53,7 +53,7 @@ class LiveCluster(Protocol):
     def given(self) -> Mapping[str, int]:
         """The instances that the scale-out gave to each operator that got any."""
 
-    def prediction(self, kind: ScalingKind) -> Prediction:
+    def prediction(self, kind: ScalingKind) -> ActionThroughput:
         """What the policy predicted of its action, and measured."""
 
     def now_s(self) -> float: ...

@@ -28,7 +28,7 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.errors import EngineFailed
-from trilithon.experiments.stela.live_scaling import Arrival, Prediction
+from trilithon.experiments.stela.live_scaling import ActionThroughput, Arrival
 from trilithon.model.job import Job, Operator
 from trilithon.policies.requests import ScalingKind
 from trilithon.service.system import RunningSystem, controlled_system
@@ -225,11 +225,15 @@ class SparkLiveCluster:
     def scale_in(self) -> None:
         self._scale(ScalingKind.IN)
 
-    def prediction(self, kind: ScalingKind) -> Prediction:
+    def prediction(self, kind: ScalingKind) -> ActionThroughput:
         """What the policy keeps of its latest action of this kind."""
         actions = self.system.daemon.controller.state.policy_state.get("actions", ())
-        latest = next((each for each in reversed(actions) if each["kind"] == kind.value), {})
-        return Prediction(latest.get("predicted"), latest.get("realised"))
+        own = [each for each in actions if each["kind"] == kind.value]
+        return (
+            ActionThroughput(own[-1]["predicted"], own[-1]["realised"])
+            if own
+            else ActionThroughput()
+        )
 
     def stop_sending(self) -> Collection[str]:
         sent = self._load.stop()

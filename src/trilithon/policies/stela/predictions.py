@@ -12,7 +12,7 @@ from trilithon.model.snapshot import present
 from trilithon.policies.scene import Scene
 
 # An action that was carried out, as JSON in the state: what it was, when, and its prediction.
-Prediction = dict[str, Any]
+KeptPrediction = dict[str, Any]
 
 
 def realised_per_s(scene: Scene, window_s: float, jobs: Collection[str]) -> float | None:

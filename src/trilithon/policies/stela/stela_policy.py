@@ -27,7 +27,7 @@ from trilithon.policies.scene import Scene
 from trilithon.policies.stela import messages, planning
 from trilithon.policies.stela.known_machines import KnownMachines
 from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, new_machines, view_of
-from trilithon.policies.stela.predictions import Prediction, changed_since, realised_per_s
+from trilithon.policies.stela.predictions import KeptPrediction, changed_since, realised_per_s
 from trilithon.policies.stela.stela_parameters import StelaParameters
 
 THROUGHPUT: Final = "throughput"
@@ -374,7 +374,7 @@ class _Turn:
             elif item["due_s"] <= self.scene.now_s and not acting:
                 self._check(item)
 
-    def _supersede(self, item: Prediction, why: str) -> None:
+    def _supersede(self, item: KeptPrediction, why: str) -> None:
         """Another change came before the throughput of this action was measured."""
         self.unchecked.remove(item)
         self.actions.append({**item, "realised": None, "superseded": why})
@@ -383,7 +383,7 @@ class _Turn:
             numbers = {"before_per_s": item["before"], "predicted_per_s": item["predicted"]}
             self._report(item, messages.SUPERSEDED, sentence, numbers)
 
-    def _check(self, item: Prediction) -> None:
+    def _check(self, item: KeptPrediction) -> None:
         self.unchecked.remove(item)
         realised = realised_per_s(self.scene, self.parameters.window_s, item["jobs"])
         self.actions.append({**item, "measured_s": self.scene.now_s, "realised": realised})
@@ -399,7 +399,7 @@ class _Turn:
 
     def _report(
         self,
-        item: Prediction,
+        item: KeptPrediction,
         reason: str,
         sentence: str,
         numbers: Mapping[str, float | None],

@@ -1,5 +1,6 @@
 """Requests for machines end whole, or everything is as before, wherever the daemon dies."""
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -131,12 +132,80 @@ def test_predicted_and_realised_throughput_are_kept_and_explained(world: World) 
     assert any("It expected throughput of at least" in line and "it was" in line for line in lines)
 
 
+def test_a_prediction_that_another_action_overtakes_is_superseded(world: World) -> None:
+    """The throughput after a scale-in was once taken for that of the scale-out before it."""
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(4)
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(12)
+    assert world.ended == [True, True]
+    out, back = world.deciding.status(
+        world.controller.scene,  # type: ignore[arg-type]
+        world.controller.state.policy_state,
+    )["actions"]
+    assert (out["kind"], out["realised"]) == ("scale_out", None)
+    assert out["superseded"]
+    assert (back["kind"], "superseded" in back) == ("scale_in", False)
+    assert back["realised"] > 0
+    assert world.journal is not None
+    entries = explain_cluster(world.journal)
+    said = [each for each in entries if each["reason"] == "PREDICTION_SUPERSEDED"]
+    assert len(said) == 1
+    assert "is superseded: " in said[0]["sentences"][0]
+    assert [each["reason"] for each in entries].count("PREDICTION_CHECKED") == 1
+
+
 def test_what_one_job_got_is_explained_with_that_job(world: World) -> None:
     world.commands.scale(ScalingKind.OUT, 1, "papers/star")
     world.rounds(12)
     assert world.journal is not None
     reasons = [entry["reason"] for entry in explain(world.journal, "papers/star")]
     assert {"SCALE_OUT", "PREDICTION_CHECKED"} <= set(reasons), reasons
+
+
+def test_what_a_job_got_of_a_scale_out_for_all_is_explained_with_it_and_no_other_is_named(
+    world: World,
+) -> None:
+    """The decision is about the cluster, and `explain JOB` had nothing of it."""
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.rounds(4)
+    assert world.journal is not None
+    for job, other in (JOBS, JOBS[::-1]):
+        grown = {
+            operator: count
+            for change in _granted(world.journal)
+            if change["change"] == "parallelism" and change["job"] == job
+            for operator, count in change["parallelism"].items()
+        }
+        assert grown
+        shared = [each for each in explain(world.journal, job) if each["reason"] == "SCALE_OUT"]
+        assert len(shared) == 1
+        for operator, count in grown.items():
+            assert f"{operator} ×{count}" in shared[0]["sentences"][0]
+        assert shared[0]["numbers"]
+        assert any(line.startswith("Done") for line in shared[0]["sentences"])
+        assert other not in json.dumps(shared)
+        # Numbers of all jobs together are in the cluster's explanation only.
+        assert "throughput_per_s" not in shared[0]["numbers"]
+    whole = next(e for e in explain_cluster(world.journal) if e["reason"] == "SCALE_OUT")
+    assert all(job in json.dumps(whole) for job in JOBS)
+
+
+def _granted(journal: Journal) -> list[dict[str, Any]]:
+    entries = explain_cluster(journal)
+    return next(entry["granted"] for entry in entries if entry["reason"] == "SCALE_OUT")
+
+
+def test_a_job_that_a_decision_about_the_cluster_left_alone_has_nothing_of_it(
+    world: World,
+) -> None:
+    assert world.journal is not None
+    world.commands.scale(ScalingKind.OUT, 1, "papers/star")
+    world.rounds(4)
+    assert world.journal.shared_decisions("papers/diamond") == ()
+    # With a job it is that job's own decision, and is listed once.
+    reasons = [entry["reason"] for entry in explain(world.journal, "papers/star")]
+    assert reasons.count("SCALE_OUT") == 1
 
 
 def test_predicted_and_realised_throughput_of_a_scale_in_are_kept(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from tests.policies.stela.model import small_engine
+from tests.policies.stela.model import made_job, made_scene, out, small_engine
 from tests.service.openapi_shapes import Document, Violation
 from tests.service.test_access import failing_audit
 from tests.service.test_api import until
@@ -21,6 +21,8 @@ from trilithon.control.journal.rows import RequestRow
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.policies.requests import ScalingKind, ScalingRequest
+from trilithon.policies.stela.planning import preview
+from trilithon.policies.stela.stela_parameters import StelaParameters
 from trilithon.service.access.roles import Caller
 from trilithon.service.access.store import AccessStore
 from trilithon.service.api import api
@@ -128,6 +130,29 @@ def test_plans_and_requests_have_the_shape_that_the_document_says(
         described.check_answer("get", f"{API}/cluster/{about}", answer)
     with pytest.raises(Violation):
         described.check_answer("post", path, {**plan, "steps": [{"subject": 1}]})
+
+
+def test_a_dry_run_says_which_steps_the_ranking_did_not_choose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = made_job("line", "s>a", "a>b", "b>c", "c>k", counts={"b": 2, "c": 2}, most=4)
+    scene = made_scene({job: {"s": 100.0, "a": 100.0, "b": 45.0, "c": 200.0}}, machines=5)
+    plan = preview(scene, out(), StelaParameters())
+    answer = {"request": "scale_out", "carried_out_by": "stela", **plan}
+
+    class Answering(OfTest):
+        def post(self, path: str, body: Any) -> Any:
+            del path, body
+            return answer
+
+    monkeypatch.setattr(scaling_commands, "client", lambda: Answering(None))  # type: ignore[arg-type]
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(app, ["scale-out", "--machines", "1", "--dry-run"]).output
+    assert "exchanged by projection, instead of t/line a" in shown
+    assert (
+        "By the ranking alone, 90.0/s would be projected; with the exchanged steps it is" in shown
+    )
+    assert "(+11.1 %)" in shown
 
 
 def has_machines(client: TestClient, count: int) -> bool:

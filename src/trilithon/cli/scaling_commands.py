@@ -106,12 +106,15 @@ def _draw_plan(data: dict[str, Any], console: Console) -> None:
             )
             for r in data["ranking"]
         ]
-    console.print(table("ranking", heads, rows))
+    console.print(table("ranking before the first step", heads, rows))
     steps = [
-        (i, step["subject"], _rate(step["projected_throughput"]))
+        (i, step["subject"], _why(step), _rate(step["projected_throughput"]))
         for i, step in enumerate(data["steps"], 1)
     ]
-    console.print(table("plan, step by step", ("", "choice", "projected throughput/s"), steps))
+    heads = ("", "choice", "why", "projected throughput/s")
+    console.print(table("plan, step by step", heads, steps))
+    if any(step["instead_of"] for step in data["steps"]):
+        console.print(Text(_exchange(data)), soft_wrap=True)
     console.print(table("instances", ("operator", "instances", "machines"), _changes(data)))
     console.print(Text(_sentence(data)), soft_wrap=True)
     for note in data["notes"]:
@@ -119,6 +122,20 @@ def _draw_plan(data: dict[str, Any], console: Console) -> None:
     if data["carried_out_by"] is None:
         console.print("No policy of this daemon carries it out: add stela to `policy`.")
     console.print("Nothing was changed.")
+
+
+def _why(step: dict[str, Any]) -> str:
+    instead = f", instead of {step['instead_of']}" if step["instead_of"] else ""
+    return f"{step['why']}{instead}"
+
+
+def _exchange(data: dict[str, Any]) -> str:
+    before, then = data["projected_before_exchange_per_s"], data["projected_throughput_per_s"]
+    gain = f" ({100 * (then / before - 1):+.1f} %)" if before else ""
+    return (
+        f"By the ranking alone, {_rate(before)}/s would be projected; with the exchanged steps it "
+        f"is {_rate(then)}/s{gain}."
+    )
 
 
 def _changes(data: dict[str, Any]) -> list[tuple[str, str, str]]:

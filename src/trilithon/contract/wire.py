@@ -183,6 +183,8 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
             fixed={job: tuple(operators) for job, operators in data["fixed"].items()},
             # Recordings and hosts of 0.1 do not have these.
             machine_slots=dict(data.get("machine_slots", {})),
+            machine_tasks=dict(data.get("machine_tasks", {})),
+            tasks_used=data.get("tasks_used"),
             tasks_spread=bool(data.get("tasks_spread", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -12,6 +12,7 @@ from trilithon.model.capability import Ability, How
 from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.policy import Policy
 from trilithon.policies.requests import ScalingKind, ScalingRequest
+from trilithon.policies.scene import Scene
 from trilithon.policies.stela.planning import hindrance, preview
 from trilithon.policies.stela.stela_parameters import StelaParameters
 from trilithon.policies.stela.stela_policy import StelaPolicy
@@ -34,12 +35,13 @@ class ClusterCommands:
             raise NotFound("There are no measurements yet.", "Ask again after a few rounds.")
         policy = stela_of(controller.policy)
         parameters = StelaParameters() if policy is None else policy.parameters
+        newer = () if policy is None else self._newer_machines(policy, scene)
         return {
             "request": kind.value,
             "machines": machines,
             "job": request.job,
             "carried_out_by": None if policy is None else policy.name,
-            **preview(scene, request, parameters, controller.rules.seed),
+            **preview(scene, request, parameters, controller.rules.seed, newer),
         }
 
     def scale(self, kind: ScalingKind, machines: int, job: str | None = None) -> ScalingRequest:
@@ -61,13 +63,22 @@ class ClusterCommands:
                 "`--dry-run` says which machines are needed least.",
             )
         with controller.lock:
-            scene = controller.scene
-            reason = None if scene is None else hindrance(scene, request, policy.parameters)
+            scene, reason = controller.scene, None
+            if scene is not None:
+                newer = self._newer_machines(policy, scene)
+                reason = hindrance(scene, request, policy.parameters, newer)
             if reason is not None and not reason.passes:
                 raise Refused(reason.code, reason.sentence, "Nothing was changed.")
             controller.journal.request(request)
             controller.state.requests.append(request)
         return request
+
+    def _newer_machines(self, policy: StelaPolicy, scene: Scene) -> tuple[str, ...]:
+        """The machines that have come since the last action."""
+        whole, state = self._controller.policy, self._controller.state.policy_state
+        if isinstance(whole, LayeredPolicy):
+            state = whole.state_of(policy, state)
+        return policy.newer_machines(scene, state)
 
     def _request(self, kind: ScalingKind, machines: int, job: str | None) -> ScalingRequest:
         controller = self._controller

@@ -2,7 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from trilithon.control.conditions import KINDS
@@ -26,7 +27,8 @@ _WORDS: Final = {"degraded": "is degraded", "failed": "failed", "recovered": "re
 
 def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]:
     """The latest decisions about a job, its failures and recoveries, and the decisions that these
-    follow from, the oldest first, each with sentences and with its data.
+    follow from, the oldest first, each with sentences and with its data. Of a decision about the
+    whole cluster only what the job got: the rest may be about jobs of other tenants.
     """
     if not journal.specs(job):
         raise NotFound(
@@ -36,9 +38,38 @@ def explain(journal: Journal, job: str, limit: int = 20) -> list[dict[str, Any]]
         explain_one(decision, journal.actions(decision.id))
         for decision in journal.decisions(job, limit)
     ]
+    decisions += [
+        explain_one(
+            _part_of(decision, job),
+            tuple(action for action in journal.actions(decision.id) if action.job == job),
+        )
+        for decision in journal.shared_decisions(job, limit)
+    ]
     events = [explain_event(row) for row in journal.job_events_of(job, KINDS, limit)]
     latest = sorted(decisions + events, key=_order)[-limit:]
     return _with_causes(journal, latest, job)
+
+
+def _part_of(decision: DecisionRow, job: str) -> DecisionRow:
+    """What a decision about the whole cluster says of one job, and nothing of others."""
+
+    def own(changes: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+        return tuple(change for change in changes if change.get("job") == job)
+
+    words = "; ".join(map(describe_change, own(decision.granted)))
+    return replace(
+        decision,
+        sentence=f"For the whole cluster; for this job: {words}. `trilithon explain` without a "
+        "job has all of it.",
+        # Numbers about an operator name its job as a word.
+        numbers={name: n for name, n in decision.numbers.items() if job in name.split()},
+        asked=own(decision.asked),
+        granted=own(decision.granted),
+        clips=own(decision.clips),
+        # It is about the throughput of all jobs.
+        expects=None,
+        came=None,
+    )
 
 
 def explain_cluster(journal: Journal, limit: int = 20) -> list[dict[str, Any]]:

@@ -33,11 +33,12 @@ class Ability(StrEnum):
 class Capabilities:
     """What an engine can do, and at what cost.
 
-    `fixed` are operators of a job whose parallelism it cannot change: a decision
-    about one of them becomes advice. `machine_slots` are the slots that each machine
-    brings, where the engine knows it. `tasks_spread` says that an operator has as many
-    tasks as instances at most, spread over all machines when a batch begins: a machine
-    runs no more of its instances than it has tasks.
+    `fixed` are operators of a job whose parallelism it cannot change: a decision about one of them
+    becomes advice. `machine_slots` are the slots that each machine brings, and `machine_tasks` the
+    tasks that it can run at once, where the engine knows it; `tasks_used` are the tasks that all
+    jobs hold, used or idle. `tasks_spread` says that an operator has as many tasks as instances at
+    most, spread over all machines when a batch begins: a machine runs no more of its instances than
+    it has tasks.
     """
 
     how: Mapping[Ability, How]
@@ -45,6 +46,8 @@ class Capabilities:
     tasks: int | None = None
     fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     machine_slots: Mapping[str, int] = field(default_factory=dict)
+    machine_tasks: Mapping[str, int] = field(default_factory=dict)
+    tasks_used: int | None = None
     tasks_spread: bool = False
 
     def of(self, ability: Ability) -> How:

@@ -82,6 +82,8 @@ def test_tasks_that_are_held_keep_a_machine() -> None:
     refused = engine.apply(RemoveMachines("a", ("m2",)))
     assert refused.code == "DOES_NOT_FIT"
     assert "2 machines would have 13 tasks; 17 are in use" in refused.message
+    able = engine.capabilities()
+    assert (able.machine_tasks, able.tasks_used) == ({"m0": 6, "m1": 7, "m2": 7}, 17)
 
 
 def test_without_a_limit_there_is_none_with_any_number_of_machines() -> None:

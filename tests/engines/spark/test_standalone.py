@@ -40,6 +40,7 @@ from trilithon.engines.spark.warm_up import WARM_UP
 from trilithon.errors import ClusterUnavailable
 from trilithon.experiments.stela.live_scaling import longest_gap_s
 from trilithon.experiments.stela.spark_cluster import (
+    WORKERS,
     SparkClusters,
     SparkLiveCluster,
     cores_per_worker,
@@ -149,6 +150,9 @@ def test_machines_join_and_leave_a_running_job_and_no_record_is_lost(
     assert abilities.of(Ability.ADD_MACHINES) is How.LIVE
     assert abilities.of(Ability.REMOVE_MACHINES) is How.AT_BOUNDARY
     assert (abilities.slots, abilities.machine_slots) == (20, dict.fromkeys(old, 10))
+    assert set(abilities.machine_tasks) == set(old)
+    assert sum(abilities.machine_tasks.values()) == abilities.tasks
+    assert abilities.tasks_used == engine.ledger.entries[job].tasks
     cluster.until(lambda seen: not np.isnan(seen.machines.memory_used_bytes).any())
     assert (cluster.snapshot().machines.memory_bytes > 2**29).all()
 
@@ -244,20 +248,25 @@ def test_a_machine_that_is_added_by_command_raises_throughput_and_is_given_back(
         live.scale_out()
         assert len(standalone.status().workers) == 3
         assert live.given["middle"] >= 1
+        # One machine's share, wherever Spark has moved instances meanwhile.
+        assert sum(live.given.values()) == live.job.instances / WORKERS
         # The new instances are on the new machine, and on it alone.
         placement = live.engine.jobs()[live.job.id].allocation.placement["middle"]
         (new,) = set(placement[2:])
         assert new not in placement[:2]
         until(lambda: rate(live) > 1.2 * before_per_s, 180)
         more_s = live.now_s()
-        # The records that wait flow while the machine leaves.
-        sent, arrived = live.stop_sending(), live.arrived()
+        # Records are sent and flow while the machine leaves, too.
+        arrived = live.arrived()
         live.scale_in()
         assert arrived < live.arrived()
         assert len(standalone.status().workers) == 2
+        left_s = live.now_s()
+        sent = live.stop_sending()
         arrivals = live.arrivals()
         assert Counter(each.id for each in arrivals) == Counter(sent)
         assert longest_gap_s(arrivals, asked_s, more_s) < allowed_s(10)
+        assert longest_gap_s(arrivals, more_s, left_s) < allowed_s(10)
 
 
 def rate(live: SparkLiveCluster) -> float:

@@ -11,6 +11,7 @@ from trilithon.experiments.details_page import details_page
 from trilithon.experiments.page import MOST_PLOTS, MOST_WORDS, page, words
 from trilithon.experiments.plots import available_plots
 from trilithon.experiments.results import read_results
+from trilithon.experiments.stela import dags_section
 from trilithon.experiments.stela.catalogue import EXPERIMENTS, GROUP_1, GROUP_2, SCALE_IN, STELA
 from trilithon.experiments.stela.choices_section import section
 from trilithon.experiments.stela.every_choice import (
@@ -84,8 +85,29 @@ def test_the_section_says_which_figures_no_choice_can_have() -> None:
     assert "Stela's is number 70" in section([worst])
 
 
+def test_the_section_says_what_the_best_tenth_of_few_groups_is() -> None:
+    """The second of 15 was counted as one of the best tenth, and the page did not say so."""
+    cases = json.loads(json.dumps(RESULTS.extra["dags"]["data"]))[:4]
+    for case, better_groups in zip(cases, (0, 0, 1, 2), strict=True):
+        case["in"]["better"] = better_groups
+    text = dags_section.section(cases)
+    assert "is among the best tenth in 75.0 % of the graphs" in text
+    assert "The best tenth of 15 groups is one of the two best (13.3 %)." in text
+    assert "Stela's is the best in 50.0 % of the graphs" in text
+
+
+def test_the_section_says_whether_it_matters_how_often_a_sink_counts() -> None:
+    cases = json.loads(json.dumps(RESULTS.extra["dags"]["data"]))
+    same = "A sink once per path changes nothing in any of the 200 graphs."
+    assert same in dags_section.section(cases)
+    cases[0]["out"]["ETP alone, a sink once per path"] *= 0.9
+    assert 'differs from "ETP alone" in 1 of 200 graphs' in dags_section.section(cases)
+
+
 def test_the_pages_are_those_of_the_stored_results_and_short() -> None:
-    first = page(RESULTS, PAPER, "stela")
+    # As the command writes it, with links to the parts that have pages of their own.
+    own_pages = [each.name for each in PAPER.pages if (FOLDER / f"stela-{each.name}.json").exists()]
+    first = page(RESULTS, PAPER, "stela", own_pages)
     assert (FOLDER / "stela.md").read_text(encoding="utf-8") == first
     details = details_page(RESULTS, PAPER, "stela")
     assert (FOLDER / "stela-details.md").read_text(encoding="utf-8") == details

@@ -1,18 +1,24 @@
 """Turns on a live cluster, over one that exists on paper."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from trilithon.experiments.stela.live_scaling import (
+    ActionThroughput,
     Arrival,
     LiveTurn,
+    branch_gaps_s,
     goals,
     longest_gap_s,
     run_turns,
+    stored_turns,
     turn_keys,
+    unequal,
 )
+from trilithon.policies.requests import ScalingKind
 
 
 class PaperCluster:
@@ -23,6 +29,12 @@ class PaperCluster:
         self.ids: list[str] = []
         self.lost, self.doubled = lost, doubled
         self.written: list[Arrival] = []
+
+    given: Mapping[str, int] = {"b": 2, "a": 1}
+
+    def prediction(self, kind: ScalingKind) -> ActionThroughput:
+        gain = self.gain if kind is ScalingKind.OUT else 0
+        return ActionThroughput(10.0 + gain, 11.0 + gain)
 
     def now_s(self) -> float:
         return self.at_s
@@ -67,6 +79,37 @@ def test_a_turn_measures_throughput_gap_lost_and_doubles() -> None:
     assert first.end_per_s == pytest.approx(10)
     assert first.gap_out_s == pytest.approx(0.5, abs=0.11)
     assert (first.lost, first.doubles) == (0, 2)
+
+
+def test_a_turn_says_what_was_given_predicted_and_realised() -> None:
+    first = turns()[0]
+    assert (first.given, first.given_in_all) == ({"a": 1, "b": 2}, 3)
+    assert (first.predicted_out_per_s, first.realised_out_per_s) == (20, 21)
+    assert (first.predicted_in_per_s, first.realised_in_per_s) == (10, 11)
+
+
+def test_turns_in_which_one_gave_more_than_the_other_are_found() -> None:
+    done = turns()
+    assert unequal(done) == []
+    more = replace(done[1], given={"a": 1, "b": 3})
+    assert (more.job, more.strategy) == ("a", "round_robin")
+    assert unequal([done[0], more, *done[2:]]) == [(done[0], more)]
+
+
+def test_stored_turns_that_do_not_say_what_was_given_are_left_out() -> None:
+    full = turns()[0].to_json()
+    old = {name: value for name, value in full.items() if name != "given"}
+    kept, again = stored_turns({"turns": [old, full]})
+    assert ([turn.to_json() for turn in kept], again) == ([full], 1)
+
+
+def test_a_branch_that_is_silent_does_not_hide_behind_the_others() -> None:
+    busy = [Arrival(i / 10, f"{i}/left") for i in range(100)]
+    silent = [Arrival(0.0, "0/middle"), Arrival(7.0, "1/middle")]
+    assert longest_gap_s([*busy, *silent], 0.0, 10.0) == pytest.approx(0.1)
+    assert branch_gaps_s([*busy, *silent], 0.0, 10.0) == pytest.approx({"left": 0.1, "middle": 7})
+    # One that has no record at all in this time.
+    assert branch_gaps_s([*busy, *silent], 1.0, 5.0)["middle"] == 4
 
 
 def test_jobs_and_strategies_take_turns() -> None:

@@ -11,7 +11,7 @@ from tests.strategies import COLUMNS
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.model.allocation import Allocation
 from trilithon.model.capability import Ability, Capabilities, How
-from trilithon.model.columns import Edges, Instances, Sinks, Sources
+from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.intent import Intent
 from trilithon.model.job import Bounds, Edge, Job, Operator, Parallelism, Sink, Source
 from trilithon.model.layout import Layout
@@ -68,6 +68,10 @@ def made_scene(
     requests: tuple[ScalingRequest, ...] = (),
     indices: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
     back_pressure: Mapping[str, float] | None = None,
+    runs_on: Sequence[int] | None = None,
+    at_s: float = SPAN_S,
+    names: tuple[str, ...] = (),
+    cores: float | None = None,
     **cluster: Any,
 ) -> Scene:
     """A scene in which instances are spread over the first machines and `new` are empty.
@@ -75,9 +79,11 @@ def made_scene(
     The numbers of a job are what its sources offer and what one instance of an operator could take;
     queues are without a bound, so that a congested operator loses the rest. `indices` are the
     numbers of instances, where they have gaps; `back_pressure` is the share of time for which
-    senders are held back over edges like `a>b`.
+    senders are held back over edges like `a>b`; `runs_on` are the numbers of the machines that have
+    instances, where those are not the first; `at_s` is when the measured time ends. With `cores`
+    each machine has so many, and all work is CPU.
     """
-    names = tuple(f"m{i}" for i in range(machines + new))
+    names = names or tuple(f"m{i}" for i in range(machines + new))
     layout = Layout.build(list(jobs), indices, machines=names)
     nodes = len(layout.node_names)
     could = np.full(nodes, np.inf)
@@ -106,8 +112,8 @@ def made_scene(
     per_instance = taken / np.maximum(1, layout.parallelism)
     busy = np.where(np.isinf(free), 0.001, taken / np.where(np.isinf(free), 1, free))
     snapshot = replace(
-        Snapshot.empty(SPAN_S, layout, {job.id: job for job in jobs}),
-        since_s=0,
+        Snapshot.empty(at_s, layout, {job.id: job for job in jobs}),
+        since_s=at_s - SPAN_S,
         sources=Sources.of(
             len(layout.source_nodes),
             arrived=taken[layout.source_nodes] * SPAN_S,
@@ -117,7 +123,8 @@ def made_scene(
             len(layout.instance_node),
             taken=per_instance[layout.instance_node] * SPAN_S,
             busy_s=busy[layout.instance_node] * SPAN_S,
-            machine=np.arange(len(layout.instance_node)) % machines,
+            cpu_s=busy[layout.instance_node] * SPAN_S * (cores is not None),
+            machine=np.resize(runs_on or range(machines), len(layout.instance_node)),
         ),
         edges=Edges.of(
             len(sent),
@@ -127,6 +134,7 @@ def made_scene(
             parked_s=parked * SPAN_S,
         ),
         sinks=Sinks.of(len(layout.sink_nodes), written=taken[layout.sink_nodes] * SPAN_S),
+        machines=Machines.of(len(names), cores=[np.nan if cores is None else cores] * len(names)),
     )
     statuses = {
         job.id: JobStatus(

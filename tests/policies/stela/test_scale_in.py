@@ -1,10 +1,16 @@
 """Which machines go, and where their instances go."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.policies.stela.model import back, made_job, made_scene, out
+from tests.policies.stela.model import SPAN_S, back, made_job, made_scene, out
+from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.policies.scene import Cluster, Scene
+from trilithon.policies.stela import messages
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.stela_parameters import StelaParameters
+from trilithon.policies.stela.stela_policy import StelaPolicy
 
 LINE = ("s>a", "a>b", "b>c", "c>k")
 # b is congested, so a has an ETP of 0, b and c of 1. Instances: a on m0, b on m1 and m2, c on m3.
@@ -67,6 +73,43 @@ def test_instances_of_fixed_operators_are_left_to_the_engine_and_the_plan_says_s
     assert "a" not in make_plan(moving, out(1), seed=0).places[job.id]
 
 
+def test_a_machine_that_the_projection_takes_instead_is_named_as_such() -> None:
+    """a has the lowest ETPSum, but on the core of an instance of the bottleneck b it costs more
+    than c does beside a.
+    """
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    scene = made_scene({JOB: rates}, machines=4, new=0, cores=1.0)
+    request, parameters = back(1), StelaParameters()
+    plain = make_plan(view_of(scene, request, StelaParameters(refine="none")), request, seed=0)
+    assert (plain.removed, plain.exchanged) == (("m0",), ())
+    plan = make_plan(view_of(scene, request, parameters), request, seed=0)
+    (step,) = plan.exchanged
+    assert (step.subject, step.instead_of, step.why) == ("m3", "m0", "exchanged by projection")
+    assert plan.before_exchange == pytest.approx(plain.projected)
+    sentence = messages.plan_sentence(request, plan, "stela")
+    gain = f"{100 * (plan.projected / plain.projected - 1):+.1f} %"  # type: ignore[operator]
+    assert sentence.startswith(
+        "1 machine back on demand: m3, by the lowest ETPSum, then exchanged by projection, "
+        f"{gain} (m3 instead of m0)."
+    )
+    assert "exchanged" not in messages.plan_sentence(request, plain, "stela")
+    # The decision's numbers do not say that it was chosen by its ETPSum.
+    policy = StelaPolicy(StelaParameters(window_s=SPAN_S))
+    (decision,) = policy.decide(replace(scene, requests=(request,)), {}).decisions
+    assert decision.numbers["1. m3 projected"] == pytest.approx(plan.projected)
+    assert "1. m3 etp_sum" not in decision.numbers
+
+
+@pytest.mark.parametrize("strategy", ["stela", "default"])
+def test_each_step_says_what_would_be_left_after_it(strategy: str) -> None:
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    scene = made_scene({JOB: rates}, machines=4, new=0, cores=1.0)
+    data = preview(scene, back(2), StelaParameters(strategy=strategy))
+    first, second = (step["projected_throughput"] for step in data["steps"])
+    assert second == pytest.approx(data["projected_throughput_per_s"])
+    assert first > second
+
+
 def test_across_jobs_an_etp_counts_by_the_priority_of_its_job() -> None:
     rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
     for low, high in (("x", "y"), ("y", "x")):
@@ -88,6 +131,46 @@ def test_a_random_group_is_the_same_for_the_same_seed() -> None:
     groups = {make_plan(view, request, seed).removed for seed in range(20)}
     assert len(groups) > 3
     assert make_plan(view, request, 7).removed == make_plan(view, request, 7).removed
+
+
+def with_tasks(scene: Scene, used: int, **tasks: int) -> Scene:
+    able = Capabilities(
+        dict.fromkeys(Ability, How.LIVE), machine_tasks=tasks, tasks_used=used, tasks_spread=True
+    )
+    return replace(scene, cluster=Cluster(able))
+
+
+def test_a_scale_in_that_leaves_too_few_tasks_is_refused_before_anything_moves() -> None:
+    """The engine refused the removal only after the jobs had been moved."""
+    request, policy = back(1), StelaPolicy(StelaParameters(window_s=SPAN_S))
+    tight = with_tasks(SCENE, 31, m0=10, m1=10, m2=10, m3=10)
+    refused = preview(tight, request, policy.parameters)["hindrance"]
+    assert refused["code"] == "DOES_NOT_FIT"
+    assert "the machines run 30 tasks; jobs hold 31" in refused["sentence"]
+    verdict = policy.decide(replace(tight, requests=(request,)), {})
+    assert [decision.changes for decision in verdict.decisions] == [()]
+    assert verdict.closed[0].message.startswith("DOES_NOT_FIT")
+    wide = with_tasks(SCENE, 30, m0=10, m1=10, m2=10, m3=10)
+    assert preview(wide, request, policy.parameters)["machines_to_remove"] == ["m0"]
+    # Some machine could go, but not the one that is needed least.
+    mixed = with_tasks(SCENE, 31, m0=20, m1=10, m2=10, m3=10)
+    assert preview(mixed, request, policy.parameters)["hindrance"]["code"] == "DOES_NOT_FIT"
+    verdict = policy.decide(replace(mixed, requests=(request,)), {})
+    assert verdict.closed[0].message.startswith("DOES_NOT_FIT: Without m0 the machines run 30")
+    # An engine that does not say what its machines run is asked.
+    unknown = with_tasks(SCENE, 31, m0=10)
+    assert preview(unknown, request, policy.parameters)["hindrance"] is None
+
+
+def test_a_dry_run_says_that_the_batches_of_all_jobs_end_when_a_machine_goes() -> None:
+    """Idle tasks of every job run there, though the plan moves instances of one alone."""
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    other = made_job("other", *LINE)
+    scene = made_scene({JOB: rates, other: rates}, machines=8, new=0)
+    tasks = dict.fromkeys(scene.machine_names, 10)
+    data = preview(with_tasks(scene, 10, **tasks), back(1), StelaParameters())
+    assert list(data["placement"]) == [JOB.id]
+    assert "The batch of t/line, t/other ends once: tasks are placed then." in data["notes"]
 
 
 def test_a_preview_ranks_machines_and_one_machine_must_stay() -> None:

@@ -1,11 +1,14 @@
 """Who gets new instances: by ETP, within limits, across jobs; and the strategies beside it."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.policies.stela.model import SPAN_S, made_job, made_scene, out
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import MachinesAddition, ParallelismChange, PlacementChange
 from trilithon.policies.scene import Scene
+from trilithon.policies.stela import messages
 from trilithon.policies.stela.planning import make_plan, preview, view_of
 from trilithon.policies.stela.scaling_plan import ScalingPlan
 from trilithon.policies.stela.stela_parameters import STRATEGIES, StelaParameters
@@ -104,11 +107,39 @@ def test_an_operator_that_is_only_held_back_is_not_congested() -> None:
     assert plan(scene, refine="none").steps[0].subject == "t/held b"
 
 
-def test_who_has_no_more_tasks_is_named() -> None:
+def test_who_is_congested_and_at_its_maximum_is_named_with_what_helps() -> None:
     job = made_job("line", *LINE, counts={"a": 4, "b": 4, "c": 4}, most=4)
+    short, full = plan(made_scene({job: RATES}, machines=3), refine="none").notes
+    assert short.startswith("0 of 4 instances are given")
+    assert full == (
+        "Still congested: t/line b with 4 instances, its maximum: `trilithon job apply` with a "
+        "higher `parallelism.max` of b restarts the job once."
+    )
+
+
+def test_who_is_at_its_maximum_is_named_though_others_get_all_instances() -> None:
+    tight = made_job("tight", *LINE, counts={"a": 2, "b": 4, "c": 2}, most=4)
+    scene = made_scene({tight: RATES}, machines=4)
+    chosen = plan(scene, refine="none")
+    assert len(chosen.steps) == 2
+    assert [note.partition(",")[0] for note in chosen.notes] == [
+        "Still congested: t/tight b with 4 instances"
+    ]
+    # One that is not congested is not named.
+    rates = {"s": 100.0, "a": 200.0, "b": 200.0, "c": 200.0}
+    assert plan(made_scene({tight: rates}, machines=4), refine="none").notes == ()
+
+
+def test_who_keeps_state_that_the_engine_cannot_divide_is_named_with_what_helps() -> None:
+    job = made_job("line", *LINE, counts={"a": 2, "b": 2, "c": 2})
     scene = made_scene({job: RATES}, machines=3)
-    (note,) = plan(scene, refine="none").notes
-    assert "t/line b have no more tasks" in note
+    statuses = {job.id: replace(scene.statuses[job.id], fixed=frozenset({"b"}))}
+    (note,) = plan(replace(scene, statuses=statuses)).notes
+    assert "t/line b with 2 instances, all of its tasks, since it keeps state" in note
+    assert "a higher `parallelism.initial` of b restarts the job once" in note
+    own = made_job("line", *LINE, counts={"a": 2, "b": 2, "c": 2}, fixed=("b",))
+    (note,) = plan(made_scene({own: RATES}, machines=3)).notes
+    assert "t/line b with 2 instances, which its job declares as `fixed`" in note
 
 
 def test_what_an_engine_cannot_place_is_said_in_the_preview() -> None:
@@ -116,7 +147,7 @@ def test_what_an_engine_cannot_place_is_said_in_the_preview() -> None:
     job = made_job("line", *LINE, counts={"a": 1, "b": 4, "c": 4})
     spread = Capabilities(dict.fromkeys(Ability, How.LIVE), tasks_spread=True)
     scene = made_scene({job: RATES}, machines=3, capabilities=spread)
-    notes = preview(scene, out(), StelaParameters())["notes"]
+    notes = preview(scene, out(), StelaParameters(), newer=("m3",))["notes"]
     assert "The batch of t/line ends once: tasks are placed then." in notes
     assert (
         "Of the 8 tasks of t/line b, m3 gets about 2: 1 of the 3 instances there may run elsewhere."
@@ -152,6 +183,18 @@ def test_instances_are_exchanged_within_a_job_where_the_projection_gains() -> No
     refined = plan(scene)
     assert refined.steps[0].subject == "t/line b"
     assert refined.projected == pytest.approx(100)
+    # People are told that ETP did not choose it.
+    (step,) = refined.exchanged
+    assert (step.subject, step.instead_of, step.why) == (
+        *("t/line b", "t/line a"),
+        "exchanged by projection",
+    )
+    assert messages.plan_sentence(out(), refined, "stela") == (
+        "1 machine more on demand; instances by ETP, then exchanged by projection, +11.1 % "
+        "(t/line b instead of t/line a): 1 for t/line b."
+    )
+    (first,) = plan(scene, refine="none").steps
+    assert first.why == "none that may grow is congested, reads a source"
 
 
 def test_the_printed_projection_takes_a_child_with_time_to_spare_for_congested() -> None:

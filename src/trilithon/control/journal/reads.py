@@ -227,6 +227,19 @@ class JournalReads:
         )
         return tuple(decision_of(row) for row in reversed(rows))
 
+    def shared_decisions(self, job: str, limit: int = 100) -> tuple[DecisionRow, ...]:
+        """The latest decisions about the whole cluster that granted this job a change, the oldest
+        first.
+        """
+        rows = self.database.all(
+            "SELECT * FROM decision WHERE job IS NULL AND EXISTS (SELECT 1 FROM "
+            "json_each(decision.granted) WHERE json_extract(value, '$.job') = ?) "
+            "ORDER BY time_s DESC, round DESC, id DESC LIMIT ?",
+            job,
+            limit,
+        )
+        return tuple(decision_of(row) for row in reversed(rows))
+
     def actions(self, decision: str) -> tuple[ActionRow, ...]:
         """The actions of a decision, in the order in which they were done."""
         rows = self.database.all("SELECT * FROM action WHERE decision = ?", decision)

@@ -237,6 +237,8 @@ class SimulatedEngine:
             tasks=sum(tasks.values()) if tasks else None,
             fixed=fixed,
             machine_slots=slots,
+            machine_tasks=tasks,
+            tasks_used=sum(entry.tasks for entry in self.ledger.entries.values()),
         )
 
     def resize_ledger(self) -> None:

@@ -1,4 +1,5 @@
-"""Runs scaling on a live cluster in turns, and judges it: throughput, gap, lost and doubled ids.
+"""Runs scaling on a live cluster in turns, and judges it: throughput, gap, lost and doubled ids,
+the instances that were given, and predicted against realised throughput.
 
 A cluster under waiting work gets a machine, scales out to it by one of the strategies, and gives it
 back. Every record carries an id; what arrives at the sinks tells the rest. The cluster is a
@@ -7,10 +8,12 @@ back. Every record carries an id; what arrives at the sinks tells the rest. The 
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from trilithon.policies.requests import ScalingKind
 
 # Goals: the longest time without an arrival, and in how many of three jobs Stela must be ahead.
 MOST_GAP_S: Final = 1.5
@@ -30,9 +33,28 @@ class Arrival:
     at_s: float
     id: str
 
+    @property
+    def branch(self) -> str:
+        """The branch that an id like `17/left` names; none in a job with one path."""
+        return self.id.partition("/")[2]
+
+
+class ActionThroughput(NamedTuple):
+    """Throughput that an action predicted, and what was measured after it, in records/s."""
+
+    predicted: float | None = None
+    realised: float | None = None
+
 
 class LiveCluster(Protocol):
     """One job on a cluster that can get and lose a machine. Times are those of the sinks."""
+
+    @property
+    def given(self) -> Mapping[str, int]:
+        """The instances that the scale-out gave to each operator that got any."""
+
+    def prediction(self, kind: ScalingKind) -> ActionThroughput:
+        """What the policy predicted of its action, and measured."""
 
     def now_s(self) -> float: ...
 
@@ -53,7 +75,9 @@ class LiveCluster(Protocol):
 
 @dataclass(frozen=True)
 class LiveTurn:
-    """One turn: throughput before, after and at the end; the longest gaps; lost and doubled."""
+    """One turn: throughput before, after and at the end; the longest gaps, of all records and of
+    each branch; lost and doubled; what was given, predicted and realised.
+    """
 
     turn: int
     job: str
@@ -65,6 +89,17 @@ class LiveTurn:
     gap_in_s: float
     lost: int
     doubles: int
+    given: Mapping[str, int]
+    branch_gaps_out_s: Mapping[str, float]
+    branch_gaps_in_s: Mapping[str, float]
+    predicted_out_per_s: float | None
+    realised_out_per_s: float | None
+    predicted_in_per_s: float | None
+    realised_in_per_s: float | None
+
+    @property
+    def given_in_all(self) -> int:
+        return sum(self.given.values())
 
     @property
     def key(self) -> "TurnKey":
@@ -78,11 +113,29 @@ class LiveTurn:
 TurnKey = tuple[int, str, str]
 
 
+def stored_turns(data: Mapping[str, Any]) -> tuple[list[LiveTurn], int]:
+    """The turns in stored results, and how many are to be run again: they do not say all that a
+    turn says now, such as what was given.
+    """
+    names = {each.name for each in fields(LiveTurn)}
+    stored = data.get("turns", ())
+    turns = [LiveTurn(**each) for each in stored if each.keys() == names]
+    return turns, len(stored) - len(turns)
+
+
 def longest_gap_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> float:
     """The longest time between two arrivals, or to the ends of this time."""
     times = sorted(each.at_s for each in arrivals if start_s <= each.at_s <= end_s)
     marks = [start_s, *times, end_s]
     return max(later - earlier for earlier, later in pairwise(marks))
+
+
+def branch_gaps_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> dict[str, float]:
+    """The longest gap of each branch: one that is silent may hide behind the others."""
+    by_branch: dict[str, list[Arrival]] = {}
+    for each in arrivals:
+        by_branch.setdefault(each.branch, []).append(each)
+    return {name: longest_gap_s(own, start_s, end_s) for name, own in sorted(by_branch.items())}
 
 
 def per_s(arrivals: Sequence[Arrival], start_s: float, end_s: float) -> float:
@@ -117,6 +170,11 @@ def run_turn(cluster: LiveCluster, key: TurnKey, settle_s: float, measured_s: fl
         longest_gap_s(arrived, in_s, end[0]),
         len(set(sent) - set(ids)),
         len(ids) - len(set(ids)),
+        dict(cluster.given),
+        branch_gaps_s(arrived, out_s, after[0]),
+        branch_gaps_s(arrived, in_s, end[0]),
+        *cluster.prediction(ScalingKind.OUT),
+        *cluster.prediction(ScalingKind.IN),
     )
 
 
@@ -142,6 +200,17 @@ def run_turns(
         with start(job, strategy) as cluster:
             turn = run_turn(cluster, key, settle_s, measured_s)
         yield turn
+
+
+def unequal(turns: Sequence[LiveTurn]) -> list[tuple[LiveTurn, LiveTurn]]:
+    """The turns in which Stela and the fair rival gave different numbers of instances."""
+    by_key = {turn.key: turn for turn in turns}
+    pairs = [
+        (turn, by_key[turn.turn, turn.job, FAIR])
+        for turn in turns
+        if turn.strategy == STELA and (turn.turn, turn.job, FAIR) in by_key
+    ]
+    return [(own, rival) for own, rival in pairs if own.given_in_all != rival.given_in_all]
 
 
 def goals(turns: Sequence[LiveTurn]) -> Mapping[str, bool]:

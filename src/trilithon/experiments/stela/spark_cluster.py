@@ -28,7 +28,7 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.errors import EngineFailed
-from trilithon.experiments.stela.live_scaling import Arrival
+from trilithon.experiments.stela.live_scaling import ActionThroughput, Arrival
 from trilithon.model.job import Job, Operator
 from trilithon.policies.requests import ScalingKind
 from trilithon.service.system import RunningSystem, controlled_system
@@ -52,6 +52,10 @@ SLOTS: Final = 20
 # The rounds of a controller that people wait for.
 LIMITS: Final = {"round_s": 1.0, "cool_down_s": 1.0, "fresh_s": 2.0, "good_after_s": 2.0}
 WINDOW_S: Final = 10.0
+# After a change, before the throughput is measured, and for how long. The policy measures what it
+# has predicted within the same time.
+SETTLE_S, MEASURED_S = 20.0, 12.0
+CHECKED_S: Final = SETTLE_S + WINDOW_S
 REQUEST_S: Final = 240.0
 FLOWING_S: Final = 90.0
 # After the end of the sending, as long as anything arrives.
@@ -121,6 +125,7 @@ def rules(strategy: str) -> Rules:
         "window_s": WINDOW_S,
         "calm_s": WINDOW_S,
         "patience_s": REQUEST_S,
+        "settle_s": CHECKED_S,
     }
     return Rules.of({"policy": "stela", "limits": LIMITS, "parameters": parameters})
 
@@ -175,7 +180,7 @@ class SparkLiveCluster:
     engine: SparkEngine
     # Counts what is in the topics of the sinks.
     counter: TopicReader
-    # What the strategy gave to each operator, for those who watch.
+    # What the strategy gave to each operator.
     given: dict[str, int] = field(default_factory=dict)
     _load: NumberedLoad = field(init=False)
     _sent: frozenset[str] = frozenset()
@@ -219,6 +224,16 @@ class SparkLiveCluster:
 
     def scale_in(self) -> None:
         self._scale(ScalingKind.IN)
+
+    def prediction(self, kind: ScalingKind) -> ActionThroughput:
+        """What the policy keeps of its latest action of this kind."""
+        actions = self.system.daemon.controller.state.policy_state.get("actions", ())
+        own = [each for each in actions if each["kind"] == kind.value]
+        return (
+            ActionThroughput(own[-1]["predicted"], own[-1]["realised"])
+            if own
+            else ActionThroughput()
+        )
 
     def stop_sending(self) -> Collection[str]:
         sent = self._load.stop()

@@ -7,11 +7,11 @@ from trilithon.experiments.paper import Paper, PaperPart
 from trilithon.experiments.plots import available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.stela import catalogue as names
-from trilithon.experiments.stela import choices_section
+from trilithon.experiments.stela import choices_section, dags_section
 from trilithon.experiments.stela.catalogue import EXPERIMENTS, SCALE_IN, SCALED_S
 from trilithon.experiments.stela.every_choice import run_choices
 from trilithon.experiments.stela.measures import AFTER_S, BEFORE_S, FINDINGS, MEASURES
-from trilithon.experiments.stela.random_dags import run_cases, section
+from trilithon.experiments.stela.random_dags import run_cases
 from trilithon.experiments.stela.reasons import REASONS
 from trilithon.experiments.stela.scaling_strategies import STRATEGIES
 from trilithon.experiments.stela.spark_scaling import page, run_scaling
@@ -27,15 +27,14 @@ from trilithon.policies.requests import ScalingKind
 INTRODUCTION: Final = """\
 Stela (Xu, Peng and Gupta, IC2E'16) adds machines to a running job, or takes them away, when people
 ask for it, and gives the new instances to the operators through which the most throughput can be
-gained. Jobs, machines, instances and tasks are those of the paper's table I; a machine is requested
-through the controller, as `trilithon cluster scale-out` does it.
+gained. Jobs, machines, instances and tasks are those of the paper's table I; machines are requested
+through the controller.
 
 The default and the other strategies of section III-C create no instances, so they lose by
 construction: beside them stands a fair rival with as many instances as Stela, given in turn.
-Every change stops a job for the same time on the simulated engine, whatever it touches. So the
-paper's advantage in interruption, which comes from leaving existing machines alone, cannot show;
-[on Spark](stela-spark-scaling.md) it is measured. [Every choice](#every-choice) of each scaling was
-tried, so that a figure that is worse can be told from a choice that is.
+Every change stops a job for the same time on the simulated engine, so the paper's advantage in
+interruption cannot show; [on Spark](stela-spark-scaling.md) it is measured. To tell worse figures
+from worse choices, [every choice](#every-choice) was tried.
 """
 
 # Sections of the overview that have plots.
@@ -82,10 +81,7 @@ def overview(results: PaperResults, paper: Paper) -> str:
     return "\n".join(
         [
             "## Table I\n",
-            (
-                "What the paper's table I says of each job, and so do the scenarios. The simulated "
-                "cluster has no worker processes: instances run on machines.\n"
-            ),
+            ("As in the paper, without its worker processes: instances run on machines.\n"),
             table(("job", "operators", "tasks", "instances", "machines", "kind"), _table_one()),
             "## Throughput\n",
             (
@@ -188,12 +184,12 @@ PAPER: Final = Paper(
             "dags",
             "scale-outs in random graphs, beside the best division",
             lambda run: run_cases(run.workers, run.tell, run.chosen, run.done),
-            section,
+            dags_section.section,
             own_page=False,
         ),
         PaperPart(
             "spark-scaling",
-            "scaling out and in on a Spark cluster; it takes most of an hour of an idle machine",
+            "scaling on a Spark cluster, in most of an hour",
             lambda run: run_scaling(run.done, run.tell),
             page,
             in_all=False,

@@ -47,7 +47,8 @@ def migrate(view: ScalingView, machines: Sequence[str], strategy: str) -> Scalin
     turn = cycle(machines)
     moved = {key: next(turn) for key in chosen}
     _, places = placed(view, (), (), moved)
-    steps = tuple(Step(f"{job} {name}[{i}]", strategy, None, None) for job, name, i in chosen)
+    why = f"by {strategy}"
+    steps = tuple(Step(f"{job} {name}[{i}]", strategy, None, None, why) for job, name, i in chosen)
     return ScalingPlan(places=places, steps=steps, throughput=_now(view), projected=_now(view))
 
 

@@ -5,6 +5,7 @@ The policy and the dry run of the command make their plans here, so that they ar
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from trilithon.policies.stela import alternatives
 from trilithon.policies.stela.scale_in import etp_sums, remove_at_random, remove_by_etp
 from trilithon.policies.stela.scale_out import Division, by_etp, divide, in_turn
 from trilithon.policies.stela.scaling_plan import ScalingPlan
-from trilithon.policies.stela.scaling_view import ScalingView, can_add, empty_machines
+from trilithon.policies.stela.scaling_view import ScalingView, can_add, new_machine_names
 from trilithon.policies.stela.stela_parameters import (
     DEFAULT,
     ROUND_ROBIN,
@@ -30,6 +31,7 @@ from trilithon.policies.stela.stela_parameters import (
 NO_NEW_MACHINES: Final = "NO_NEW_MACHINES"
 NOT_ENOUGH_MACHINES: Final = "NOT_ENOUGH_MACHINES"
 NO_SUCH_JOB: Final = "NO_SUCH_JOB"
+DOES_NOT_FIT: Final = "DOES_NOT_FIT"
 # So that groups with neighbouring seeds differ.
 _APART: Final = 1_000_003
 # Why it has to wait.
@@ -54,9 +56,14 @@ def jobs_of(scene: Scene, request: ScalingRequest) -> tuple[str, ...]:
 
 
 def hindrance(
-    scene: Scene, request: ScalingRequest, parameters: StelaParameters
+    scene: Scene,
+    request: ScalingRequest,
+    parameters: StelaParameters,
+    newer: tuple[str, ...] = (),
 ) -> Hindrance | None:
-    """Why the request cannot be planned now; None if it can."""
+    """Why the request cannot be planned now; None if it can. `newer` are the machines that have
+    come since the last action.
+    """
     jobs = jobs_of(scene, request)
     if not jobs:
         what = f"No job {request.job!r} runs." if request.job else "No job runs."
@@ -64,12 +71,18 @@ def hindrance(
     if request.kind is ScalingKind.IN and request.machines >= len(scene.machine_names):
         sentence = f"The cluster has {len(scene.machine_names)} machines; one must stay."
         return Hindrance(NOT_ENOUGH_MACHINES, sentence, passes=False)
-    empty = len(empty_machines(scene))
-    if request.kind is ScalingKind.OUT and empty < request.machines and not can_add(scene):
+    if request.kind is ScalingKind.IN:
+        tasks = scene.cluster.capabilities.machine_tasks
+        fewest = sorted(tasks, key=lambda name: (tasks[name], name))[: request.machines]
+        if (reason := tasks_hindrance(scene, fewest)) is not None:
+            return reason
+    new = len(new_machine_names(scene, newer))
+    if request.kind is ScalingKind.OUT and new < request.machines and not can_add(scene):
         return Hindrance(
             NO_NEW_MACHINES,
-            f"{request.machines} new machines are needed, {empty} run no instance, and this engine "
-            "cannot start machines: start them, then repeat the command.",
+            f"{request.machines} new machines are needed, {new} have come since the last action or "
+            "run no instance, and this engine cannot start machines: start them, then repeat the "
+            "command.",
             passes=False,
         )
     if held := [name for name in jobs if not scene.statuses[name].open]:
@@ -88,6 +101,24 @@ def hindrance(
     return None
 
 
+def tasks_hindrance(scene: Scene, removed: Sequence[str]) -> Hindrance | None:
+    """Why these machines cannot go: the others would have too few tasks for the jobs. The engine
+    refuses it, too, but only after instances have moved.
+    """
+    capabilities = scene.cluster.capabilities
+    tasks, used = capabilities.machine_tasks, capabilities.tasks_used
+    if used is None or not removed or any(name not in tasks for name in scene.machine_names):
+        return None
+    left = sum(count for name, count in tasks.items() if name not in removed)
+    if used <= left:
+        return None
+    sentence = (
+        f"Without {', '.join(removed)} the machines run {left} tasks; jobs hold {used}, used or "
+        "idle. End a job, lower `parallelism.max` of one, or remove fewer machines."
+    )
+    return Hindrance(DOES_NOT_FIT, sentence, passes=False)
+
+
 def _unmeasured(layout: Layout, window: Any, jobs: tuple[str, ...]) -> list[str]:
     taken = sum_by_job(layout, window.instances.taken)
     return [
@@ -101,19 +132,19 @@ def view_of(
     scene: Scene,
     request: ScalingRequest,
     parameters: StelaParameters,
-    added: tuple[str, ...] = (),
+    newer: tuple[str, ...] = (),
 ) -> ScalingView:
     window = scene.series.window(parameters.window_s)
     assert window is not None  # noqa: S101 - `hindrance` has looked
     jobs = tuple(name for name in jobs_of(scene, request) if name in window.layout.job_row)
-    return ScalingView(scene, window, parameters, jobs, added)
+    return ScalingView(scene, window, parameters, jobs, newer)
 
 
 def new_machines(
-    scene: Scene, request: ScalingRequest, added: tuple[str, ...] = ()
+    scene: Scene, request: ScalingRequest, newer: tuple[str, ...] = ()
 ) -> tuple[list[str], int]:
     """The machines for a scale-out, and how many of them are not there yet (they have no name)."""
-    there = list(empty_machines(scene, added))[: request.machines]
+    there = new_machine_names(scene, newer)[: request.machines]
     missing = request.machines - len(there)
     return [*there, *(f"new machine {i + 1}" for i in range(missing))], missing
 
@@ -124,27 +155,32 @@ def make_plan(view: ScalingView, request: ScalingRequest, seed: int) -> ScalingP
         if strategy == STELA:
             return remove_by_etp(view, request.machines)
         return remove_at_random(view, request.machines, seed + _APART * view.parameters.group)
-    machines, missing = new_machines(view.scene, request, view.added)
+    machines, missing = new_machines(view.scene, request, view.newer)
     if strategy in {STELA, ROUND_ROBIN}:
         return divide(view, machines, by_etp if strategy == STELA else in_turn, missing)
     if strategy == DEFAULT:
-        used = [name for name, keys in view.placement.items() if keys and name not in machines]
-        return alternatives.all_anew(view, [*used, *machines])
+        return alternatives.all_anew(view, [*view.old_machines, *machines])
     return alternatives.migrate(view, machines, strategy)
 
 
 def preview(
-    scene: Scene, request: ScalingRequest, parameters: StelaParameters, seed: int = 0
+    scene: Scene,
+    request: ScalingRequest,
+    parameters: StelaParameters,
+    seed: int = 0,
+    newer: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The ranking, the projected throughput and the plan of a request, as JSON; nothing is done."""
-    if (reason := hindrance(scene, request, parameters)) is not None:
+    if (reason := hindrance(scene, request, parameters, newer)) is not None:
         return {"hindrance": {"code": reason.code, "sentence": reason.sentence}}
-    view = view_of(scene, request, parameters)
+    view = view_of(scene, request, parameters, newer)
     plan = make_plan(view, request, seed)
+    if (reason := tasks_hindrance(scene, plan.removed)) is not None:
+        return {"hindrance": {"code": reason.code, "sentence": reason.sentence}}
     return {
         "hindrance": None,
         "strategy": parameters.strategy,
-        "machines_to_add": new_machines(scene, request)[1]
+        "machines_to_add": new_machines(scene, request, newer)[1]
         if request.kind is ScalingKind.OUT
         else 0,
         "machines_to_remove": list(plan.removed),
@@ -152,12 +188,13 @@ def preview(
         "steps": [step.to_json() for step in plan.steps],
         "throughput_per_s": plan.throughput,
         "projected_throughput_per_s": plan.projected,
+        "projected_before_exchange_per_s": plan.before_exchange,
         "parallelism": {
             job: {name: [view.counts(job)[name], count] for name, count in sorted(counts.items())}
             for job, counts in sorted(plan.counts.items())
         },
         "placement": {job: dict(sorted(by.items())) for job, by in sorted(plan.places.items())},
-        "notes": [*plan.notes, *_engine_notes(scene, request, plan)],
+        "notes": [*plan.notes, *_engine_notes(view, request, plan)],
     }
 
 
@@ -190,27 +227,30 @@ def _machine_ranking(view: ScalingView) -> list[dict[str, Any]]:
     ]
 
 
-def _engine_notes(scene: Scene, request: ScalingRequest, plan: ScalingPlan) -> list[str]:
+def _engine_notes(view: ScalingView, request: ScalingRequest, plan: ScalingPlan) -> list[str]:
     """What this engine does not let us do as planned."""
-    of, notes = scene.cluster.capabilities.of, []
+    of, notes = view.scene.cluster.capabilities.of, []
     if plan.places and of(Ability.PLACEMENT) is How.NOT_AT_ALL:
         notes.append("This engine places instances itself: they may not run where the plan says.")
     if request.kind is ScalingKind.IN and of(Ability.REMOVE_MACHINES) is How.NOT_AT_ALL:
         notes.append(
             "This engine cannot remove machines: their instances move away, then stop them."
         )
-    if plan.places and scene.cluster.capabilities.tasks_spread:
-        notes += _spread_notes(scene, request, plan)
+    if view.scene.cluster.capabilities.tasks_spread:
+        notes += _spread_notes(view, request, plan)
     return notes
 
 
-def _spread_notes(scene: Scene, request: ScalingRequest, plan: ScalingPlan) -> list[str]:
+def _spread_notes(view: ScalingView, request: ScalingRequest, plan: ScalingPlan) -> list[str]:
     """Where tasks are spread over all machines when a batch begins, a machine may have fewer of an
     operator than a plan places there.
     """
-    new, missing = new_machines(scene, request) if request.kind is ScalingKind.OUT else ([], 0)
+    scene, scales_out = view.scene, request.kind is ScalingKind.OUT
+    new, missing = new_machines(scene, request, view.newer) if scales_out else ([], 0)
     count = len(scene.machine_names) + missing - len(plan.removed)
-    said = [f"The batch of {', '.join(sorted(plan.places))} ends once: tasks are placed then."]
+    # A machine that goes runs idle tasks of every job, so the engine ends the batches of all.
+    ending = sorted(plan.places if scales_out else scene.statuses)
+    said = [f"The batch of {', '.join(ending)} ends once: tasks are placed then."] if ending else []
     for job, by_operator in sorted(plan.places.items()):
         for name, machines in sorted(by_operator.items()):
             if (span := scene.statuses[job].spans.get(name)) is None:

@@ -10,7 +10,8 @@ Chosen: then single machines are exchanged with those that stay, as long as the 
 gains (`refine`). ETPSum does not see that machines get fuller; the projection does.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from itertools import cycle, product
 from typing import Final
@@ -20,7 +21,7 @@ import numpy as np
 from trilithon.measures.contention import could_take_when_placed
 from trilithon.measures.group import ratio
 from trilithon.model.layout import InstanceKey
-from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
+from trilithon.policies.stela.scaling_plan import EXCHANGED, ScalingPlan, Step, placed
 from trilithon.policies.stela.scaling_view import ScalingView
 from trilithon.policies.stela.stela_parameters import PROJECTED
 
@@ -46,7 +47,13 @@ def remove_by_etp(view: ScalingView, count: int) -> ScalingPlan:
     as the projection gains.
     """
     plan = _remove(view, count)
-    return plan if view.parameters.refine != PROJECTED else _exchanged(view, plan)
+    if view.parameters.refine != PROJECTED:
+        return _remove(view, count, stepwise=True)
+    better = _exchanged(view, plan)
+    among = None if better is plan else frozenset(better.removed)
+    final = _remove(view, count, among, stepwise=True)
+    steps = _marked(final.steps, plan.removed)
+    return replace(final, steps=steps, before_exchange=plan.projected)
 
 
 def _exchanged(view: ScalingView, plan: ScalingPlan) -> ScalingPlan:
@@ -68,13 +75,29 @@ def _exchanged(view: ScalingView, plan: ScalingPlan) -> ScalingPlan:
     return plan
 
 
+def _marked(steps: Sequence[Step], by_etp_sum: Sequence[str]) -> tuple[Step, ...]:
+    """The steps, where those that ETPSum alone would not have taken name what they stand for."""
+    going = [step.subject for step in steps]
+    spared = iter([name for name in by_etp_sum if name not in going])
+    return tuple(
+        step
+        if step.subject in by_etp_sum
+        else replace(step, why=EXCHANGED, instead_of=next(spared))
+        for step in steps
+    )
+
+
 def remove_machines(view: ScalingView, machines: Collection[str]) -> ScalingPlan:
     """These machines, with the same way of moving their instances."""
     return _remove(view, len(machines), frozenset(machines))
 
 
-def _remove(view: ScalingView, count: int, among: frozenset[str] | None = None) -> ScalingPlan:
-    """So many machines, of these if any are named; always the one with the lowest ETPSum next."""
+def _remove(
+    view: ScalingView, count: int, among: frozenset[str] | None = None, *, stepwise: bool = False
+) -> ScalingPlan:
+    """So many machines, of these if any are named; always the one with the lowest ETPSum next. The
+    throughput after each is projected only if `stepwise`: that takes as long as the whole.
+    """
     placement = {name: list(keys) for name, keys in view.placement.items()}
     moved: dict[InstanceKey, str] = {}
     steps: list[Step] = []
@@ -83,11 +106,13 @@ def _remove(view: ScalingView, count: int, among: frozenset[str] | None = None) 
         order = sorted(sums, key=lambda name: (sums[name], name))
         leaving = next(name for name in order if among is None or name in among)
         others = [name for name in order if name != leaving and name not in (among or ())]
-        steps.append(Step(leaving, "etp_sum", sums[leaving], None))
         for turn, key in enumerate(placement.pop(leaving)):
             target = others[turn % len(others)]
             placement[target].append(key)
             moved[key] = target
+        projected = _projected(view, moved) if stepwise else None
+        why = f"lowest ETPSum, {sums[leaving]:.3f}"
+        steps.append(Step(leaving, "etp_sum", sums[leaving], projected, why))
     return _plan(view, tuple(step.subject for step in steps), moved, tuple(steps))
 
 
@@ -99,9 +124,12 @@ def remove_at_random(view: ScalingView, count: int, seed: int) -> ScalingPlan:
     drawn = set(sorted(names, key=lambda name: _drawn(seed, name))[:count])
     leaving = tuple(name for name in names if name in drawn)
     turn = cycle([name for name in names if name not in drawn])
-    moved = {key: next(turn) for name in leaving for key in view.placement[name]}
-    steps = tuple(Step(name, "random", None, None) for name in leaving)
-    return _plan(view, leaving, moved, steps)
+    moved: dict[InstanceKey, str] = {}
+    steps: list[Step] = []
+    for name in leaving:
+        moved |= {key: next(turn) for key in view.placement[name]}
+        steps.append(Step(name, "random", None, _projected(view, moved), "drawn at random"))
+    return _plan(view, leaving, moved, tuple(steps))
 
 
 def _drawn(seed: int, name: str) -> bytes:
@@ -124,12 +152,12 @@ def _plan(
         removed=removed,
         steps=steps,
         throughput=float(view.throughput[rows].sum()),
-        projected=_projected(view, moved, rows),
+        projected=_projected(view, moved),
         notes=(stay,) if fixed else (),
     )
 
 
-def _projected(view: ScalingView, moved: Mapping[InstanceKey, str], rows: list[int]) -> float:
+def _projected(view: ScalingView, moved: Mapping[InstanceKey, str]) -> float:
     """The throughput with instances moved, where machines that get fuller are slower. Who takes
     less then uses less of its machine, so rates and loads are found in turns.
     """
@@ -143,4 +171,5 @@ def _projected(view: ScalingView, moved: Mapping[InstanceKey, str], rows: list[i
         rates = view.flow.rates(could_take=could)
         taken = np.nan_to_num(ratio(rates.taken, view.processing), nan=1.0)
         load = (load + taken) / 2
+    rows = [layout.job_row[name] for name in view.jobs]
     return float(view.flow.throughput(rates, view.sink_weight)[rows].sum())

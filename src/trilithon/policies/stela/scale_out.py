@@ -28,8 +28,9 @@ import numpy as np
 from trilithon.measures.etp import project
 from trilithon.measures.group import ratio
 from trilithon.model.columns import Floats, Ints
+from trilithon.model.layout import Layout
 from trilithon.policies.free_slots import FreeSlots
-from trilithon.policies.stela.scaling_plan import ScalingPlan, Step, placed
+from trilithon.policies.stela.scaling_plan import EXCHANGED, ScalingPlan, Step, placed
 from trilithon.policies.stela.scaling_view import Bools, ScalingView
 from trilithon.policies.stela.stela_parameters import AS_PRINTED, PROJECTED
 
@@ -192,21 +193,16 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         node = choose(division, allowed, ranking)
         division.give(node)
         nodes.append(node)
-        etp = float(ranking.etp[node])
-        steps.append(Step(_subject(view, node), "etp", etp, division.projected()))
+        etp, why = float(ranking.etp[node]), _why(view, choose, ranking, node)
+        steps.append(Step(_subject(view, node), "etp", etp, division.projected(), why))
+    before_exchange = division.projected()
     if choose is by_etp and view.parameters.refine == PROJECTED:
-        before = list(nodes)
-        for place, node in enumerate(division.exchange(nodes)):
-            if node != before[place]:
-                # Chosen by the projection: it has the ETP of a step that was not taken.
-                steps[place] = Step(_subject(view, node), "etp", None, division.projected())
+        steps = _exchanged(division, nodes, steps)
     given = [(layout.jobs[layout.node_job[node]], layout.node_names[node]) for node in nodes]
     counts, places = placed(view, given, machines)
-    full = [_subject(view, node) for node in _full(view, division)]
     short = (
-        f"{len(given)} of {wanted} instances are given: "
-        + (f"{', '.join(full)} have no more tasks; " if full else "")
-        + "operators, jobs, tenants or the cluster are at their maximum."
+        f"{len(given)} of {wanted} instances are given: operators, jobs, tenants or the cluster "
+        "are at their maximum."
     )
     rows = [layout.job_row[name] for name in view.jobs]
     return ScalingPlan(
@@ -215,19 +211,64 @@ def divide(view: ScalingView, machines: Sequence[str], choose: Chooser, added: i
         steps=tuple(steps),
         throughput=float(first.throughput[rows].sum()),
         projected=division.projected(),
-        notes=(short,) if len(given) < wanted else (),
+        before_exchange=before_exchange,
+        notes=(*((short,) if len(given) < wanted else ()), *_full_notes(division)),
     )
 
 
-def _full(view: ScalingView, division: Division) -> list[int]:
-    """The operators that are congested still and at the most instances that they can have."""
-    congested, counts = division.ranking().congested, view.layout.parallelism + division.extra
-    jobs = [view.layout.jobs[row] for row in view.layout.node_job]
+def _exchanged(division: Division, nodes: list[int], steps: Sequence[Step]) -> list[Step]:
+    """Exchanges instances, in `nodes`, too; the steps as they are then."""
+    before, projected = list(nodes), division.projected
+    after = division.exchange(nodes)
     return [
-        int(node)
-        for node in view.layout.operator_nodes
-        if jobs[node] in view.jobs and congested[node] and counts[node] >= view.most[node]
+        step
+        if node == was
+        # Chosen by the projection: the ETP is that of a step that was not taken.
+        else Step(
+            _subject(division.view, node),
+            "etp",
+            None,
+            projected(),
+            EXCHANGED,
+            _subject(division.view, was),
+        )
+        for step, was, node in zip(steps, before, after, strict=True)
     ]
+
+
+def _why(view: ScalingView, choose: "Chooser", ranking: OperatorRanking, node: int) -> str:
+    if choose is not by_etp:
+        return "in turn"
+    if ranking.congested[node]:
+        return f"highest rank of the congested, ETP {100 * ranking.etp[node]:.0f} %"
+    reads = ", reads a source" if node in _first_operators(view.layout) else ""
+    return f"none that may grow is congested{reads}"
+
+
+def _full_notes(division: Division) -> list[str]:
+    """The operators that are congested still and cannot have more instances, and what helps."""
+    view, layout = division.view, division.view.layout
+    congested, counts = division.ranking().congested, layout.parallelism + division.extra
+    notes = []
+    for node in layout.operator_nodes:
+        job, name = layout.jobs[layout.node_job[node]], layout.node_names[node]
+        if job in view.jobs and congested[node] and counts[node] >= view.most[node]:
+            limit = _limit_of(view, job, name)
+            notes.append(f"Still congested: {job} {name} with {counts[node]} instances, {limit}.")
+    return notes
+
+
+def _limit_of(view: ScalingView, job: str, name: str) -> str:
+    """Why an operator cannot have more instances, and what helps."""
+    apply = f"`trilithon job apply` with a higher {{}} of {name} restarts the job once"
+    if name in view.window.jobs[job].bounds.fixed:
+        return "which its job declares as `fixed`"
+    if view.fixed(job, name):
+        return (
+            "all of its tasks, since it keeps state that the engine cannot divide while it runs: "
+            f"{apply.format('`parallelism.initial`')} and divides it anew"
+        )
+    return f"its maximum: {apply.format('`parallelism.max`')}"
 
 
 def _subject(view: ScalingView, node: int) -> str:
@@ -244,13 +285,17 @@ def by_etp(division: Division, allowed: Ints, ranking: OperatorRanking) -> int:
         if len(tied) == 1:
             return tied[0]
         return max(tied, key=lambda node: (round(division.projected(node), 6), -node))
-    reads_source = np.isin(layout.edge_source, layout.source_nodes)
-    first = set(layout.edge_target[reads_source].tolist())
+    first = _first_operators(layout)
     priority = division.view.priorities[layout.node_job]
     return max(
         (int(node) for node in allowed),
         key=lambda node: (node in first, priority[node], ranking.etp[node], -node),
     )
+
+
+def _first_operators(layout: Layout) -> set[int]:
+    reads_source = np.isin(layout.edge_source, layout.source_nodes)
+    return set(layout.edge_target[reads_source].tolist())
 
 
 def in_turn(division: Division, allowed: Ints, ranking: OperatorRanking) -> int:

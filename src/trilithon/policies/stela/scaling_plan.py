@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from trilithon.model.change import (
     Change,
@@ -25,14 +25,24 @@ class Step:
     # The value by which it was chosen, in the words of the strategy.
     measure: str
     value: float | None
+    # The throughput after this step and those before it.
     projected: float | None
+    # Why it was chosen, for people.
+    why: str = ""
+    # What the strategy had chosen, where the projection gains by another.
+    instead_of: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "subject": self.subject,
             self.measure: self.value,
             "projected_throughput": self.projected,
+            "why": self.why,
+            "instead_of": self.instead_of,
         }
+
+
+EXCHANGED: Final = "exchanged by projection"
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class ScalingPlan:
     # Throughput of the jobs that may be changed, per second: now, and as projected.
     throughput: float | None = None
     projected: float | None = None
+    # What was projected before choices were exchanged.
+    before_exchange: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -63,6 +75,18 @@ class ScalingPlan:
         if self.removed:
             changes.append(MachinesRemoval(self.removed))
         return tuple(changes)
+
+    @property
+    def exchanged(self) -> tuple[Step, ...]:
+        """The choices that are not those of the strategy."""
+        return tuple(step for step in self.steps if step.instead_of is not None)
+
+    @property
+    def exchange_gain(self) -> float | None:
+        """By how much the projection gained by the exchanges, as a ratio."""
+        if not self.before_exchange or self.projected is None:
+            return None
+        return self.projected / self.before_exchange - 1
 
     @property
     def jobs(self) -> tuple[str, ...]:

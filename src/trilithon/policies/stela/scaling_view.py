@@ -30,15 +30,15 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ScalingView:
-    """What a plan is made of. `jobs` are those that may be changed. `added` are machines that were
-    added for this plan; an engine may have moved instances there by itself since.
+    """What a plan is made of. `jobs` are those that may be changed. `newer` are machines that have
+    come since the last action; an engine may have moved instances there by itself.
     """
 
     scene: Scene
     window: Window
     parameters: StelaParameters
     jobs: tuple[str, ...]
-    added: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -176,19 +176,32 @@ class ScalingView:
         return [self.machine_of.get((job, operator, index)) for index in indices]
 
     @property
+    def old_machines(self) -> tuple[str, ...]:
+        """The machines that are not new, whether they run instances or not."""
+        new = set(new_machine_names(self.scene, self.newer))
+        return tuple(name for name in self.placement if name not in new)
+
+    @property
     def instances_per_machine(self) -> float:
-        """The instances by the machines that run any, without those that were added."""
-        used = [name for name, keys in self.placement.items() if keys and name not in self.added]
-        return sum(map(len, self.placement.values())) / len(used) if used else 0.0
+        """All instances by the machines that are not new: an engine may have moved some to a new
+        one, so that fewer machines run any than the cluster had.
+        """
+        count = len(self.old_machines)
+        return sum(map(len, self.placement.values())) / count if count else 0.0
 
 
-def empty_machines(scene: Scene, added: Collection[str] = ()) -> tuple[str, ...]:
-    """Machines that run no instance, new ones and those that an earlier attempt left, and those
-    that were added for a request: an engine may have moved instances there by itself.
+def new_machine_names(scene: Scene, newer: Collection[str] = ()) -> tuple[str, ...]:
+    """The machines that a scale-out may use, in its order: those that have come since the last
+    action, then those that run no instance.
+
+    Where an engine spreads tasks over all machines, an old one may run none by chance, and an
+    average over the rest would be too high. There it is no new one unless the engine cannot start
+    machines.
     """
-    return tuple(
-        machine.name for machine in scene.machines if machine.name in added or not machine.instances
-    )
+    by_chance = scene.cluster.capabilities.tasks_spread and can_add(scene)
+    empty = () if by_chance else [m.name for m in scene.machines if not m.instances]
+    there = [name for name in scene.machine_names if name in newer]
+    return tuple(dict.fromkeys([*there, *empty]))
 
 
 def can_add(scene: Scene) -> bool:

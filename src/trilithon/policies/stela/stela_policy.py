@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from trilithon.measures.slo import sink_weights
 from trilithon.model.change import (
     Change,
     MachinesAddition,
@@ -19,7 +18,6 @@ from trilithon.model.change import (
     ParallelismChange,
     PlacementChange,
 )
-from trilithon.model.snapshot import present
 from trilithon.model.utility import Sense
 from trilithon.policies.decision import Claim, Decision, Expectation
 from trilithon.policies.feedback import Feedback
@@ -27,8 +25,9 @@ from trilithon.policies.policy import State, Verdict, decision_id
 from trilithon.policies.requests import ClosedRequest, ScalingKind, ScalingRequest
 from trilithon.policies.scene import Scene
 from trilithon.policies.stela import messages, planning
-from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, view_of
-from trilithon.policies.stela.scaling_view import empty_machines
+from trilithon.policies.stela.known_machines import KnownMachines
+from trilithon.policies.stela.planning import Hindrance, jobs_of, make_plan, new_machines, view_of
+from trilithon.policies.stela.predictions import KeptPrediction, changed_since, realised_per_s
 from trilithon.policies.stela.stela_parameters import StelaParameters
 
 THROUGHPUT: Final = "throughput"
@@ -50,6 +49,8 @@ class _Progress:
     decision: str = ""
     since_s: float = 0.0
     machines: list[str] = field(default_factory=list)
+    # The new machines that get instances.
+    used: list[str] = field(default_factory=list)
     # The machines that were there when others were asked for.
     known: list[str] = field(default_factory=list)
     # Since when all of those that were asked for are there.
@@ -78,10 +79,15 @@ class StelaPolicy:
 
     def decide(self, scene: Scene, state: State) -> Verdict:
         turn = _Turn(scene, self.parameters, state)
+        turn.observe_machines()
         turn.check_predictions()
         if (request := next(iter(scene.requests), None)) is not None:
             turn.advance(request)
         return turn.verdict()
+
+    def newer_machines(self, scene: Scene, state: State) -> tuple[str, ...]:
+        """The machines that have come since the last action: new ones for the next scale-out."""
+        return KnownMachines.of(state).newer(scene)
 
     def status(self, scene: Scene, state: State) -> Mapping[str, Any]:
         """The request that is being carried out, and predicted against measured throughput."""
@@ -102,6 +108,7 @@ class _Turn:
         self.scene, self.parameters, self.state = scene, parameters, state
         kept = state.get("progress")
         self.progress = None if kept is None else _Progress(**kept)
+        self.known = KnownMachines.of(state)
         self.unchecked = [dict(item) for item in state.get("unchecked", ())]
         self.actions = [dict(item) for item in state.get("actions", ())]
         self.hindrance = ""
@@ -117,8 +124,14 @@ class _Turn:
             "unchecked": self.unchecked,
             "actions": self.actions[-REMEMBERED:],
             "hindrance": self.hindrance,
+            **self.known.to_state(),
         }
         return Verdict(tuple(self.decisions), state, claims=self.claims, closed=tuple(self.closed))
+
+    def observe_machines(self) -> None:
+        leaving = self.progress.machines if self.progress is not None else ()
+        window_s, patience_s = self.parameters.window_s, self.parameters.patience_s
+        self.known.observe(self.scene, window_s, patience_s, leaving)
 
     # One request.
 
@@ -128,7 +141,8 @@ class _Turn:
         if self.progress.phase == "committed":
             self._see_outcome(request, self.progress)
             return
-        hindered = planning.hindrance(self.scene, request, self.parameters)
+        newer = self._newer(self.progress)
+        hindered = planning.hindrance(self.scene, request, self.parameters, newer)
         if hindered is not None and (not hindered.passes or self._late(self.progress)):
             self._give_up(request, hindered)
         elif hindered is not None:
@@ -159,13 +173,16 @@ class _Turn:
         return self.scene.now_s - progress.joined_s >= self.parameters.calm_s
 
     def _missing(self, request: ScalingRequest, progress: _Progress) -> int:
-        return max(0, request.machines - len(empty_machines(self.scene, self._added(progress))))
+        return new_machines(self.scene, request, self._newer(progress))[1]
 
-    def _added(self, progress: _Progress) -> tuple[str, ...]:
-        """The machines that have come since this request asked for some."""
-        if not progress.known:
-            return ()
-        return tuple(name for name in self.scene.machine_names if name not in progress.known)
+    def _newer(self, progress: _Progress) -> tuple[str, ...]:
+        """The machines that have come since the last action, or since this request asked for
+        some.
+        """
+        newer = set(self.known.newer(self.scene))
+        if progress.known:
+            newer |= set(self.scene.machine_names) - set(progress.known)
+        return tuple(name for name in self.scene.machine_names if name in newer)
 
     def _add_machines(self, request: ScalingRequest, progress: _Progress) -> None:
         """Asks for the machines that are missing, once; then waits until they are seen. An action
@@ -192,8 +209,11 @@ class _Turn:
         self._claim(request)
 
     def _commit(self, request: ScalingRequest, progress: _Progress) -> None:
-        view = view_of(self.scene, request, self.parameters, self._added(progress))
+        view = view_of(self.scene, request, self.parameters, self._newer(progress))
         plan = make_plan(view, request, int(self.state.get("seed", 0)))
+        if (hindered := planning.tasks_hindrance(self.scene, plan.removed)) is not None:
+            self._give_up(request, hindered)
+            return
         if not plan.changes:
             self._end(request, done=True, message="Nothing has to change.")
             return
@@ -204,7 +224,10 @@ class _Turn:
             "predicted_per_s": plan.projected,
         }
         for number, step in enumerate(plan.steps, 1):
-            numbers[f"{number}. {step.subject} {step.measure}"] = step.value
+            measure, value = step.measure, step.value
+            if step.instead_of is not None:
+                measure, value = "projected", step.projected
+            numbers[f"{number}. {step.subject} {measure}"] = value
         expects = None
         if plan.projected is not None:
             by_s = self.scene.now_s + self.parameters.settle_s
@@ -222,6 +245,8 @@ class _Turn:
         )
         progress.phase, progress.decision = "committed", decision.id
         progress.since_s, progress.machines = self.scene.now_s, list(plan.removed)
+        if request.kind is ScalingKind.OUT:
+            progress.used = new_machines(self.scene, request, view.newer)[0]
         progress.before, progress.predicted = plan.throughput, plan.projected
         progress.jobs = list(view.jobs)
         self._claim(request)
@@ -268,12 +293,19 @@ class _Turn:
         progress.decision, progress.since_s = decision.id, self.scene.now_s
 
     def _succeed(self, request: ScalingRequest, progress: _Progress) -> None:
+        self.known.learn(progress.used)
+        self.known.forget(progress.machines)
+        for item in list(self.unchecked):
+            if request.kind is ScalingKind.IN or set(item["jobs"]) & set(progress.jobs):
+                self._supersede(item, f"{request.id} was carried out")
         self.unchecked.append(
             {
                 "request": request.id,
                 "kind": request.kind.value,
                 "decision": progress.decision,
                 "job": request.job,
+                # Measurements may be a moment older than the changes of the action itself.
+                "done_s": max([self.scene.now_s, *map(self._changed_s, progress.jobs)]),
                 "due_s": self.scene.now_s + self.parameters.settle_s,
                 "jobs": progress.jobs,
                 "before": progress.before,
@@ -281,6 +313,10 @@ class _Turn:
             }
         )
         self._end(request, done=True, message="Carried out whole.")
+
+    def _changed_s(self, job: str) -> float:
+        status = self.scene.statuses.get(job)
+        return 0.0 if status is None else status.changed_s or 0.0
 
     def _give_up(self, request: ScalingRequest, hindered: Hindrance) -> None:
         self._decision(
@@ -331,37 +367,47 @@ class _Turn:
     # Predicted against measured.
 
     def check_predictions(self) -> None:
-        due = [item for item in self.unchecked if item["due_s"] <= self.scene.now_s]
-        if not due:
+        acting = self.progress is not None and self.progress.phase == "committed"
+        for item in list(self.unchecked):
+            if why := changed_since(self.scene, item):
+                self._supersede(item, why)
+            elif item["due_s"] <= self.scene.now_s and not acting:
+                self._check(item)
+
+    def _supersede(self, item: KeptPrediction, why: str) -> None:
+        """Another change came before the throughput of this action was measured."""
+        self.unchecked.remove(item)
+        self.actions.append({**item, "realised": None, "superseded": why})
+        if item["predicted"] is not None:
+            sentence = messages.superseded_sentence(item["predicted"], why)
+            numbers = {"before_per_s": item["before"], "predicted_per_s": item["predicted"]}
+            self._report(item, messages.SUPERSEDED, sentence, numbers)
+
+    def _check(self, item: KeptPrediction) -> None:
+        self.unchecked.remove(item)
+        realised = realised_per_s(self.scene, self.parameters.window_s, item["jobs"])
+        self.actions.append({**item, "measured_s": self.scene.now_s, "realised": realised})
+        if realised is None or item["predicted"] is None:
             return
-        window = self.scene.series.window(self.parameters.window_s)
-        for item in due:
-            self.unchecked.remove(item)
-            realised = None
-            if window is not None:
-                layout, rows = window.layout, window.layout.job_row
-                sinks = layout.sink_nodes
-                rates = window.sinks.written * sink_weights(layout, window.jobs) / window.span_s
-                wanted = [rows[name] for name in item["jobs"] if name in rows]
-                mine = [job in wanted for job in layout.node_job[sinks]]
-                realised = present(rates[mine].sum())
-            self.actions.append({**item, "measured_s": self.scene.now_s, "realised": realised})
-            if realised is None or item["predicted"] is None:
-                continue
-            decision = self._decision(
-                (),
-                messages.MEASURED,
-                messages.outcome_sentence(item["predicted"], realised, item["before"] or 0.0),
-                {
-                    "before_per_s": item["before"],
-                    "predicted_per_s": item["predicted"],
-                    "realised_per_s": realised,
-                },
-                None,
-                (item["decision"],),
-                item.get("job"),
-            )
-            self.decisions[-1] = replace(decision, on_demand=False)
+        numbers = {
+            "before_per_s": item["before"],
+            "predicted_per_s": item["predicted"],
+            "realised_per_s": realised,
+        }
+        sentence = messages.outcome_sentence(item["predicted"], realised, item["before"] or 0.0)
+        self._report(item, messages.MEASURED, sentence, numbers)
+
+    def _report(
+        self,
+        item: KeptPrediction,
+        reason: str,
+        sentence: str,
+        numbers: Mapping[str, float | None],
+    ) -> None:
+        """Tells people what became of a prediction, in a decision that changes nothing."""
+        causes = (item["decision"],)
+        decision = self._decision((), reason, sentence, numbers, None, causes, item.get("job"))
+        self.decisions[-1] = replace(decision, on_demand=False)
 
 
 def _never_begun(feedback: Feedback) -> bool:

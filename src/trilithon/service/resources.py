@@ -13,7 +13,7 @@ from trilithon.control.journal.rows import DesiredState
 from trilithon.control.state import JobRecord
 from trilithon.model.mode import Mode
 from trilithon.service.access.roles import Caller
-from trilithon.service.answers.numbers import JobFigures
+from trilithon.service.answers.numbers import LatestFigures
 from trilithon.service.daemon import Daemon
 from trilithon.service.monitor.conditions import ConditionType, Truth
 from trilithon.service.monitor.facts import JobFacts
@@ -86,7 +86,7 @@ class JobResource(JobSummary):
     """A job. `spec` is the job file; `figures` are those of its operators and constraints."""
 
     spec: dict[str, Any]
-    figures: JobFigures | None
+    figures: LatestFigures | None
 
 
 class JobChange(BaseModel):

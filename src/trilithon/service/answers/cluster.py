@@ -67,7 +67,7 @@ class TenantView(BaseModel):
     quota: int | None
 
 
-class ClusterView(ServiceHealth):
+class ClusterAnswer(ServiceHealth):
     """The cluster, as far as the caller may see it."""
 
     jobs: int
@@ -135,7 +135,7 @@ class ScalingAccepted(BaseModel):
     told: str
 
 
-class Hindrance(BaseModel):
+class HindranceAnswer(BaseModel):
     """Why there is no plan now."""
 
     code: str
@@ -172,6 +172,8 @@ class PlanStep(BaseModel):
 
     subject: str
     projected_throughput: float | None
+    why: str
+    instead_of: str | None = Field(description="what the ranking alone would have chosen")
 
 
 class ScalingPreview(BaseModel):
@@ -181,7 +183,7 @@ class ScalingPreview(BaseModel):
     machines: int
     job: str | None
     carried_out_by: str | None = Field(description="null if no policy of the rules does")
-    hindrance: Hindrance | None
+    hindrance: HindranceAnswer | None
     strategy: str = ""
     machines_to_add: int = 0
     machines_to_remove: list[str] = []
@@ -189,6 +191,9 @@ class ScalingPreview(BaseModel):
     steps: list[PlanStep] = []
     throughput_per_s: float | None = None
     projected_throughput_per_s: float | None = None
+    projected_before_exchange_per_s: float | None = Field(
+        default=None, description="by the ranking alone, if the projection exchanged steps"
+    )
     parallelism: dict[str, dict[str, tuple[int, int]]] = Field(
         default={}, description="by job and operator, the instances before and after"
     )

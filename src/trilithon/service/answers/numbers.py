@@ -31,7 +31,7 @@ class OperatorFigures(BaseModel):
     congested: bool
 
 
-class JobFigures(BaseModel):
+class LatestFigures(BaseModel):
     """A job in the last window. A job that was not measured yet has none of the numbers."""
 
     job: str
@@ -75,7 +75,7 @@ class SnapshotJob(BaseModel):
     problem: str
 
 
-class Snapshot(BaseModel):
+class SnapshotAnswer(BaseModel):
     """The last round: the caller's jobs, and totals of those whose utility is known."""
 
     round: int
@@ -153,7 +153,7 @@ class EdgeRecord(BaseModel):
     value: Any
 
 
-class Records(BaseModel):
+class RecordsAnswer(BaseModel):
     """The latest records at a place of a job. An edge inside a query has no topic."""
 
     place: str

@@ -14,7 +14,7 @@ from trilithon.service.access.gate import AnyCaller, OperateCluster
 from trilithon.service.access.roles import Caller
 from trilithon.service.answers.cluster import (
     AlertLists,
-    ClusterView,
+    ClusterAnswer,
     MachineView,
     PolicyState,
     PolicyView,
@@ -25,7 +25,7 @@ from trilithon.service.answers.cluster import (
     Usage,
 )
 from trilithon.service.answers.decisions import DecisionExplanation
-from trilithon.service.answers.numbers import RecentRounds, Snapshot
+from trilithon.service.answers.numbers import RecentRounds, SnapshotAnswer
 from trilithon.service.daemon import Daemon
 from trilithon.service.monitor.snapshots import RoundSnapshot
 from trilithon.service.monitor.webhooks import alert_data
@@ -43,7 +43,7 @@ def health(daemon: Served, caller: AnyCaller) -> Response:
     return JsonAnswer(visible_health(views.health(daemon), caller))
 
 
-@router.get("/cluster", response_model=ClusterView)
+@router.get("/cluster", response_model=ClusterAnswer)
 def cluster(daemon: Served, caller: AnyCaller) -> Response:
     """Slots, machines, the caller's tenants with their quotas, what the engine can do."""
     return JsonAnswer(visible_cluster(views.cluster(daemon), caller))
@@ -137,7 +137,7 @@ async def history(
     return JsonAnswer(daemon.monitor.history.read(caller.sees, since_s, points, job))
 
 
-@router.get("/snapshot", response_model=Snapshot)
+@router.get("/snapshot", response_model=SnapshotAnswer)
 async def snapshot(daemon: Served, caller: AnyCaller) -> Response:
     """The last round in short: what the event `snapshot` holds."""
     return JsonAnswer(RoundSnapshot(daemon.monitor.last).data(caller))

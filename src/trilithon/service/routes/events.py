@@ -17,7 +17,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
                 "schema": {"type": "string"},
                 # OpenAPI 3.1 has no word for it: the shape of `data`, by the event's name.
                 "x-event-data": {
-                    "snapshot": {"$ref": "#/components/schemas/Snapshot"},
+                    "snapshot": {"$ref": "#/components/schemas/SnapshotAnswer"},
                     "*": {"$ref": "#/components/schemas/Event"},
                 },
             }

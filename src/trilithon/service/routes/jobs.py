@@ -14,7 +14,7 @@ from trilithon.model.mode import Mode
 from trilithon.service import resources, views
 from trilithon.service.access.gate import AnyCaller, ChangeJobs, DeleteJobs, ViewJobs, no_job
 from trilithon.service.answers.decisions import DecisionExplanation
-from trilithon.service.answers.numbers import JobFigures, JobHistory, Records, SeriesPoint
+from trilithon.service.answers.numbers import JobHistory, LatestFigures, RecordsAnswer, SeriesPoint
 from trilithon.service.changes import JobChanges, Precondition
 from trilithon.service.daemon import Daemon
 from trilithon.service.peek import topics_at
@@ -272,7 +272,7 @@ def series(
     return JsonAnswer(points)
 
 
-@router.get("/jobs/{tenant}/{name}/records/{place}", response_model=Records)
+@router.get("/jobs/{tenant}/{name}/records/{place}", response_model=RecordsAnswer)
 def peek(
     daemon: Served,
     _: ViewJobs,
@@ -305,7 +305,7 @@ def peek(
     return JsonAnswer({"place": place, "topics": topics, "records": records})
 
 
-@router.get("/figures", response_model=list[JobFigures])
+@router.get("/figures", response_model=list[LatestFigures])
 def figures(daemon: Served, caller: AnyCaller) -> Response:
     """The live figures of the caller's jobs that run."""
     names = [row["job"] for row in views.jobs(daemon) if caller.sees(row["tenant"])]

@@ -12,6 +12,7 @@ from trilithon.policies.dhalion.detectors import ratio_to_rest, suspending
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
 from trilithon.policies.dhalion.diagnosers import SKEW, SLOW, UNDER
 from trilithon.policies.dhalion.health_policies import ProvisioningPolicy
+from trilithon.policies.scene import Span
 
 TABLE_ONE = DhalionParameters(diagnosis="table_1", skew=2.0)
 numbers = st.one_of(st.none(), st.floats(0, 1e6))
@@ -138,3 +139,15 @@ def test_over_provisioned_is_predicted_and_by_the_papers_rule_any_healthy_job_is
     assert diagnoses_of(paper, *views, held_back=0.0) == ["over_provisioned"]
     idle = [replace(view, busy=0.2) for view in views]
     assert diagnoses_of(DhalionParameters(), *idle, held_back=0.0) == ["over_provisioned"]
+
+
+def test_an_operator_at_its_minimum_is_not_over_provisioned() -> None:
+    """The two idle splitters of a healthy job, which must have two, were diagnosed."""
+    idle = [instance_view(rate=100, queue=0.5, parked_s=0, busy=0.1) for _ in range(2)]
+    view = operator_view("count", idle, held_back=0.0)
+    policy = ProvisioningPolicy()
+    for least, expected in ((1, ["over_provisioned"]), (2, [])):
+        case = case_of(view, spans={"count": Span(least, 8)})
+        symptoms = [s for detector in policy.detectors for s in detector.detect(case)]
+        diagnosed = [d.kind for each in policy.diagnosers for d in each.diagnose(case, symptoms)]
+        assert diagnosed == expected

@@ -27,14 +27,13 @@ from trilithon.policies.requests import ScalingKind
 INTRODUCTION: Final = """\
 Stela (Xu, Peng and Gupta, IC2E'16) adds machines to a running job, or takes them away, when people
 ask for it, and gives the new instances to the operators through which the most throughput can be
-gained. Jobs, machines, instances and tasks are those of the paper's table I; machines are requested
-through the controller.
+gained. Jobs, machines, instances and tasks are those of the paper's table I.
 
 The default and the other strategies of section III-C create no instances, so they lose by
-construction: beside them stands a fair rival with as many instances as Stela, given in turn.
+construction: beside them stands a fair rival with as many instances, given in turn.
 Every change stops a job for the same time on the simulated engine, so the paper's advantage in
-interruption cannot show; [on Spark](stela-spark-scaling.md) it is measured. To tell worse figures
-from worse choices, [every choice](#every-choice) was tried.
+interruption cannot show; [on Spark](stela-spark-scaling.md) it is measured. [Every
+choice](#every-choice) was tried.
 """
 
 # Sections of the overview that have plots.

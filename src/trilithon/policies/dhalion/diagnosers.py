@@ -231,7 +231,9 @@ class OverProvisionedDiagnoser:
                 continue
             operator = case.view.operator(symptom.operator)
             count, busy = operator.parallelism, operator.busiest
-            if count < 2 or busy is None or operator.broadcast:
+            span = case.view.status.spans.get(operator.name)
+            least = max(1, 1 if span is None else span.min)
+            if count <= least or busy is None or operator.broadcast:
                 continue
             after = busy * count / (count - 1)
             waiting = symptom.numbers["pending"]

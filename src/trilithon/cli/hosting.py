@@ -73,9 +73,7 @@ class SharedHost(Hosting):
                 self.failure = error
                 end_daemon()
                 return
-            running.starting = ""
-            running.wake()
-            tell("the engine is ready")
+            _announce_engine(running, tell)
 
         threading.Thread(target=start, name="engine-start", daemon=True).start()
 
@@ -108,9 +106,7 @@ class AttachedHost(Hosting):
 
         def wait() -> None:
             self._host.wait(tell)
-            running.starting = ""
-            running.wake()
-            tell("the engine is ready")
+            _announce_engine(running, tell)
 
         threading.Thread(target=wait, name="engine-wait", daemon=True).start()
 
@@ -179,6 +175,13 @@ def kafka_arguments(settings: ServiceSettings, application: str | None = None) -
         if application in {None, settings.application_of(tenant)}
         for word in ("--tenant-kafka", f"{tenant}={file}")
     ]
+
+
+def _announce_engine(running: Daemon, tell: Tell) -> None:
+    """Ends the daemon's time of starting: its engine answers."""
+    running.starting = ""
+    running.wake()
+    tell("the engine is ready")
 
 
 def _refuse_applications() -> None:

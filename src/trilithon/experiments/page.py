@@ -458,9 +458,9 @@ def _kept_parts(paper: Paper) -> str:
     if not names:
         return ""
     kept = listed([f"`{name}`" for name in names])
-    one = len(names) == 1
+    verb = "goes" if len(names) == 1 else "go"
     return (
-        f"; {kept} {'goes' if one else 'go'} on with results of the same code and chosen numbers, "
+        f"; {kept} {verb} on with results of the same code and chosen numbers, "
         "unless `--again` is given"
     )
 

@@ -14,6 +14,7 @@ from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.machine_pool import MachinePool
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.standalone import StandaloneCluster, WorkerRecord
+from trilithon.engines.spark.warm_up import WARM_UP
 from trilithon.errors import ClusterUnavailable, UnknownMachine
 
 
@@ -138,6 +139,17 @@ def test_new_machines_are_warmed_up_beside_those_that_were_there() -> None:
     assert warmed == [4]
     assert pool.add_machines(AddMachines("a", 2)).status is Status.UNCHANGED
     assert warmed == [4]
+
+
+def test_the_tasks_of_machines_leave_out_excluded_ones_and_those_of_jobs_the_warm_up() -> None:
+    executors = FakeExecutors(2)
+    pool = pool_of(executors, FakeCluster(executors))
+    assert pool.tasks_per_machine() == {"host/0": 8, "host/1": 8}
+    executors.exclude(["1"])
+    assert pool.tasks_per_machine() == {"host/0": 8}
+    pool.ledger.entries[WARM_UP] = Entry(WARM_UP, 3, 0)
+    assert (pool.tasks_of_jobs(), pool.tasks()) == (6, 9)
+    assert pool_of(FakeExecutors(1, removable=False)).tasks_per_machine() == {}
 
 
 def test_a_machine_is_joining_until_it_is_warm_or_has_failed() -> None:

@@ -51,11 +51,11 @@ class Cluster:
                     del self.stalled_until_s[job]
                     self.number[job] += 1
                     self.began_s[job] = self.now_s
-            told = self.pacer.next_end(self.now_s, self.batches(), hold=self.hold)
-            if told is not None and told not in self.deaf:
-                assert told not in self.stalled_until_s
-                self.ends.append((told, self.now_s - self.began_s[told], self.now_s))
-                self.stalled_until_s[told] = self.now_s + self.stall_s
+            ending = self.pacer.next_end(self.now_s, self.batches(), hold=self.hold)
+            if ending is not None and ending not in self.deaf:
+                assert ending not in self.stalled_until_s
+                self.ends.append((ending, self.now_s - self.began_s[ending], self.now_s))
+                self.stalled_until_s[ending] = self.now_s + self.stall_s
             self.now_s += TICK_S
 
     def batches(self) -> Iterator[RunningBatch]:

@@ -73,10 +73,10 @@ def actions(clinic: Clinic) -> list[float]:
 
 def test_two_that_act_take_one_action_at_a_time_and_diagnose_the_same_once() -> None:
     both = treated(words(split=1, count=1), 1200.0, minutes=25, health="provisioning, strict")
-    one = treated(words(split=1, count=1), 1200.0, minutes=25, health="provisioning")
+    alone = treated(words(split=1, count=1), 1200.0, minutes=25, health="provisioning")
     assert len(actions(both)) >= 2
     assert len(set(actions(both))) == len(actions(both))
-    assert [d.sentence for d in both.decisions] == [d.sentence for d in one.decisions]
+    assert [d.sentence for d in both.decisions] == [d.sentence for d in alone.decisions]
 
 
 @pytest.mark.parametrize(

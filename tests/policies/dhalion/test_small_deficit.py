@@ -21,8 +21,8 @@ def test_a_small_deficit_that_lasts_is_told_and_nothing_is_changed() -> None:
     assert clinic.alerts() == {"LAG_GROWS"}
     assert set(clinic.reasons()) == {"TELL"}
     assert clinic.diagnoses() == ["SMALL_DEFICIT"] * len(clinic.reasons())
-    told = next(decision for decision in clinic.decisions if decision.reason == "TELL")
-    assert "split is the busiest operator" in told.sentence
+    alert = next(decision for decision in clinic.decisions if decision.reason == "TELL")
+    assert "split is the busiest operator" in alert.sentence
     silent = treated(job, 1020.0, minutes=30, character=PULLING, full=0.05, growth="off")
     assert silent.decisions == []
 

@@ -59,7 +59,7 @@ from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.engines.spark.start import RunningQuery
 from trilithon.engines.spark.supervisor import Health, RestartBackoff
 from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of, sender_of
-from trilithon.engines.spark.warm_up import WARM_UP, RunningChain, WarmUp
+from trilithon.engines.spark.warm_up import RunningChain, WarmUp
 from trilithon.engines.spark.watchdog import Watchdog
 from trilithon.errors import (
     InvalidJob,
@@ -429,28 +429,16 @@ class SparkEngine:
         fixed = fixed_operators(jobs, state_moves=False)
         self.ledger.tasks = self._max_tasks()
         machine_slots = self.machines.slots_per_machine()
-        # Without what a new machine computes once, to warm up.
-        held = [entry.tasks for job, entry in self.ledger.entries.items() if job != WARM_UP]
         return Capabilities(
             {**REAL_TIME, **self.machines.abilities()},
             slots=self.ledger.slots,
             tasks=self.ledger.tasks,
             fixed=fixed,
             machine_slots=machine_slots,
-            machine_tasks=self._machine_tasks(),
-            tasks_used=sum(held),
+            machine_tasks=self.machines.tasks_per_machine(),
+            tasks_used=self.machines.tasks_of_jobs(),
             tasks_spread=True,
         )
-
-    def _machine_tasks(self) -> dict[str, int]:
-        """The tasks that each machine can run at once; none in local mode."""
-        if not self.machines.executors.removable:
-            return {}
-        return {
-            self._machines[id_]: executor.slots
-            for id_, executor in self.machines.executors.list().items()
-            if id_ in self._machines and not executor.excluded
-        }
 
     def close(self) -> None:
         """Stops all queries at once. Checkpoints stay: a job that is submitted again replays its

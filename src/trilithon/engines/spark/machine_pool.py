@@ -19,6 +19,7 @@ from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.machine_changes import remove_executors
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.standalone import StandaloneCluster
+from trilithon.engines.spark.warm_up import WARM_UP
 from trilithon.errors import DoesNotFit, EngineFailed, TrilithonError, UnknownMachine
 
 # How long a new executor may take to register, and a removed one to be gone.
@@ -86,6 +87,20 @@ class MachinePool:
         self._set_count(max(self._count, len(registered)))
         share = self._slots // self._first
         return {self.names[id_]: share for id_ in registered if id_ in self.names}
+
+    def tasks_per_machine(self) -> dict[str, int]:
+        """The tasks that each machine can run at once; none in local mode."""
+        if not self.executors.removable:
+            return {}
+        return {
+            self.names[id_]: executor.slots
+            for id_, executor in self.executors.list().items()
+            if id_ in self.names and not executor.excluded
+        }
+
+    def tasks_of_jobs(self) -> int:
+        """The tasks that all jobs hold, without those by which a new machine is warmed up."""
+        return sum(entry.tasks for job, entry in self.ledger.entries.items() if job != WARM_UP)
 
     def _set_count(self, count: int) -> None:
         self._count = count

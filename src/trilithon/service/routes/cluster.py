@@ -82,8 +82,8 @@ def _scale(
         request = daemon.cluster_commands.scale(kind, machines, job)
         daemon.wake()
         daemon.scaling_audit.requested(caller, request)
-    told = "Accepted; the policy stela carries it out."
-    return JsonAnswer({"request": request.id, "told": told})
+    message = "Accepted; the policy stela carries it out."
+    return JsonAnswer({"request": request.id, "told": message})
 
 
 @router.post("/cluster/scale-out", response_model=ScalingAccepted | ScalingPreview)

@@ -32,7 +32,17 @@ from trilithon.contract.engine import Status
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.allocation import initial
-from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
+from trilithon.model.job import (
+    Edge,
+    Field,
+    HeldTasks,
+    Job,
+    Operator,
+    Parallelism,
+    Sink,
+    Source,
+    Work,
+)
 
 PARTITIONS: Final = 2
 WARM: Final = 2
@@ -80,7 +90,7 @@ class Boundary:
 
 
 def job_of(number: int, topics: tuple[str, str], pmax: int, batch_s: float = 1200.0) -> Job:
-    width = Parallelism(min(2, pmax), 1, pmax)
+    width = Parallelism(min(2, pmax), 1, pmax, HeldTasks.ALL)
     return Job(
         tenant="bench",
         name=f"stalled-{number}-{pmax}",

@@ -37,7 +37,17 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.kafka import topics as partitions_of
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.allocation import initial
-from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
+from trilithon.model.job import (
+    Edge,
+    Field,
+    HeldTasks,
+    Job,
+    Operator,
+    Parallelism,
+    Sink,
+    Source,
+    Work,
+)
 
 PARTITIONS = 2
 QUIET_S = 3.0
@@ -53,7 +63,7 @@ def job_of(shape: str, source: str, sink: str, tasks: int) -> Job:
         "diamond": [("split", "left"), ("split", "right"), ("left", "merge"), ("right", "merge")],
         "chain": [("split", "left"), ("left", "right"), ("right", "merge")],
     }[shape]
-    wide = Parallelism(1, 1, tasks)
+    wide = Parallelism(1, 1, tasks, HeldTasks.ALL)
     return Job(
         tenant="bench",
         name=shape,

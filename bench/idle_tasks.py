@@ -26,7 +26,7 @@ from trilithon.contract.watch import Watcher
 from trilithon.engines.spark.application import Setup, application
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.model.allocation import initial
-from trilithon.model.job import Job, Parallelism
+from trilithon.model.job import HeldTasks, Job, Parallelism
 from trilithon.recording.parquet import ParquetRecorder
 from trilithon.spec.job_file import parse_job
 from trilithon.workloads.load_generator import generate
@@ -57,7 +57,7 @@ sinks:
 def job_with(tasks: int) -> Job:
     """The job with so many tasks per operator."""
     job = parse_job(JOB)
-    bounds = Parallelism(IN_USE, 1, tasks)
+    bounds = Parallelism(IN_USE, 1, tasks, HeldTasks.ALL)
     operators = tuple(replace(o, parallelism=bounds) for o in job.operators)
     return replace(job, name=f"idle-{tasks}", operators=operators, batch_s=300.0)
 

@@ -56,6 +56,7 @@ def cluster(jobs: int, machines: int, hours: float, instances: int | None = None
         machines=tuple(replace(machine, name=f"m{i}") for i in range(machines)),
         jobs=fed,
         faults=(),
+        requests=(),
         length_s=hours * 3600,
         round_s=30.0,
         policy=policy("threshold"),

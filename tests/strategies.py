@@ -13,6 +13,7 @@ from trilithon.model.job import (
     Edge,
     Field,
     Grouping,
+    HeldTasks,
     Job,
     Operator,
     Parallelism,
@@ -80,7 +81,7 @@ profiles = st.builds(
 @st.composite
 def parallelisms(draw: st.DrawFn) -> Parallelism:
     low, initial, high = sorted(draw(st.lists(st.integers(1, 12), min_size=3, max_size=3)))
-    return Parallelism(initial, low, high)
+    return Parallelism(initial, low, high, draw(st.none() | st.sampled_from(list(HeldTasks))))
 
 
 @st.composite

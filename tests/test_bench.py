@@ -19,6 +19,7 @@ from bench.proofs.contestants import PARTITIONS, TASKS, WORKLOADS, job_of
 from bench.proofs.paced_traffic import Traffic, maker_of, sent_of
 from bench.proofs.traffic import Arrival
 from trilithon.engines.spark.compiler import plan_chain
+from trilithon.engines.spark.whole_reports import WholeReports
 from trilithon.model.series import Series
 from trilithon.policies.henge.henge_policy import HengePolicy
 
@@ -42,13 +43,31 @@ def test_what_henge_is_timed_on_makes_it_decide() -> None:
     assert HengePolicy().decide(scene(3), {"seed": 1}).decisions
 
 
-def test_what_the_control_plane_is_timed_on_reports_every_instance() -> None:
-    result, drained = control_plane.driver(2, 4, 1)
+def test_what_the_control_plane_is_timed_on_reports_every_instance(tmp_path: Path) -> None:
+    """The probe's own differences, completed by the host: every row of every executor is there, and
+    the rows of jobs without records have the CPU time of their threads.
+    """
+    class_path = control_plane.compiled(tmp_path)
+    result, drained = control_plane.driver(class_path, 2, 101, 3, 100)
     assert result["driver_cores"] > 0
-    instances = [one for report in drained["reports"] for one in report["instances"]]
-    assert len(instances) == 4 * 3 * 2
-    assert all(one["taken"] > 0 for one in instances)
-    assert control_plane.host_cores(drained, 4, 1) > 0
+    idle_result, idle = control_plane.driver(class_path, 2, 101, 3, 0)
+    assert idle_result["report_bytes_per_s"] < 0.5 * result["report_bytes_per_s"]
+    for seconds in (drained, idle):
+        whole, taken, cpu_ns = WholeReports(), [], []
+        for text in seconds:
+            reports, missing = whole.complete(json.loads(text))
+            assert not missing
+            rows = [one for report in reports["reports"] for one in report["instances"]]
+            assert len(rows) == 101 * 3 * 2
+            taken.append(min(one["taken"] for one in rows))
+            cpu_ns.append(min(one["cpu_ns"] for one in rows))
+        assert taken[0] > 0
+        if seconds is drained:
+            assert taken[0] < taken[1] < taken[2]
+        else:
+            assert taken[0] == taken[2]
+            assert cpu_ns[0] < cpu_ns[1] < cpu_ns[2]
+    assert control_plane.host_cores(drained, 101) > 0
 
 
 def test_what_disturbs_a_run_follows_from_its_seed() -> None:

@@ -16,7 +16,17 @@ from trilithon.engines.spark.expressions import qualify_probe_functions
 from trilithon.engines.spark.frame_sources import KAFKA_SOURCE
 from trilithon.engines.spark.session import CATALOG
 from trilithon.engines.spark.start import RunningQuery, start_frame
-from trilithon.model.job import Edge, Field, Job, Operator, Parallelism, Sink, Source, Work
+from trilithon.model.job import (
+    Edge,
+    Field,
+    HeldTasks,
+    Job,
+    Operator,
+    Parallelism,
+    Sink,
+    Source,
+    Work,
+)
 
 SOURCE = "src"
 
@@ -36,7 +46,7 @@ def line(name: str, operators: Mapping[str, str], tasks: int, topics: tuple[str,
             ),
         ),
         operators=tuple(
-            Operator(operator, Work(where=where), Parallelism(max=tasks))
+            Operator(operator, Work(where=where), Parallelism(max=tasks, tasks=HeldTasks.ALL))
             for operator, where in operators.items()
         ),
         edges=tuple(Edge(a, b) for a, b in itertools.pairwise(names)),

@@ -31,7 +31,7 @@ from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.local_tables import local_table
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.model.allocation import initial
-from trilithon.model.job import Field, Job, Parallelism
+from trilithon.model.job import Field, HeldTasks, Job, Parallelism
 from trilithon.python_files import jobs_of_python
 from trilithon.spec.job_file import parse_job
 from trilithon.workloads.ad_events import SCHEMA
@@ -105,7 +105,7 @@ def _ysb_job(topics: Topics) -> Job:
             work = replace(work, aggregate=(*work.aggregate, ("sent", "max(sent)")))
         else:
             work = replace(work, select=(*work.select, "sent"))
-        wide = Parallelism(TASKS, 1, TASKS)
+        wide = Parallelism(TASKS, 1, TASKS, HeldTasks.ALL)
         operators.append(replace(operator, work=work, parallelism=wide))
     return replace(
         job,

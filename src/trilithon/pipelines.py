@@ -229,7 +229,7 @@ def operator(function: Definition) -> Definition: ...
 def operator(
     *,
     name: str | None = None,
-    parallelism: int | Mapping[str, int] | None = None,
+    parallelism: int | Mapping[str, int | str] | None = None,
     by_key: Mapping[str, Sequence[str]] | None = None,
     broadcast: Sequence[str] = (),
     profile: Mapping[str, Any] | None = None,
@@ -240,7 +240,7 @@ def operator(
     function: Definition | None = None,
     *,
     name: str | None = None,
-    parallelism: int | Mapping[str, int] | None = None,
+    parallelism: int | Mapping[str, int | str] | None = None,
     by_key: Mapping[str, Sequence[str]] | None = None,
     broadcast: Sequence[str] = (),
     profile: Mapping[str, Any] | None = None,

@@ -22,7 +22,7 @@ from trilithon.contract.engine import (
 )
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import Edge as Stream
-from trilithon.model.job import Field, Job, Operator, Parallelism, Sink, Source, Work
+from trilithon.model.job import Field, HeldTasks, Job, Operator, Parallelism, Sink, Source, Work
 from trilithon.model.report import Report
 
 
@@ -70,7 +70,7 @@ class EngineContract:
         huge = replace(
             job,
             operators=(
-                replace(job.operators[0], parallelism=Parallelism(1, 1, 200)),
+                replace(job.operators[0], parallelism=Parallelism(1, 1, 200, HeldTasks.ALL)),
                 job.operators[1],
             ),
         )

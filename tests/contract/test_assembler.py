@@ -307,3 +307,72 @@ def test_an_instance_is_on_the_machine_that_says_that_it_runs_there() -> None:
         "m-y",
     ]
     assert snapshot.instances.taken[1] == 7
+
+
+SINK = ("ads/good", "k")
+
+
+def lifetimes() -> st.SearchStrategy[list[tuple[float, dict[int, float], int]]]:
+    """Senders that end one after the other: their incarnation, what they took, and a latency."""
+    taken = st.dictionaries(st.integers(0, 3), st.integers(0, 9).map(float), max_size=4)
+    return st.lists(st.tuples(st.sampled_from([1.0, 2.0]), taken, st.integers(1, 3)), max_size=30)
+
+
+def ended_sender(number: int, life: float, taken: dict[int, float], bucket: int) -> Report:
+    name = f"app/{number}"
+    sent = report(name, 1, 10.0 + number, taken)
+    return replace(
+        sent,
+        instances=replace(sent.instances, incarnation=np.full(len(taken), life)),
+        edge_keys=(EDGE,),
+        edges=Edges.of(1, emitted=[number], incarnation=[life], clock_error_s=[0.1 * number]),
+        sink_keys=(SINK,),
+        sinks=Sinks.of(1, written=[bucket], incarnation=[life]),
+        latencies=Sketches.of([{bucket: 1.0}]),
+    )
+
+
+@given(lifetimes())
+def test_counts_of_senders_that_ended_are_the_same_when_they_are_added_up(
+    lifetimes: list[tuple[float, dict[int, float], int]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        apart, added = new_assembler(4), new_assembler(4)
+        for assembler, limit in ((apart, 1000), (added, 2)):
+            patch.setattr("trilithon.contract.assembler._ENDED_APART", limit)
+            for number, (life, taken, bucket) in enumerate(lifetimes):
+                assembler.take(ended_sender(number, life, taken, bucket))
+                assembler.take(Report("app/host", number, 10.0 + number, lost=(f"app/{number}",)))
+                # Its last report comes late, and once more.
+                assembler.take(ended_sender(number, life, taken, bucket))
+            assembler.take(report("app/last", 1, 100, {0: 1.0}))
+    snapshots = [assembler.snapshot(100) for assembler in (apart, added)]
+    for table in ("instances", "edges", "sources", "sinks"):
+        assert getattr(snapshots[0], table).equals(getattr(snapshots[1], table)), table
+    assert snapshots[0].latencies.equals(snapshots[1].latencies)
+    assert snapshots[0].layout.machines == snapshots[1].layout.machines
+
+
+def test_what_is_kept_does_not_grow_with_lost_senders() -> None:
+    assembler = new_assembler()
+    sizes = []
+    for number in range(500):
+        assembler.take(ended_sender(number, 1.0, {0: 1.0}, 1))
+        assembler.take(Report("app/host", number, 10.0 + number, lost=(f"app/{number}",)))
+        sizes.append(len(assembler._senders) + len(assembler._rows))
+    assert max(sizes) <= 50
+    assert assembler.snapshot(600).instances.taken[0] == 500
+    assembler.forget(JOB.id)
+    assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
+    assert np.isnan(assembler.snapshot(600).instances.taken).all()
+
+
+def test_senders_of_an_engine_that_ended_in_silence_are_added_up_later() -> None:
+    assembler = new_assembler()
+    for number in range(20):
+        assembler.take(report(f"old/{number}", 1, 10, {0: 1.0}))
+    assembler.take(report("new/1", 1, 1000, {0: 1.0}))
+    for now_s in (1000.0, 1001.0):
+        assembler.lose_silent(now_s - 60)
+    assert assembler.snapshot(1001).instances.taken[0] == 21
+    assert len(assembler._senders) == 2

@@ -80,11 +80,25 @@ def test_an_outcome_survives(outcome: Outcome) -> None:
 
 
 def test_capabilities_survive_and_what_is_not_named_cannot_be_done() -> None:
-    capabilities = Capabilities({Ability.PARALLELISM: How.LIVE}, slots=8, fixed={"t/j": ("count",)})
+    capabilities = Capabilities(
+        {Ability.PARALLELISM: How.LIVE},
+        slots=8,
+        fixed={"t/j": ("count",)},
+        tasks_held={"t/k": {"parse": 4}},
+    )
     again = capabilities_from_json(wired(capabilities_to_json(capabilities)))
     assert again == capabilities
     assert again.of(Ability.PARALLELISM) is How.LIVE
     assert again.of(Ability.ADD_MACHINES) is How.NOT_AT_ALL
+
+
+def test_growth_is_live_up_to_the_tasks_that_are_held() -> None:
+    live = Capabilities({Ability.PARALLELISM: How.LIVE}, tasks_held={"t/k": {"parse": 4}})
+    assert live.of_parallelism("t/k", {"parse": 4, "other": 50}) is How.LIVE
+    assert live.of_parallelism("t/k", {"parse": 5}) is How.WITH_OUTAGE
+    assert live.of_parallelism("t/j", {"parse": 50}) is How.LIVE
+    never = Capabilities({}, tasks_held=live.tasks_held)
+    assert never.of_parallelism("t/k", {"parse": 5}) is How.NOT_AT_ALL
 
 
 @pytest.mark.parametrize(

@@ -442,6 +442,36 @@ def test_learned_cost_is_that_of_the_facet(tmp_path: Path, facet: str) -> None:
     assert list(record.gap_s) == [Ability(facet)]
 
 
+class Restarting(Able):
+    """Reallocates by a restart, which takes four seconds."""
+
+    def apply(self, action: Action) -> Outcome:
+        outcome = super().apply(action)
+        if isinstance(action, Reallocate) and outcome.status is Status.DONE:
+            self.now_s += 4.0
+            return replace(outcome, code="RESTARTED", message="It was restarted with more tasks.")
+        return outcome
+
+
+def test_learned_cost_of_a_change_that_needed_a_restart_is_that_of_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = rules(watch_s=30.0)
+    world, _ = world_of(tmp_path, CHANGES["parallelism"], rules=limits, cluster=Restarting())
+    began, watch = list[tuple[Ability, float]](), world.controller.costs.began
+
+    def noted(job: str, ability: Ability, at_s: float) -> None:
+        began.append((ability, at_s))
+        watch(job, ability, at_s)
+
+    monkeypatch.setattr(world.controller.costs, "began", noted)
+    world.rounds(20)
+    # From when the engine was asked: records stood before it answered.
+    [(ended_s,)] = world.rows("SELECT ended_s FROM action")
+    assert began == [(Ability.RESTART_JOB, ended_s - 4.0)]
+    assert world.rows("SELECT job, ability, times FROM cost") == [(JOB.id, "restart_job", 1)]
+
+
 @pytest.mark.parametrize("facet", CHANGES)
 def test_repeats_with_the_same_answer_are_counted_and_others_are_news(
     tmp_path: Path, facet: str

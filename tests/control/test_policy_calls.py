@@ -8,6 +8,7 @@ import pytest
 
 from tests.cluster import chain
 from tests.control.scene import World, rules
+from trilithon.control.policy_calls import PolicyCalls
 from trilithon.model.change import Alert
 from trilithon.policies.layered import LayeredPolicy
 from trilithon.policies.policy import State, Verdict
@@ -64,6 +65,33 @@ def test_a_policy_that_takes_too_long_is_skipped_until_it_has_ended(tmp_path: Pa
     thread.join()
     world.round()
     assert alerts(world) == []
+
+
+def test_where_time_stands_still_a_policy_decides_in_the_callers_thread(tmp_path: Path) -> None:
+    """A policy of a simulated run on a busy machine was skipped as too slow: the run depended on
+    how busy the machine was.
+    """
+
+    @dataclass(frozen=True)
+    class Asking(ThresholdPolicy):
+        threads: list[threading.Thread] = field(default_factory=list)
+
+        def decide(self, scene: Scene, state: State) -> Verdict:
+            self.threads.append(threading.current_thread())
+            return super().decide(scene, state)
+
+    policy = Asking()
+    world = World(tmp_path)
+    world.round()
+    scene = world.controller.scene
+    assert scene is not None
+    calls = PolicyCalls(policy, None)
+    calls.decide(scene, {})
+    assert policy.threads == [threading.current_thread()]
+    assert calls.error is None
+    failing = PolicyCalls(Faulty(raises=True), None)
+    failing.decide(scene, {})
+    assert isinstance(failing.error, ValueError)
 
 
 @pytest.mark.parametrize("broken_first", [True, False])

@@ -5,16 +5,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import FakeCluster, chain
 from tests.control.scene import World
-from trilithon.control.recorder import RecordingFolder
-from trilithon.control.replay import replay, rounds_of
+from trilithon.control.encoding import status_to_json
+from trilithon.control.recorder import FORMAT, RecordingFolder
+from trilithon.control.replay import last_statuses, replay, rounds_of
 from trilithon.errors import FileUnreadable, InvalidRecording
+from trilithon.model.job import Edge, Operator, Parallelism, Work
+from trilithon.model.layout import Layout
+from trilithon.model.snapshot import Snapshot
 from trilithon.policies.registry import policy
+from trilithon.policies.scene import Span
 from trilithon.recording import files, parquet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,3 +160,23 @@ def write_golden() -> None:
 
 if __name__ == "__main__":
     write_golden()
+
+
+def test_at_the_end_of_a_recording_a_job_is_as_its_last_round_says() -> None:
+    """Advice asked for more instances of operators whose number the engine cannot change."""
+    counting = Operator("count", Work(aggregate=(("n", "count(*)"),)), Parallelism(2, 1, 8))
+    job = replace(chain("a", "ads"), operators=(counting,), edges=(Edge("in", "count"),), sinks=())
+    snapshot = Snapshot.empty(10.0, Layout.build([job]), {job.id: job})
+    plain = last_statuses([(snapshot, None)])[job.id]
+    assert plain.fixed == {"count"}
+    assert plain.spans == {"count": Span(1, 8)}
+    recorded = replace(
+        plain,
+        fixed=frozenset(),
+        spans={"count": Span(1, 4)},
+        allocation=plain.allocation.rescaled({"count": 7}),
+    )
+    known = {"format": FORMAT, "statuses": [status_to_json(recorded)]}
+    status = last_statuses([(snapshot, known), (snapshot, None)])[job.id]
+    assert (status.fixed, status.spans) == (frozenset(), {"count": Span(1, 4)})
+    assert status.allocation == plain.allocation

@@ -14,7 +14,7 @@ from trilithon.errors import NeedsNewCheckpoint
 from trilithon.model.action import Reallocate, RestartJob, Status
 from trilithon.model.allocation import initial
 from trilithon.model.capability import Ability
-from trilithon.model.job import Job, Parallelism, Work
+from trilithon.model.job import HeldTasks, Job, Parallelism, Work
 from trilithon.policies.policy import State, Verdict
 from trilithon.policies.scene import Scene
 from trilithon.policies.threshold import ThresholdPolicy
@@ -164,6 +164,14 @@ class TestNewVersions:
         world.commands.apply(first)
         source = replace(first.sources[0], options=options, partitions=partitions)
         assert world.commands.plan(replace(first, sources=(source,))).impact == impact
+
+    def test_holding_other_tasks_is_a_restart(self, world: World) -> None:
+        world.commands.apply(JOB)
+        first, *others = JOB.operators
+        wide = replace(first, parallelism=replace(first.parallelism, tasks=HeldTasks.ALL))
+        plan = world.commands.plan(replace(JOB, operators=(wide, *others)))
+        assert plan.impact == "restart"
+        assert "it holds another number of tasks" in str(plan)
 
     def test_a_new_job_is_new_and_not_unchanged(self, world: World) -> None:
         assert world.commands.plan(JOB).impact == "new"

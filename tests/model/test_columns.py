@@ -1,5 +1,9 @@
 """Tables: their columns one by one, and all in one block."""
 
+import copy
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,8 +32,18 @@ def test_a_table_of_a_block_has_the_same_columns_and_cannot_be_changed() -> None
 
 
 def test_a_block_must_have_every_column() -> None:
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="columns, not 2"):
         Sinks.of_block(np.zeros((2, 3)))
+
+
+def test_a_table_of_a_block_has_no_other_attributes_and_can_be_copied() -> None:
+    table = Sinks.of_block(np.zeros((len(Sinks.names()), 3)))
+    assert not hasattr(table, "wrote")
+    with pytest.raises(AttributeError, match="Sinks has no 'wrote'"):
+        _ = table.wrote  # type: ignore[attr-defined]
+    for same in (copy.copy(table), pickle.loads(pickle.dumps(table)), replace(table)):  # noqa: S301
+        assert same.equals(table)
+        assert len(same) == 3
 
 
 def test_a_part_is_the_rows_side_by_side() -> None:

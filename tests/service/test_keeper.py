@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 from tests.service.test_api import PATIENCE_S, until
 from trilithon.errors import HostUnreachable
 from trilithon.service.keeper import FIRST_WAIT_S, WELL_AFTER_S, HostKeeper
+from trilithon.service.reattach import ReattachingEngine
 
 # A host as a process, with a cluster that costs nothing.
 HOST = textwrap.dedent("""
@@ -139,3 +141,40 @@ def test_the_loop_and_who_waits_do_not_start_two(keeper: HostKeeper) -> None:
     assert not reached(keeper)
     keeper.ensure()
     assert starts(keeper) == 1
+
+
+def test_whoever_waits_is_woken_when_a_host_answers_and_when_it_dies(keeper: HostKeeper) -> None:
+    changes: list[bool] = []
+    keeper.on_change = lambda: changes.append(keeper.answers())
+    keeper.ensure()
+    until(lambda: changes == [True])
+    os.kill(process_of(keeper), signal.SIGKILL)
+    until(lambda: changes == [True, False])
+
+
+def test_a_host_that_died_is_started_again_by_the_call_that_missed_it(keeper: HostKeeper) -> None:
+    """The next call came a second later, and Spark began to start only then."""
+    keeper.ensure()
+    engine = ReattachingEngine(keeper.reach)
+    assert engine.jobs() == {}
+    first = process_of(keeper)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: not keeper.answers())
+    with pytest.raises(HostUnreachable):
+        engine.jobs()
+    assert process_of(keeper) != first
+    assert keeper.starting
+
+
+def test_a_host_that_ends_before_it_answers_wakes_nobody(tmp_path: Path) -> None:
+    """The loop started it again, and whoever waited for the first one went on waiting."""
+    changes: list[bool] = []
+    command = [sys.executable, "-c", "exit(3)"]
+    keeper = HostKeeper(tmp_path / "host.sock", command, tmp_path / "host.log")
+    keeper.on_change = lambda: changes.append(True)
+    with pytest.raises(HostUnreachable, match="did not start"):
+        keeper.ensure()
+    watchers = [thread for thread in threading.enumerate() if thread.name == "host-watch"]
+    for thread in watchers:
+        thread.join(PATIENCE_S)
+    assert changes == []

@@ -8,7 +8,7 @@ from hypothesis import given
 from tests.strategies import jobs
 from trilithon.errors import InvalidJob
 from trilithon.model import validation
-from trilithon.model.job import Field, Job
+from trilithon.model.job import Field, HeldTasks, Job, Parallelism
 from trilithon.spec import job_builder
 from trilithon.spec.dump import dump_job
 from trilithon.spec.job_builder import build_job
@@ -53,6 +53,19 @@ def problems(text: str) -> list[tuple[str, str, int | None]]:
     with pytest.raises(InvalidJob) as caught:
         parse_job(text)
     return [(p.code, p.path, p.line) for p in caught.value.problems]
+
+
+def test_an_operator_may_say_which_tasks_it_holds() -> None:
+    def bounds(text: str) -> Parallelism:
+        where = "where: url IS NOT NULL"
+        text = GOOD.replace(where, f"{where}\n    parallelism: {text}")
+        return parse_job(text).operator("parse").parallelism
+
+    assert bounds("{max: 16}") == Parallelism(1, 1, 16, None)
+    assert bounds("{max: 16, tasks: all}") == Parallelism(1, 1, 16, HeldTasks.ALL)
+    assert bounds("{max: 16, tasks: follow}") == Parallelism(1, 1, 16, HeldTasks.FOLLOW)
+    with pytest.raises(InvalidJob, match="tasks"):
+        bounds("{max: 16, tasks: some}")
 
 
 def test_a_good_file_gives_the_job_that_it_describes() -> None:

@@ -64,7 +64,7 @@ class SharedHost(Hosting):
         """In a thread of its own: meanwhile the daemon answers, and says that it is starting. If
         there is no host in the end, that ends the daemon.
         """
-        self._host.tell = tell
+        self._host.tell, self._host.on_change = tell, running.wake
 
         def start() -> None:
             try:
@@ -143,7 +143,11 @@ class ApplicationHosts(Hosting):
         command = [*self._command, *kafka, "--application", name]
         keeper = HostKeeper(path, command, path.with_suffix(".log"))
         keeper.tell = lambda message: self._tell(f"{name}: {message}")
+        keeper.on_change = self._wake
         return ApplicationHost(keeper)
+
+    def _wake(self) -> None:
+        self._composite.on_return()
 
     def begin(self, running: Daemon, tell: Tell, end_daemon: Callable[[], None]) -> None:
         del end_daemon  # an application that does not start is the trouble of its jobs alone

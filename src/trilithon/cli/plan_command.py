@@ -1,5 +1,6 @@
 """Owns the command `plan`: a job's graph, its instances and the tasks that it will hold."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from trilithon.cli.output import Format, Output, answer, complain, plural
 from trilithon.cli.spark_options import MASTER, SLOTS, TASKS
 from trilithon.engines.spark.constraint_floor import ConstraintFloor, constraint_floors
 from trilithon.engines.spark.cuts import Part, cut_into_parts
+from trilithon.engines.spark.held_tasks import tasks_at_start
 from trilithon.engines.spark.stall import (
     floor_ms,
     stall_s,
@@ -22,6 +24,7 @@ from trilithon.engines.spark.stall import (
     unreachable_thresholds,
 )
 from trilithon.errors import InvalidJob
+from trilithon.model.intent import EdgeName
 from trilithon.model.job import Edge, Grouping, Job, NodeKind, Operator
 from trilithon.spec.durations import format_duration
 
@@ -31,7 +34,7 @@ def plan_command(
     engine: Engine = EngineName.SPARK,
     output: Output = Format.TABLE,
 ) -> None:
-    """Draw a job and print what it needs. Instances count at its start, tasks while it runs."""
+    """Draw a job and print what it needs."""
     jobs = jobs_in(file)
 
     def draw(console: Console) -> None:
@@ -60,6 +63,7 @@ def plan(job: Job, engine: EngineName = EngineName.SPARK) -> dict[str, Any]:
         "job": job.id,
         "instances": job.instances,
         "tasks": _tasks(job, engine),
+        "max_tasks": _most_tasks(job, engine),
         "batch": format_duration(job.batch_s),
         "stall_ms": round(1000 * stall_s(pausing)),
         "floor_p99_ms": round(floor_ms(job, 0.99, pausing)),
@@ -73,7 +77,7 @@ def plan(job: Job, engine: EngineName = EngineName.SPARK) -> dict[str, Any]:
             ],
             "floors": [floor.to_json() for floor in _floors(job, engine)],
         },
-        "nodes": [_node(job, name, kinds[name]) for name in job.order],
+        "nodes": [_node(job, name, kinds[name], engine) for name in job.order],
         "parts": [_part(part) for part in parts],
         "notes": notes(job, engine),
     }
@@ -84,8 +88,20 @@ def _parts(job: Job, engine: EngineName) -> tuple[Part, ...]:
 
 
 def _tasks(job: Job, engine: EngineName) -> int:
-    """The tasks that the job holds while it runs."""
+    """The tasks that the job holds at its start."""
     return sum(part.tasks for part in _parts(job, engine)) or job.tasks
+
+
+def _most_tasks(job: Job, engine: EngineName) -> int:
+    """The tasks that the job holds with all its instances."""
+    return sum(part.most_tasks for part in _parts(job, engine)) or job.tasks
+
+
+def _growing(job: Job, engine: EngineName) -> tuple[Operator, ...]:
+    """The operators that hold fewer tasks at the start than they may."""
+    if engine is not EngineName.SPARK:
+        return ()
+    return tuple(o for o in job.operators if tasks_at_start(o) < o.tasks)
 
 
 def _floors(job: Job, engine: EngineName) -> tuple[ConstraintFloor, ...]:
@@ -105,10 +121,11 @@ def _part(part: Part) -> dict[str, Any]:
         "reads": [str(cut.edge.name) for cut in part.reads],
         "writes": [str(cut.edge.name) for cut in part.writes],
         "tasks": part.tasks,
+        "max_tasks": part.most_tasks,
     }
 
 
-def _node(job: Job, name: str, kind: NodeKind) -> dict[str, Any]:
+def _node(job: Job, name: str, kind: NodeKind, engine: EngineName) -> dict[str, Any]:
     node: dict[str, Any] = {
         "name": name,
         "kind": kind.value,
@@ -133,7 +150,8 @@ def _node(job: Job, name: str, kind: NodeKind) -> dict[str, Any]:
             "parallelism": bounds.initial,
             "min": bounds.min,
             "max": bounds.max,
-            "tasks": operator.tasks,
+            "tasks": tasks_at_start(operator) if engine is EngineName.SPARK else operator.tasks,
+            "max_tasks": operator.tasks,
             "fixed": operator.work.stateful or name in job.bounds.fixed,
             "does": _does(operator),
             "stateful": operator.work.stateful,
@@ -168,18 +186,43 @@ def notes(job: Job, engine: EngineName = EngineName.SPARK) -> list[str]:
         for operator in job.operators
         if operator.work.stateful
     ]
+    lines += [
+        f"Operator {o.name!r} holds {tasks_at_start(o)} tasks at the start and may grow to "
+        f"{o.tasks}: up to {plural(tasks_at_start(o), 'instance')} while records flow, beyond by "
+        "a restart with more tasks. `tasks: all` holds all of them from the start."
+        for o in _growing(job, engine)
+    ]
     lines += unreachable_thresholds(job, _pausing(job, engine))
     lines += [str(floor) for floor in _floors(job, engine) if floor.unreachable]
+    lines += _unmeasured(job)
     if (tasks := _tasks(job, engine)) > TASKS:
         lines.append(
             f"The default master {MASTER} has {TASKS} task slots: "
             f"start Spark with --master 'local[{tasks}]' or more."
+        )
+    elif (most := _most_tasks(job, engine)) > TASKS:
+        lines.append(
+            f"The default master {MASTER} has {TASKS} task slots: to grow to {most} tasks, start "
+            f"Spark with --master 'local[{most}]' or more."
         )
     if job.instances > SLOTS:
         lines.append(f"It starts more instances than the default --slots {SLOTS} allows.")
     if not job.intent.thresholds and not job.intent.constraints:
         lines.append("The job has no intent: the controller will do nothing for it.")
     return lines
+
+
+def _unmeasured(job: Job) -> Iterator[str]:
+    """A sentence for each constraint that ends with an edge into a sink."""
+    sinks = {sink.name for sink in job.sinks}
+    for constraint in job.intent.constraints:
+        last = constraint.sequence[-1]
+        if isinstance(last, EdgeName) and last.target in sinks:
+            yield (
+                f"The constraint on {', '.join(constraint.steps)} is not measured: no engine "
+                f"measures the way into a sink. Let it end with {last.source!r}; a threshold on "
+                "latency bounds the whole way from the origin of a record to its sink."
+            )
 
 
 def draw_plan(job: Job, console: Console, engine: EngineName = EngineName.SPARK) -> None:
@@ -214,21 +257,32 @@ def draw_plan(job: Job, console: Console, engine: EngineName = EngineName.SPARK)
 
 
 def _draw_tasks(job: Job, console: Console, engine: EngineName) -> None:
-    parts = _parts(job, engine)
-    total = f"{plural(_tasks(job, engine), 'Spark task')} while it runs"
+    parts, most = _parts(job, engine), _most_tasks(job, engine)
+    when = f"at the start, up to {most}" if _growing(job, engine) else "while it runs"
+    total = f"{plural(_tasks(job, engine), 'Spark task')} {when}"
     if len(parts) <= 1:
         readers = sum(source.partitions or 1 for source in job.sources)
-        tasks = " + ".join([str(readers), *(str(o.tasks) for o in job.operators)])
+        growing = {o.name for o in _growing(job, engine)}
+        counts = (
+            f"{tasks_at_start(o)}–{o.tasks}" if o.name in growing else str(o.tasks)
+            for o in job.operators
+        )
+        tasks = " + ".join([str(readers), *counts])
         console.print(f"  holds   {total}: {tasks} (readers + operators)", soft_wrap=True)
         return
-    sizes = " + ".join(str(part.tasks) for part in parts)
+    sizes = " + ".join(_size(part) for part in parts)
     console.print(f"  holds   {total}: {sizes} (one query per part)", soft_wrap=True)
     for part in parts:
         line = " → ".join(operator.name for operator in part.operators)
-        readers = part.tasks - sum(operator.tasks for operator in part.operators)
-        console.print(f"  part    {line}: {plural(part.tasks, 'task')}, {readers} of them read")
+        word = "task" if part.most_tasks == 1 else "tasks"
+        console.print(f"  part    {line}: {_size(part)} {word}, {part.readers} of them read")
     topics = plural(sum(len(part.writes) for part in parts), "internal topic")
     console.print(f"  links   the parts by {topics}, one for each edge between them")
+
+
+def _size(part: Part) -> str:
+    """The tasks of a part, as in `6` or `6–18`."""
+    return f"{part.tasks}–{part.most_tasks}" if part.tasks < part.most_tasks else str(part.tasks)
 
 
 def _sentence(job: Job, node: dict[str, Any]) -> str:

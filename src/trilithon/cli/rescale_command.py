@@ -36,9 +36,11 @@ def rescale_command(
         "job": name,
         "generation": allocation.generation,
         "parallelism": dict(allocation.parallelism),
+        **({"code": outcome.code, "message": outcome.message} if outcome.code else {}),
     }
-    line = ", ".join(f"{operator} ×{p}" for operator, p in allocation.parallelism.items())
-    answer(output, data, lambda console: console.print(Text(f"{name}: {line}"), soft_wrap=True))
+    counts = ", ".join(f"{operator} ×{p}" for operator, p in allocation.parallelism.items())
+    line = f"{name}: {counts}{outcome.message and f'. {outcome.message}'}"
+    answer(output, data, lambda console: console.print(Text(line), soft_wrap=True))
 
 
 def _change(text: str) -> tuple[str, int]:

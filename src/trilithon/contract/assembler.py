@@ -7,8 +7,9 @@ job than the latest known are dropped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
+from operator import is_
 from typing import Any, Final
 
 import numpy as np
@@ -27,12 +28,20 @@ from trilithon.model.columns import (
 )
 from trilithon.model.job import Job
 from trilithon.model.layout import InstanceKey, JobLayout, Layout, NodeKey
-from trilithon.model.report import Report
+from trilithon.model.report import Report, ReportBatch
 from trilithon.model.sketches import Sketches, summed
 from trilithon.model.snapshot import Snapshot
 
 # Senders report every second. One that missed three is silent.
 SILENT_AFTER_S: Final = 3.5
+# How many senders that ended are kept apart, before their counts are added up.
+_ENDED_APART: Final = 8
+# The name under which those counts are kept, and how many names of their senders: their last
+# reports may arrive late.
+_ENDED: Final = "(ended)"
+_ENDED_NAMES: Final = 1000
+# A sender that was lost in silence may come back, but not after so long.
+_ENDED_AFTER_S: Final = 600.0
 
 
 @dataclass
@@ -42,6 +51,8 @@ class _Sender:
     report: Report
     lost: int = 0
     gone: bool = False
+    # It will never report again: the engine has said so, or it has been lost for long.
+    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,9 @@ class _Places:
     # Which of all rows belongs to which report.
     parts: tuple[slice, ...]
     # What a row of the snapshot gets from the first report that has it, then from the second, ...
+    # and which rows of the snapshot these are.
     turns: tuple[Ints, ...]
+    targets: tuple[Ints, ...]
 
     @classmethod
     def of(cls, by_report: Sequence[Ints], rows: int) -> "_Places":
@@ -76,15 +89,16 @@ class _Places:
         for places in by_report:
             turn.append(before[places])
             before[places] += 1
-        every, turns = _joined(by_report), _joined(turn)
+        every, number = _joined(by_report), _joined(turn)
+        turns = tuple(
+            np.flatnonzero((number == i) & (every >= 0)) for i in range(before[:-1].max(initial=0))
+        )
         return cls(
             tuple(by_report),
             every,
             tuple(slice(end - len(p), end) for end, p in zip(ends, by_report, strict=True)),
-            tuple(
-                np.flatnonzero((turns == number) & (every >= 0))
-                for number in range(before[:-1].max(initial=0))
-            ),
+            turns,
+            tuple(every[turn] for turn in turns),
         )
 
 
@@ -112,6 +126,12 @@ class Assembler:
     # The layout's rows for each sender's tables, and for those of all: looked up once per layout.
     _rows: dict[tuple[str, str], tuple[Layout, object, Ints]] = field(default_factory=dict)
     _places: dict[str, _Places] = field(default_factory=dict)
+    # The senders whose counts were added up, the latest last.
+    _ended: dict[str, None] = field(default_factory=dict)
+    # The rows of the instances in the last report of a sender whose rows were looked up.
+    _instance_rows: dict[str, tuple[object, dict[InstanceKey, int]]] = field(default_factory=dict)
+    # The keys of all reports for which `_places` were made.
+    _last_keys: dict[str, tuple[Layout, list[object]]] = field(default_factory=dict)
 
     def expect(self, job: Job, allocation: Allocation) -> None:
         """Expects a job with the instances of this allocation: they are rows from now on."""
@@ -144,6 +164,9 @@ class Assembler:
         self._parts.pop(job, None)
         self._returned = {key: v for key, v in self._returned.items() if key[0] != job}
         self._gone = {key for key in self._gone if key[0] != job}
+        for sender in self._senders.values():
+            if sender.ended:
+                sender.report = _without(sender.report, job)
         self._layout = None
 
     def lose(self, sender: str) -> None:
@@ -158,6 +181,9 @@ class Assembler:
         that runs an instance which no other sender has taken over stays: what it counts for is
         missing.
         """
+        for sender in self._senders.values():
+            sender.ended |= sender.gone and sender.report.time_s < before_s - _ENDED_AFTER_S
+        self._add_up_ended()
         last = {name: sender.report for name, sender in self._senders.items() if not sender.gone}
         reporting = [report for report in last.values() if report.time_s >= before_s]
         silent = {name: report for name, report in last.items() if report.time_s < before_s}
@@ -180,6 +206,8 @@ class Assembler:
 
     def take(self, report: Report) -> None:
         """Takes a report. A report older than the last of its sender changes nothing."""
+        if report.sender in self._ended:
+            return
         sender = self._senders.get(report.sender)
         if sender is None:
             self._senders[report.sender] = _Sender(report)
@@ -191,10 +219,31 @@ class Assembler:
             sender.report = report
         for name in report.lost:
             self.lose(name)
+            if name in self._senders:
+                self._senders[name].ended = True
+        self._add_up_ended()
         if report.placed is not None and report.placed != self._placed:
             self._placed = dict(report.placed)
             for job in self._jobs.values():
                 self._lay(job)
+
+    def _add_up_ended(self) -> None:
+        """Adds up the counts of senders that ended, when there are many: an engine that loses
+        executors for months keeps as much as one that loses none.
+        """
+        ended = {name: sender for name, sender in self._senders.items() if sender.ended}
+        if len(ended) <= _ENDED_APART:
+            return
+        for name in ended:
+            del self._senders[name]
+            self._ended[name] = None
+        while len(self._ended) > _ENDED_NAMES:
+            del self._ended[next(iter(self._ended))]
+        self._rows = {key: rows for key, rows in self._rows.items() if key[0] not in ended}
+        lost = sum(sender.lost for sender in ended.values())
+        sums = _added_up([sender.report for sender in ended.values()])
+        self._senders[_ENDED] = _Sender(sums, lost, gone=True, ended=True)
+        self._ended.pop(_ENDED, None)
 
     @property
     def lost_reports(self) -> int:
@@ -203,8 +252,10 @@ class Assembler:
     def snapshot(self, time_s: float) -> Snapshot:
         """The snapshot of everything known at this time."""
         layout = self._current_layout()
-        reports = self._reports(gone=True) + self._reports(gone=False)
-        silent = [r for r in self._reports(gone=False) if r.time_s < time_s - self.silent_after_s]
+        there = self._reports(gone=False)
+        reports = self._reports(gone=True) + there
+        silent = [report for report in there if report.time_s < time_s - self.silent_after_s]
+        whole = _in_batches(reports)
         tables: dict[str, Any] = {}
         for name, table, rows in (
             ("instance", Instances, layout.instance_row),
@@ -214,14 +265,19 @@ class Assembler:
             ("machine", Machines, layout.machine_row),
         ):
             places = self._places_of(reports, name, rows)
-            block = _merge(reports, places, silent, name, len(rows), table)
+            counted = _counted(whole, name, table)
+            current = _current(counted, places, table, len(rows))
+            if name == "sink":
+                quiet = _quiet(reports, places, silent, current)
+                latencies = _latencies(whole, current, quiet, len(rows))
+            block = _merge(reports, places, silent, counted, current, table, len(rows))
             if name == "instance":
-                self._since_return(layout, reports, places, block)
+                self._since_return(layout, reports, places, counted, block)
             tables[f"{name}s"] = table.of_block(block)
         return Snapshot(
             time_s=time_s,
             layout=layout,
-            latencies=_latencies(reports, self._places["sink"], silent, len(layout.sink_row)),
+            latencies=latencies,
             jobs=self._known,
             **tables,
         )
@@ -233,14 +289,22 @@ class Assembler:
         reports = [sender.report for sender in self._senders.values() if sender.gone is gone]
         return sorted(reports, key=lambda report: (report.time_s, report.sender))
 
-    def _places_of(self, reports: Iterable[Report], name: str, rows: Mapping[Any, int]) -> _Places:
+    def _places_of(self, reports: Sequence[Report], name: str, rows: Mapping[Any, int]) -> _Places:
         """Per report the row of the layout for each of its keys."""
-        layout = self._current_layout()
+        layout, attribute = self._current_layout(), f"{name}_keys"
+        all_keys = [getattr(report, attribute) for report in reports]
+        last = self._last_keys.get(name)
+        if last is not None and last[0] is layout and _are_same(last[1], all_keys):
+            return self._places[name]
+        self._last_keys[name] = (layout, all_keys)
         by_report = []
-        for report in reports:
-            keys = getattr(report, f"{name}_keys")
+        for report, keys in zip(reports, all_keys, strict=True):
             known = self._rows.get((report.sender, name))
-            if known is None or known[0] is not layout or known[1] != keys:
+            if (
+                known is None
+                or known[0] is not layout
+                or (known[1] is not keys and known[1] != keys)
+            ):
                 place = np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
                 known = self._rows[report.sender, name] = (layout, keys, place)
             by_report.append(known[2])
@@ -264,11 +328,15 @@ class Assembler:
             return
         self._gone.discard(key)
         reports = self._reports(gone=True) + self._reports(gone=False)
-        places = [
-            np.array([0 if other == key else -1 for other in report.instance_keys], np.int64)
+        columns = [
+            report.instances.block[:, [row]]
             for report in reports
+            if (row := self._instance_row(report, key)) is not None
         ]
-        block = _merge(reports, _Places.of(places, 1), [], "instance", 1, Instances)
+        reported = np.concatenate([np.zeros((len(Instances.names()), 0)), *columns], axis=1)
+        places = _Places.of([np.zeros(1, np.int64)] * len(columns), 1)
+        current = _current(reported, places, Instances, 1)
+        block = _merge(reports, places, [], reported, current, Instances, 1)
         merged = dict(zip(Instances.names(), block, strict=True))
         counters = [column.name for column in Instances.describe() if column.counter]
         counted = {name: float(np.nan_to_num(merged[name][0])) for name in counters}
@@ -276,8 +344,21 @@ class Assembler:
         times = 1 if before is None else before.times + 1
         self._returned[key] = _Return(times, float(merged["incarnation"][0]), counted)
 
+    def _instance_row(self, report: Report, key: InstanceKey) -> int | None:
+        """The row of an instance in a report; None if it does not have it."""
+        known = self._instance_rows.get(report.sender)
+        if known is None or known[0] is not report.instance_keys:
+            rows = {other: row for row, other in enumerate(report.instance_keys)}
+            known = self._instance_rows[report.sender] = (report.instance_keys, rows)
+        return known[1].get(key)
+
     def _since_return(
-        self, layout: Layout, reports: Sequence[Report], places: _Places, block: Floats
+        self,
+        layout: Layout,
+        reports: Sequence[Report],
+        places: _Places,
+        counted: Floats,
+        block: Floats,
     ) -> None:
         """Adds to the instances where they run, and takes away what they counted before they came
         back.
@@ -285,10 +366,11 @@ class Assembler:
         columns = dict(zip(Instances.names(), block, strict=True))
         machine = columns["machine"]
         machine[:] = np.nan
-        for report, rows in zip(reports, places.by_report, strict=True):
-            on = layout.machine_row.get(report.machine_keys[0]) if report.machine_keys else None
-            if on is not None and not self._senders[report.sender].gone:
-                machine[rows[(rows >= 0) & _runs(report)]] = on
+        machines = np.array([self._machine_row(layout, report) for report in reports], np.int64)
+        on = np.repeat(machines, np.array([len(rows) for rows in places.by_report], np.int64))
+        here = (on >= 0) & (places.rows >= 0) & _run_here(reports, counted)
+        # The newest report comes last, and counts.
+        machine[places.rows[here]] = on[here]
         for key, back in self._returned.items():
             if (place := layout.instance_row.get(key)) is None:
                 continue
@@ -298,6 +380,26 @@ class Assembler:
                 continue  # the whole job was restarted since, and counted from 0 by itself
             for name, value in back.counted.items():
                 columns[name][place] = max(0.0, columns[name][place] - value)
+
+    def _machine_row(self, layout: Layout, report: Report) -> int:
+        """The row of a sender's machine; −1 if it has none, or is lost."""
+        if not report.machine_keys or self._senders[report.sender].gone:
+            return -1
+        return layout.machine_row.get(report.machine_keys[0], -1)
+
+
+def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether these are the same objects."""
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _run_here(reports: Sequence[Report], counted: Floats) -> Bools:
+    """Which of the instances of all reports run at their senders."""
+    row_of = Instances.row_of()
+    if np.isnan(counted[row_of["machine"]]).all():
+        measured: Bools = ~np.isnan(counted[row_of["busy_s"]])
+        return measured
+    return np.concatenate([np.zeros(0, bool), *map(_runs, reports)])
 
 
 def _runs(report: Report) -> Bools:
@@ -316,33 +418,101 @@ def _run_by(report: Report) -> dict[InstanceKey, float]:
     return {key: float(life) for key, runs, life in rows if runs}
 
 
+_ROWS: Final[dict[str, type[Columns]]] = {
+    "instance": Instances,
+    "edge": Edges,
+    "source": Sources,
+    "sink": Sinks,
+}
+
+
+def _added_up(reports: Iterable[Report]) -> Report:
+    """The sums of several reports, without machines."""
+    ordered = sorted(reports, key=lambda report: (report.time_s, report.sender))
+    tables: dict[str, Any] = {}
+    for name, table in _ROWS.items():
+        keys_of = [getattr(report, f"{name}_keys") for report in ordered]
+        rows = {key: i for i, key in enumerate(dict.fromkeys(k for keys in keys_of for k in keys))}
+        places = _Places.of(
+            [np.array([rows[key] for key in keys], np.int64) for keys in keys_of], len(rows)
+        )
+        tables[f"{name}_keys"] = tuple(rows)
+        counted = _counted(ordered, name, table)
+        current = _current(counted, places, table, len(rows))
+        block = _merge(ordered, places, [], counted, current, table, len(rows))
+        tables[f"{name}s"] = table.of_block(block)
+        if name == "sink":
+            tables["latencies"] = _latencies(ordered, current, np.zeros(0, np.int64), len(rows))
+    return Report(sender=_ENDED, sequence=0, time_s=ordered[-1].time_s, **tables)
+
+
+def _without(report: Report, job: str) -> Report:
+    """A report without the rows of a job."""
+    tables: dict[str, Any] = {}
+    for name in _ROWS:
+        keys = getattr(report, f"{name}_keys")
+        kept = np.array([i for i, key in enumerate(keys) if key[0] != job], np.int64)
+        tables[f"{name}_keys"] = tuple(keys[i] for i in kept)
+        tables[f"{name}s"] = getattr(report, f"{name}s").take(kept)
+        if name == "sink":
+            tables["latencies"] = report.latencies.take(kept)
+    return replace(report, **tables)
+
+
+def _in_batches(reports: Sequence[Report]) -> list[Report | ReportBatch]:
+    """The reports in their order, with a batch in place of those of it if all are there."""
+    whole: list[Report | ReportBatch] = []
+    at = 0
+    while at < len(reports):
+        batch = reports[at].batch
+        end = at if batch is None else at + batch.reports
+        mine = reports[at:end]
+        if batch is None or [(r.batch, r.place) for r in mine] != [
+            (batch, place) for place in range(batch.reports)
+        ]:
+            whole.append(reports[at])
+            at += 1
+        else:
+            whole.append(batch)
+            at = end
+    return whole
+
+
+def _counted(reports: Sequence[Report | ReportBatch], name: str, table: type[Columns]) -> Floats:
+    """The rows of all reports, report after report."""
+    blocks = [getattr(report, f"{name}s").block for report in reports]
+    return np.concatenate([np.zeros((len(table.names()), 0)), *blocks], axis=1)
+
+
 def _merge(
     reports: Sequence[Report],
     places: _Places,
     silent: Sequence[Report],
-    name: str,
-    rows: int,
+    counted: Floats,
+    current: Ints,
     table: type[Columns],
+    rows: int,
 ) -> Floats:
     """The columns of a table: counters added up, gauges of the newest report; rows that a silent
     sender counted for are missing.
     """
     merged = np.full((len(table.names()), rows), np.nan)
-    if not reports:
-        return merged
-    counted = np.concatenate([getattr(report, f"{name}s").block for report in reports], axis=1)
-    current = _current(reports, places, name, rows)
-    for turn in places.turns:
-        target = current[turn]
+    for number, turn in enumerate(places.turns):
+        target = places.targets[number] if current is places.rows else current[turn]
         if target.min() < 0:
             turn, target = turn[target >= 0], target[target >= 0]  # noqa: PLW2901
-        values, before = counted[:, turn], merged[:, target]
+        values = counted[:, turn]
+        if number == 0:
+            merged[:, target] = values
+            continue
+        before = merged[:, target]
         # A value that only one has is taken; if both have one, the column decides.
         newest = np.where(table.largest(), np.fmax(before, values), values)
         both = np.where(table.adding(), before + values, newest)
         here = np.where(np.isnan(before), values, both)
         merged[:, target] = np.where(np.isnan(values), before, here)
-    merged[:, _quiet(reports, places, silent, current)] = np.nan
+    if silent:
+        merged[:, _quiet(reports, places, silent, current)] = np.nan
     return merged
 
 
@@ -356,35 +526,39 @@ def _quiet(
     return rows[rows >= 0]
 
 
-def _current(reports: Sequence[Report], places: _Places, name: str, rows: int) -> Ints:
+def _current(counted: Floats, places: _Places, table: type[Columns], rows: int) -> Ints:
     """The snapshot's row for each row of the reports: −1 for a row that is not expected, and for a
     row of an earlier incarnation than the latest that any sender knows.
     """
-    if name == "machine":
+    row = table.row_of().get("incarnation")
+    if row is None or not len(places.rows):
         return places.rows
-    incarnation = np.concatenate(
-        [np.zeros(0), *(getattr(report, f"{name}s").incarnation for report in reports)]
-    )
+    incarnation = counted[row]
+    if incarnation.min() == incarnation.max():
+        return places.rows  # nothing was restarted, the usual case
     lives = np.full(rows + 1, -np.inf)  # the last entry is for rows that are not expected
     np.fmax.at(lives, places.rows, incarnation)
     return np.where(incarnation < lives[places.rows], -1, places.rows)
 
 
 def _latencies(
-    reports: Sequence[Report], places: _Places, silent: Sequence[Report], rows: int
+    reports: Sequence[Report | ReportBatch], current: Ints, quiet: Ints, rows: int
 ) -> Sketches:
+    """The histograms of the sinks; those of rows that a silent sender counts for are missing."""
     known = np.zeros(rows, dtype=bool)
     entries: list[tuple[Ints, Ints, Floats]] = []
-    current = _current(reports, places, "sink", rows)
-    for report, part in zip(reports, places.parts, strict=True):
-        place, sketches = current[part], report.latencies
+    end = 0
+    for report in reports:
+        sketches = report.latencies
+        place = current[end : end + len(sketches)]
+        end += len(sketches)
         if not len(place):
             continue
         known[place[(place >= 0) & sketches.known]] = True
         row = place[sketches.entry_row]
         mine = row >= 0
         entries.append((row[mine], sketches.buckets[mine], sketches.counts[mine]))
-    known[_quiet(reports, places, silent, current)] = False
+    known[quiet] = False
     if not entries:
         return Sketches.missing(rows)
     row, bucket, count = (np.concatenate(column) for column in zip(*entries, strict=True))

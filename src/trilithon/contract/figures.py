@@ -28,7 +28,9 @@ def summary(
 
 
 def constraint_figures(assessment: Assessment, job: int) -> list[dict[str, Any]]:
-    """The figures of a job's constraints, by its row: mean, limit, and whether it was met."""
+    """The figures of a job's constraints, by its row: mean, limit with its time, and whether it
+    was met.
+    """
     measured = assessment.constraints
     figures = []
     for row in measured.of_job(job):
@@ -38,6 +40,7 @@ def constraint_figures(assessment: Assessment, job: int) -> list[dict[str, Any]]
                 "sequence": [str(part) for part in constraint.sequence],
                 "mean_ms": plain(measured.mean_ms[row]),
                 "at_most_ms": constraint.mean_latency_ms,
+                "over_s": constraint.over_s,
                 "met": None if met is None else bool(met),
             }
         )
@@ -55,7 +58,7 @@ def _job(
     values = {key: plain(value[row]) for key, value in intents.values.items()}
     nodes = layout.job_nodes(name)
     sources = _rows_of(layout.source_nodes, nodes)
-    met = plain(intents.met[row])
+    met = plain(assessment.met[row])
     return {
         **job,
         "input_per_s": plain(

@@ -171,7 +171,9 @@ def condition_from_json(data: Mapping[str, Any]) -> Condition:
 
 
 def capabilities_to_json(capabilities: Capabilities) -> dict[str, Any]:
-    return asdict(capabilities)
+    data = asdict(capabilities)
+    # Only where operators follow their use.
+    return data if data["tasks_held"] else {k: v for k, v in data.items() if k != "tasks_held"}
 
 
 def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
@@ -186,6 +188,7 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
             machine_tasks=dict(data.get("machine_tasks", {})),
             tasks_used=data.get("tasks_used"),
             tasks_spread=bool(data.get("tasks_spread", False)),
+            tasks_held={job: dict(held) for job, held in data.get("tasks_held", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotUnderstood(f"These are not capabilities: {error}.") from error

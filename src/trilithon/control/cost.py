@@ -10,9 +10,8 @@ is learned in full.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Final
-
-import numpy as np
 
 from trilithon.model.capability import Ability
 from trilithon.model.layout import NodeKey
@@ -82,8 +81,11 @@ class Costs:
     def _look(self, report: Report) -> None:
         instances = self._rows(report.sender, "instances", report.instance_keys)
         sources = self._rows(report.sender, "sources", report.source_keys)
-        for job, watch in self._watched.items():
-            moved = self._moved(watch, report, instances.get(job, ()))
+        named = self._watched.keys() & (instances.keys() | sources.keys())
+        taken = report.instances.taken.tolist() if named else []
+        for job in named:
+            watch = self._watched[job]
+            moved = _moved(watch, report, taken, instances.get(job, ()))
             if moved and report.time_s > watch.moved_s:
                 watch.longest_s = max(watch.longest_s, report.time_s - watch.moved_s)
                 watch.moved_s = report.time_s
@@ -92,24 +94,11 @@ class Costs:
             elif _arrived(watch, report, sources.get(job, ())):
                 watch.stalled = True
 
-    def _moved(self, watch: _Watch, report: Report, rows: Sequence[int]) -> bool:
-        """Whether any of these instances took a record since the previous report."""
-        moved = False
-        for row in rows:
-            now = float(report.instances.taken[row])
-            if np.isnan(now):
-                continue
-            key = report.instance_keys[row]
-            # A counter that fell was restarted: records flow again.
-            moved |= watch.taken.get(key, now) != now
-            watch.taken[key] = now
-        return moved
-
     def _rows(
         self, sender: str, table: str, keys: Sequence[tuple[str, *tuple[str | int, ...]]]
     ) -> dict[str, list[int]]:
         known = self._places.get((sender, table))
-        if known is not None and known[0] == keys:
+        if known is not None and (known[0] is keys or known[0] == keys):
             return known[1]
         places: dict[str, list[int]] = {}
         for row, key in enumerate(keys):
@@ -138,12 +127,26 @@ class Costs:
         return tuple(gaps)
 
 
+def _moved(watch: _Watch, report: Report, taken: Sequence[float], rows: Sequence[int]) -> bool:
+    """Whether any of these instances took a record since the previous report."""
+    moved = False
+    for row in rows:
+        now = taken[row]
+        if isnan(now):
+            continue
+        key = report.instance_keys[row]
+        # A counter that fell was restarted: records flow again.
+        moved |= watch.taken.get(key, now) != now
+        watch.taken[key] = now
+    return moved
+
+
 def _arrived(watch: _Watch, report: Report, rows: Sequence[int]) -> bool:
     """Whether records arrived at these sources since the previous report."""
     more = False
     for row in rows:
         now = float(report.sources.arrived[row])
-        if not np.isnan(now):
+        if not isnan(now):
             key = report.source_keys[row]
             more |= now > watch.arrived.get(key, now)
             watch.arrived[key] = now

@@ -71,9 +71,10 @@ class Freshness:
 
     def signs(self, jobs: Iterable[str]) -> dict[str, LoadSigns]:
         """The load of some jobs, for the guard."""
-        window = self.window()
         wanted = list(jobs)
-        if window is None or not wanted:
+        # In most rounds nothing is to be lowered: then no window is made for it.
+        window = self.window() if wanted else None
+        if window is None:
             return {}
         # The last snapshot counts in full: what is saturated now must not be lowered because it was
         # idle before.

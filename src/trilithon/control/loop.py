@@ -34,7 +34,7 @@ from trilithon.control.rules import Rules
 from trilithon.control.state import ControllerState, JobRecord, load
 from trilithon.errors import HostUnreachable, TrilithonError
 from trilithon.measures.assess import Assessment, assess_latest
-from trilithon.model.action import Outcome, Reallocate, Status
+from trilithon.model.action import RESTARTS, Outcome, Reallocate, Status
 from trilithon.model.allocation import facets_between
 from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import ParallelismChange
@@ -93,6 +93,8 @@ class Controller:
     clock: Clock
     recorder: RoundRecorder | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
+    # Whether time goes on while the policy decides, so that it must not take too long.
+    limits_policy: bool = True
 
     def __post_init__(self) -> None:
         limits = self.rules.limits
@@ -128,7 +130,7 @@ class Controller:
         self.scene: Scene | None = None
         self._assessed: tuple[float, Assessment | None] = (0.0, None)
         self._repeats = Repeats()
-        self._calls = PolicyCalls(self.policy, limits.decide_s)
+        self._calls = PolicyCalls(self.policy, limits.decide_s if self.limits_policy else None)
         self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
@@ -463,8 +465,12 @@ class Controller:
         """Asks for wanted state. As long as the engine refuses a facet of it, asks for the rest,
         unless it is wanted in full.
         """
+        began_s = self.clock.now_s()
         outcome = call_engine("reallocate", partial(self.engine.apply, action))
-        result = ActionResult(planned, outcome, _status_after(outcome), self.clock.now_s())
+        # What a restart cost lies before its outcome, what a change of tables costs behind it.
+        restart_s = began_s if outcome.code in RESTARTS else None
+        ended_s = self.clock.now_s()
+        result = ActionResult(planned, outcome, _status_after(outcome), ended_s, restart_s)
         with self.lock:
             record = self.state.jobs.get(action.job)
             before = None if record is None else record.accepted
@@ -495,7 +501,8 @@ class Controller:
             else:
                 touched = [job]
         if outcome.status is Status.DONE:
-            facet = self._costliest(result.planned.facets)
+            restarted = outcome.code in RESTARTS
+            facet = Ability.RESTART_JOB if restarted else self._costliest(result.planned.facets)
             for name in touched:
                 self.costs.began(name, facet, result.began_s or result.ended_s)
 

@@ -2,7 +2,8 @@
 
 A policy decides in a thread of its own. Python cannot end a thread: one that takes too long goes
 on, and the policy is skipped until it has come to an end. What it decides then is dropped, since
-its scene is old.
+its scene is old. Where time stands still while it decides, it takes the time that it needs, in the
+caller's thread.
 """
 
 import threading
@@ -27,10 +28,10 @@ class _Call:
 
 @dataclass
 class PolicyCalls:
-    """Calls one policy, round after round."""
+    """Calls one policy, round after round; without a limit, each call lasts as long as it takes."""
 
     policy: Policy
-    limit_s: float
+    limit_s: float | None
     error: Exception | None = None
     _running: _Call = field(default_factory=_Call)
 
@@ -52,10 +53,14 @@ class PolicyCalls:
             except Exception as error:  # noqa: BLE001 - a failing policy must not stop the loop
                 call.error = error
 
-        call.thread = threading.Thread(target=run, name=f"policy {self.policy.name}", daemon=True)
-        self._running = call
-        call.thread.start()
-        call.thread.join(self.limit_s)
+        if self.limit_s is None:
+            run()
+        else:
+            name = f"policy {self.policy.name}"
+            call.thread = threading.Thread(target=run, name=name, daemon=True)
+            self._running = call
+            call.thread.start()
+            call.thread.join(self.limit_s)
         if call.verdict is not None:
             return call.verdict
         if call.error is not None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from trilithon.control.encoding import (
     cluster_from_json,
@@ -124,18 +124,29 @@ def _recorded_scene(
             "Replay it together with the files before it.",
         )
     seen = tuple(past[-known["snapshots"] :])
-    old = known.get("format", 1) < FORMAT
-    statuses = [status_from_json(item) for item in known["standings" if old else "statuses"]]
     feedback = [feedback_from_json(item) for item in known.get("feedback", ())]
     scene = Scene(
         known["round"],
         Series(seen, known["limit_s"] if same else policy.lookback_s),
-        {status.job: status for status in statuses},
+        _statuses(known),
         cluster_from_json(known["cluster"]),
         {item.decision: item for item in feedback},
         requests=tuple(map(request_from_json, known.get("requests", ()))),
     )
     return scene, same
+
+
+def _statuses(known: Mapping[str, Any]) -> dict[str, JobStatus]:
+    old = known.get("format", 1) < FORMAT
+    statuses = map(status_from_json, known["standings" if old else "statuses"])
+    return {status.job: status for status in statuses}
+
+
+# What the engine of a recording without rounds counts as able to do: everything, and batching as
+# Spark can.
+_ASSUMED: Final = Capabilities(
+    {**dict.fromkeys(Ability, How.LIVE), Ability.BATCHING: How.AT_BOUNDARY}
+)
 
 
 class _Guess:
@@ -153,7 +164,7 @@ class _Guess:
         last = past[-1]
         self._statuses = {name: self._status(last, name) for name in last.jobs}
         self._look_back(number, last)
-        cluster = Cluster(Capabilities(dict.fromkeys(Ability, How.LIVE)))
+        cluster = Cluster(_ASSUMED)
         series = Series(tuple(past), self._policy.lookback_s)
         return Scene(number, series, self._statuses, cluster, dict(self._feedback))
 
@@ -196,9 +207,35 @@ class _Guess:
         )
 
 
+def last_capabilities(
+    rounds: Sequence[tuple[Snapshot, Mapping[str, Any] | None]],
+) -> Capabilities:
+    """What the engine of a recording can do, by its last round; assumed without rounds."""
+    recorded = (known for _, known in reversed(rounds) if known is not None)
+    return next((cluster_from_json(known["cluster"]).capabilities for known in recorded), _ASSUMED)
+
+
+def last_statuses(
+    rounds: Sequence[tuple[Snapshot, Mapping[str, Any] | None]],
+) -> dict[str, JobStatus]:
+    """The statuses of all jobs at the end of a recording: from its last round, or, without rounds,
+    as far as the last snapshot shows them. Instances are those of the snapshot.
+    """
+    last = rounds[-1][0]
+    recorded = next((_statuses(known) for _, known in reversed(rounds) if known is not None), {})
+    shown = {name: status_in(last, name) for name in last.jobs}
+    return {
+        name: replace(recorded[name], allocation=status.allocation) if name in recorded else status
+        for name, status in shown.items()
+    }
+
+
 def status_in(snapshot: Snapshot, name: str) -> JobStatus:
-    """The status of a job as far as a snapshot shows it."""
+    """The status of a job as far as a snapshot shows it. Operators with state count as fixed, as
+    they are on Spark.
+    """
     job, seen = snapshot.jobs[name], snapshot.job(name).parallelism
+    stateful = (operator.name for operator in job.operators if operator.work.stateful)
     return JobStatus(
         job=name,
         tenant=job.tenant,
@@ -206,6 +243,6 @@ def status_in(snapshot: Snapshot, name: str) -> JobStatus:
             name, 1, {o.name: max(1, seen.get(o.name, 0)) for o in job.operators}
         ),
         accepted_s=snapshot.time_s,
-        fixed=frozenset(job.bounds.fixed),
+        fixed=frozenset((*job.bounds.fixed, *stateful)),
         spans={o.name: Span(o.parallelism.min, o.parallelism.max) for o in job.operators},
     )

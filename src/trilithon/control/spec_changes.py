@@ -130,6 +130,8 @@ def _operator(old: Operator | None, new: Operator | None) -> SpecChange | None:
         return SpecChange(new.name, Impact.RESTART, "its state is divided anew")
     if old.parallelism.max != new.parallelism.max:
         return SpecChange(new.name, Impact.RESTART, "its maximum is the number of its tasks")
+    if old.parallelism.tasks != new.parallelism.tasks:
+        return SpecChange(new.name, Impact.RESTART, "it holds another number of tasks")
     if old.parallelism != new.parallelism or old.profile != new.profile:
         return SpecChange(new.name, Impact.LIVE, "only the controller uses its bounds and profile")
     return None
@@ -150,4 +152,4 @@ def running_form(job: Job) -> Job:
 
 def _running_parallelism(operator: Operator) -> Parallelism:
     initial = operator.parallelism.initial if operator.work.stateful else 1
-    return Parallelism(initial, 1, operator.parallelism.max)
+    return replace(operator.parallelism, initial=initial, min=1)

@@ -337,6 +337,7 @@ class CompositeEngine:
             slots=self._ledger.slots,
             tasks=sum(tasks) if tasks else None,
             fixed={job: fixed for answer in answers for job, fixed in answer.fixed.items()},
+            tasks_held={job: held for answer in answers for job, held in answer.tasks_held.items()},
         )
 
     def applications(self) -> tuple[ApplicationStatus, ...]:

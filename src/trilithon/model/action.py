@@ -72,6 +72,13 @@ REFUSED_FACETS: Final[dict[str, Ability]] = {
 }
 
 
+# Codes of outcomes that are done by a restart, for which the job processed no records: without
+# doubles, and with those since the last commit.
+RESTARTED: Final = "RESTARTED"
+REPLAYED: Final = "REPLAYED"
+RESTARTS: Final = frozenset({RESTARTED, REPLAYED})
+
+
 class Status(StrEnum):
     DONE = "done"
     UNCHANGED = "unchanged"  # it was so already: the same again, or an older generation

@@ -38,7 +38,8 @@ class Capabilities:
     tasks that it can run at once, where the engine knows it; `tasks_used` are the tasks that all
     jobs hold, used or idle. `tasks_spread` says that an operator has as many tasks as instances at
     most, spread over all machines when a batch begins: a machine runs no more of its instances than
-    it has tasks.
+    it has tasks. `tasks_held` are, by job, the operators that hold fewer tasks than they may, with
+    their number: more instances than that restart the job, or the part of it that they are in.
     """
 
     how: Mapping[Ability, How]
@@ -49,6 +50,16 @@ class Capabilities:
     machine_tasks: Mapping[str, int] = field(default_factory=dict)
     tasks_used: int | None = None
     tasks_spread: bool = False
+    tasks_held: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def of(self, ability: Ability) -> How:
         return self.how.get(ability, How.NOT_AT_ALL)
+
+    def of_parallelism(self, job: str, wanted: Mapping[str, int]) -> How:
+        """At what cost a job gets so many instances."""
+        how, held = self.of(Ability.PARALLELISM), self.tasks_held.get(job, {})
+        if how is not How.NOT_AT_ALL and any(
+            count > held.get(name, count) for name, count in wanted.items()
+        ):
+            return How.WITH_OUTAGE
+        return how

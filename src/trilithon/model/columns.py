@@ -9,7 +9,7 @@ A counter only grows while its incarnation stays the same; a gauge is the value 
 
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,12 @@ class Columns:
 
     @classmethod
     @cache
+    def row_of(cls) -> dict[str, int]:
+        """The row of `block` that is each column."""
+        return {name: row for row, name in enumerate(cls.names())}
+
+    @classmethod
+    @cache
     def counters(cls) -> Ints:
         """The rows of `block` that are counters."""
         return np.flatnonzero([column.counter for column in cls.describe()])
@@ -113,18 +119,32 @@ class Columns:
         guarantees that the numbers are finite or missing and that nothing changes the array
         afterwards.
         """
+        if len(block) != len(cls.names()):
+            raise ValueError(f"{cls.__name__} has {len(cls.names())} columns, not {len(block)}")
         block.setflags(write=False)
         table = object.__new__(cls)
-        # The fields of a frozen dataclass, set together: one by one takes five times as long.
-        table.__dict__.update(zip(cls.names(), block, strict=True), block=block)
+        table.__dict__["block"] = block
         return table
+
+    if not TYPE_CHECKING:  # or every name would be a column
+
+        def __getattr__(self, name: str) -> Floats:
+            """A column of a table that was made from a block: cut out when it is first used. Most
+            never are.
+            """
+            row, block = self.row_of().get(name), self.__dict__.get("block")
+            if row is None or block is None:
+                raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
+            column = self.__dict__[name] = block[row]
+            return column
 
     @classmethod
     def trusted(cls, rows: int, **known: npt.ArrayLike) -> Self:
         """Like `of`, without checks: the caller guarantees finite or missing numbers."""
-        block, names = np.full((len(cls.names()), rows), np.nan), cls.names()
+        row_of = cls.row_of()
+        block = np.full((len(row_of), rows), np.nan)
         for name, values in known.items():
-            block[names.index(name)] = values
+            block[row_of[name]] = values
         return cls.of_block(block)
 
     @cached_property
@@ -148,7 +168,7 @@ class Columns:
             raise ValueError(f"column {name} contains an infinite number")
 
     def __len__(self) -> int:
-        return len(self.column(self.names()[0]))
+        return int(self.block.shape[1])
 
     def column(self, name: str) -> Floats:
         return cast("Floats", getattr(self, name))

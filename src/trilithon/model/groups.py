@@ -8,6 +8,7 @@ dealt over all instances, where one of its keys is more than one instance can ta
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 KEY_GROUPS: Final = 1024
@@ -24,6 +25,12 @@ def assign_key_groups(
     instance again. Shares are whole numbers: the largest
     remainders get one more group (Hamilton's method), ties go to the lower instance.
     """
+    return _assigned(tuple(weights), None if before is None else tuple(before))
+
+
+# Identical jobs, and the same job again and again in a search, ask for the same.
+@lru_cache(maxsize=256)
+def _assigned(weights: tuple[float, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
     total = sum(weights)
     exact = [weight / total * KEY_GROUPS for weight in weights]
     shares = [math.floor(share) for share in exact]

@@ -88,6 +88,16 @@ class Constraint:
     def edges(self) -> tuple[EdgeName, ...]:
         return tuple(part for part in self.sequence if isinstance(part, EdgeName))
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The sequence in short: edges between operators that are named anyway are left out."""
+        last = len(self.sequence) - 1
+        return tuple(
+            str(part)
+            for i, part in enumerate(self.sequence)
+            if isinstance(part, str) or i in {0, last}
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:

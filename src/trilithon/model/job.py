@@ -34,6 +34,13 @@ class Grouping(StrEnum):
     BROADCAST = "broadcast"
 
 
+class HeldTasks(StrEnum):
+    """How many tasks an operator without state holds on an engine where instances are tasks."""
+
+    ALL = "all"  # those of its largest parallelism, from the start
+    FOLLOW = "follow"  # they follow the instances in use; more need a restart
+
+
 class NodeKind(StrEnum):
     SOURCE = "source"
     OPERATOR = "operator"
@@ -148,11 +155,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """How many instances an operator starts with, and the bounds for rescaling it."""
+    """How many instances an operator starts with, and the bounds for rescaling it. Without `tasks`
+    the engine chooses how many tasks the operator holds.
+    """
 
     initial: int = 1
     min: int = 1
     max: int = DEFAULT_TASKS
+    tasks: HeldTasks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +174,8 @@ class Operator:
 
     @property
     def tasks(self) -> int:
-        """The tasks that it holds while it runs: those of its largest parallelism. State cannot
-        move then: an operator that keeps it has as many tasks as it starts with.
+        """The most tasks that it holds while it runs: those of its largest parallelism. State
+        cannot move then: an operator that keeps it has as many tasks as it starts with.
         """
         return self.parallelism.initial if self.work.stateful else self.parallelism.max
 
@@ -246,6 +256,10 @@ class Job:
         yield from ((sink.name, NodeKind.SINK) for sink in self.sinks)
 
     @cached_property
+    def source_names(self) -> frozenset[str]:
+        return frozenset(source.name for source in self.sources)
+
+    @cached_property
     def parents(self) -> dict[str, tuple[Edge, ...]]:
         """The edges into each node, in the order of the file."""
         into: dict[str, list[Edge]] = {name: [] for name, _ in self.nodes()}
@@ -296,8 +310,8 @@ class Job:
 
     @property
     def tasks(self) -> int:
-        """The Spark tasks that the job holds while it runs: those of each operator, and a reader
-        per source partition (1 where the number is not given).
+        """The most tasks that the job holds while it runs: those of each operator, and a reader per
+        source partition (1 where the number is not given).
         """
         readers = sum(source.partitions or 1 for source in self.sources)
         return readers + sum(operator.tasks for operator in self.operators)

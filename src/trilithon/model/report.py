@@ -14,6 +14,21 @@ def _check_rows(keys: Sized, table: Sized, name: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
+class ReportBatch:
+    """The tables of several reports that were made together, report after report in the order of
+    their senders. Who merges all of them takes these; the tables of the reports are parts of them.
+    """
+
+    reports: int
+    instances: Instances
+    edges: Edges
+    sources: Sources
+    sinks: Sinks
+    latencies: Sketches
+    machines: Machines
+
+
+@dataclass(frozen=True, eq=False)
 class Report:
     """The columns that one sender (an executor) knows, each row under its key.
 
@@ -42,6 +57,9 @@ class Report:
     machines: Machines = field(default_factory=lambda: Machines.missing(0))
     lost: tuple[str, ...] = ()
     placed: Mapping[NodeKey, tuple[int, ...]] | None = None
+    # The batch that it is of, and its place there.
+    batch: ReportBatch | None = None
+    place: int = 0
 
     def __post_init__(self) -> None:
         _check_rows(self.instance_keys, self.instances, "instances")

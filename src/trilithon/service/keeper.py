@@ -49,6 +49,9 @@ class HostKeeper:
     command: Sequence[str]
     log: Path
     tell: Callable[[str], None] = lambda _: None
+    # Called, in a thread of its own, when a host that was started here answers, and when it ends
+    # after that.
+    on_change: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.monotonic
     # The loop and a caller of `ensure` may both find that there is no host.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -169,3 +172,18 @@ class HostKeeper:
                 env=os.environ.copy(),
             )
         _log.info("host_started", pid=self._process.pid, log=str(self.log))
+        threading.Thread(
+            target=self._follow, args=(self._process,), name="host-watch", daemon=True
+        ).start()
+
+    def _follow(self, process: "subprocess.Popen[bytes]") -> None:
+        """Says at once when the host can be reached and when it is gone: its callers look every
+        second or two. One that ends before it answers is left to whoever waits for it.
+        """
+        while not self.answers():
+            if process.poll() is not None:
+                return
+            time.sleep(_POLL_S)
+        self.on_change()
+        process.wait()
+        self.on_change()

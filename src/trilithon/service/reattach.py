@@ -1,6 +1,7 @@
 """Reconnects to an engine in another process: each call tries again to reach it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from trilithon import logs
@@ -64,4 +65,7 @@ class ReattachingEngine:
             _log.warning("host_lost", reason=error.message)
             # The call may have been carried out: the caller decides whether to retry.
             self.close()
+            # A host that died is started now, and not when somebody calls the next time.
+            with suppress(HostUnreachable):
+                self._engine = self._reach()
             raise

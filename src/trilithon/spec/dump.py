@@ -114,7 +114,7 @@ def _operator(job: Job, operator: Operator) -> dict[str, Any]:
                 }
             ),
             "aggregate": dict(work.aggregate),
-            "parallelism": asdict(operator.parallelism),
+            "parallelism": _without_empty(asdict(operator.parallelism)),
             "profile": profile,
         },
         keep=set() if profile is None else {"profile"},

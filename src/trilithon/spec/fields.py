@@ -181,6 +181,11 @@ class ParallelismSpec(SpecModel):
     initial: int = 1
     min: int = 1
     max: int = DEFAULT_TASKS
+    tasks: Literal["all", "follow"] | None = Field(
+        None,
+        description="On Spark: hold `max` tasks from the start, or follow the instances in use, "
+        "with a restart when more tasks are needed. By default, all up to a `max` of 8.",
+    )
 
 
 class ProfileSpec(SpecModel):

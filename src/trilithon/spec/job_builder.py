@@ -16,6 +16,7 @@ from trilithon.model.job import (
     Edge,
     Field,
     Grouping,
+    HeldTasks,
     Job,
     Join,
     Operator,
@@ -235,7 +236,8 @@ def _operator(spec: OperatorSpec) -> Operator:
     if isinstance(wanted, int):
         parallelism = Parallelism(wanted, 1, max(wanted, Parallelism().max))
     else:
-        parallelism = Parallelism(wanted.initial, wanted.min, wanted.max)
+        tasks = None if wanted.tasks is None else HeldTasks(wanted.tasks)
+        parallelism = Parallelism(wanted.initial, wanted.min, wanted.max, tasks)
     return Operator(spec.name, work, parallelism, profile_of(spec.profile))
 
 

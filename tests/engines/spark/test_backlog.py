@@ -101,3 +101,13 @@ def test_what_is_left_when_no_reader_finds_a_record_is_none() -> None:
     # Of one reader that finds records nothing can be said.
     backlogs.observe([report(3.0, ("in-0", 0, 51), ("in-1", 0, 50))])
     assert backlogs.lag(TWO, {"in": 105}) == 4
+
+
+def test_what_lost_executors_skipped_stays_counted_and_nothing_grows() -> None:
+    backlogs = Backlogs()
+    for number in range(50):
+        name = str(number)
+        backlogs.observe([report(1.0 + number, ("in-0", number, 30), skipped=2, executor=name)])
+        backlogs.lose(name)
+    assert backlogs.without_record(TWO.id, 1, ["in"]) == 100
+    assert len(backlogs._jobs[TWO.id].skipped) == 1

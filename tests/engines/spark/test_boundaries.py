@@ -30,7 +30,7 @@ from trilithon.errors import NotObservable
 from trilithon.measures.sketch import quantile
 from trilithon.model.allocation import carried_over, initial
 from trilithon.model.groups import KEY_GROUPS, SPREAD
-from trilithon.model.job import Bounds, Job, Parallelism
+from trilithon.model.job import Bounds, HeldTasks, Job, Parallelism
 from trilithon.model.series import Series
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -195,7 +195,7 @@ def test_a_spec_that_cannot_run_leaves_the_job_as_it_was(run: Any) -> None:
         refused = on.engine.apply(RestartJob("a", job.id, replace(job, operators=(first, broken))))
         assert refused.status is Status.REFUSED
         assert "no_such_column" in refused.message
-        huge = replace(first, parallelism=Parallelism(1, 1, 200))
+        huge = replace(first, parallelism=Parallelism(1, 1, 200, HeldTasks.ALL))
         refused = on.engine.apply(RestartJob("b", job.id, replace(job, operators=(huge, second))))
         assert (refused.status, refused.code) == (Status.REFUSED, "DOES_NOT_FIT")
         elsewhere = replace(job.sources[0], options=(("subscribe", "kept-out"),))

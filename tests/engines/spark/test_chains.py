@@ -369,7 +369,7 @@ def test_without_slots_for_all_tasks_there_is_no_start(
     spark: SparkSession, broker: Kafka, topics: Topics, tmp_path: Path
 ) -> None:
     topics.create(**{"wide-in": 1, "wide-out": 1})
-    job = simple_job("wide", parallelism="{initial: 1, max: 60}")
+    job = simple_job("wide", parallelism="{initial: 1, max: 60, tasks: all}")
     with pytest.raises(QueryNotStarted, match=r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"):
         start(spark, job, broker, tmp_path / "checkpoint")
     assert not spark.streams.active

@@ -18,6 +18,7 @@ from trilithon.engines.spark.flush_time import (
     MOST_FLUSH_MS,
     JobState,
     flush_time_ms,
+    later_lingers,
     writer_waits,
 )
 from trilithon.engines.spark.shared_flush_time import SharedFlushTime
@@ -58,22 +59,37 @@ def test_a_loose_constraint_alone_does_not_lengthen_it() -> None:
     assert flush_time_ms([state(job(1000.0), {"in->a": 8.5, "a->b": 14.0})]) == 8
 
 
+def test_a_constraint_without_batching_times_counts_beside_one_that_has_them() -> None:
+    """It was left out as soon as another constraint of the job had been measured."""
+    spec = job(1000.0)
+    tight = limit(3.0, "a", "a->b", "b")
+    both = replace(spec, intent=replace(spec.intent, constraints=(*spec.intent.constraints, tight)))
+    assert flush_time_ms([state(both, {"in->a": 9.0})]) == 1  # half of 3
+    loose = replace(tight, mean_latency_ms=900.0)
+    both = replace(spec, intent=replace(spec.intent, constraints=(*spec.intent.constraints, loose)))
+    assert flush_time_ms([state(both, {"in->a": 9.0})]) == FLUSH_MS
+    assert flush_time_ms([state(both, {"in->a": 9.0, "a->b": 9.0})]) == 9
+
+
 def test_other_jobs_keep_it_short() -> None:
-    patient = state(job(1000.0), {"in->a": 9.0})
+    patient = state(job(1000.0), {"in->a": 9.0, "a->b": 9.0})
     assert flush_time_ms([patient, state(job())]) == FLUSH_MS
-    assert flush_time_ms([patient, state(job(1000.0), {"a->b": 7.0})]) == 7
+    assert flush_time_ms([patient, state(job(1000.0), {"in->a": 9.0, "a->b": 7.0})]) == 7
 
 
 def test_a_threshold_on_latency_keeps_it_short() -> None:
     spec = job(1000.0)
     bounded = replace(spec.intent, thresholds=(Threshold(Metric.LATENCY, 100.0),))
-    assert flush_time_ms([state(replace(spec, intent=bounded), {"in->a": 40.0})]) == FLUSH_MS
+    gathered = {"in->a": 40.0, "a->b": 40.0}
+    assert flush_time_ms([state(spec, gathered)]) == MOST_FLUSH_MS
+    assert flush_time_ms([state(replace(spec, intent=bounded), gathered)]) == FLUSH_MS
 
 
 def test_it_has_bounds() -> None:
     assert flush_time_ms([state(job(1.0))]) == LEAST_FLUSH_MS
     assert flush_time_ms([state(job(1.0, service_ms=10.0))]) == LEAST_FLUSH_MS
-    assert flush_time_ms([state(job(1000.0), {"in->a": 400.0})]) == MOST_FLUSH_MS
+    gathered = {"in->a": 400.0, "a->b": 400.0}
+    assert flush_time_ms([state(job(1000.0), gathered)]) == MOST_FLUSH_MS
 
 
 def test_an_edge_to_a_sink_has_its_time_in_kafkas_producer() -> None:
@@ -141,3 +157,26 @@ def test_the_engine_takes_what_its_jobs_need_and_pushes_no_table_for_it(
     strange = replace(wanted, batching_ms={EdgeName("a", "nowhere"): 1.0}, generation=9)
     world.submit("patient")
     assert world.engine.apply(Reallocate(strange)).status is Status.REFUSED
+
+
+def test_an_outcome_says_which_times_wait_for_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Kafka's producers gather was reported as done, and changed with the next start."""
+    world = World(tmp_path, monkeypatch)
+    world.engine.flush_time.own_ms = FLUSH_MS
+    spec = world.submit("patient")
+    written = spec.edges[-1].name
+    wanted = replace(initial(spec), batching_ms={written: 30.0}).next_generation()
+    outcome = world.engine.apply(Reallocate(wanted))
+    assert (outcome.status, outcome.code) == (Status.DONE, "AT_RESTART")
+    assert outcome.message == f"linger.ms of {written} changes when {spec.id} is started again."
+    both = {written: 20.0, spec.edges[0].name: 8.0}
+    outcome = world.engine.apply(Reallocate(replace(wanted, batching_ms=both).next_generation()))
+    assert outcome.code == "AT_BOUNDARY"
+    assert outcome.message.startswith("All jobs flush after 8 ms from their next batch on. linger")
+    fewer = replace(wanted, batching_ms=both, generation=7, parallelism=wanted.parallelism)
+    assert world.engine.apply(Reallocate(fewer)).code == ""
+    cut = EdgeName("split", "left")
+    gathered = replace(initial(DIAMOND), batching_ms={cut: 14.0, EdgeName("in", "split"): 9.0})
+    assert later_lingers(DIAMOND, initial(DIAMOND), gathered) == [cut]

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from bench.growth import SLACK, Sample, grown, run, tenths
+from bench.growth import SLACK, Sample, grown, grown_parts, run, tenths
 
 
 def test_the_last_tenth_is_compared_with_the_first() -> None:
@@ -13,6 +13,18 @@ def test_the_last_tenth_is_compared_with_the_first() -> None:
     assert results["heap_mb"] == {"first": 109.5, "last": 289.5}
     assert grown(results) == ["heap_mb grew from 109.5 to 289.5"]
     assert grown(tenths(samples[:20])) == []
+
+
+def test_what_grew_is_named_the_most_first() -> None:
+    samples = [
+        Sample(1.0, 1.0, 1.0, 1.0, {"threads dispatcher-#": 8 + i, "driver cells": 3 + 2 * i})
+        for i in range(10)
+    ]
+    samples[0] = Sample(1.0, 1.0, 1.0, 1.0, {"threads dispatcher-#": 8, "executor tasks": 4})
+    assert grown_parts(samples) == {
+        "driver cells": "0 to 21",
+        "threads dispatcher-#": "8 to 17",
+    }
 
 
 @pytest.mark.spark

@@ -134,3 +134,17 @@ def test_copies_of_a_broadcast_are_counted_where_they_are_made() -> None:
     assert (edge["emitted"], edge["taken"], edge["parked_s"]) == (300, 300, 1.0)
     whole.forget("t/j")
     assert not whole.broadcast
+
+
+def test_nothing_is_kept_of_lost_senders_or_of_jobs_that_ended() -> None:
+    whole = whole_jobs()
+    for number in range(50):
+        sender = f"app/{number}"
+        Tables().split(10, 100).merge(20, 90).joined(whole, sender)
+        whole.lose(sender)
+    assert (whole._last, whole._before) == ({}, {})
+    Tables().split(10, 100).merge(20, 90).joined(whole)
+    whole.forget("t/j")
+    tables = Tables().joined(whole)
+    assert not tables.edges
+    assert not tables.sinks

@@ -14,9 +14,10 @@ from trilithon.engines.spark.part_versions import (
 )
 from trilithon.errors import NeedsNewCheckpoint
 from trilithon.model.intent import Intent
-from trilithon.model.job import Job, Parallelism, Work
+from trilithon.model.job import HeldTasks, Job, Parallelism, Work
 from trilithon.spec.job_file import parse_job
 
+ALL, FOLLOW = HeldTasks.ALL, HeldTasks.FOLLOW
 DIAMOND = parse_job("""
 name: j
 sources: [{name: in, options: {subscribe: t}, schema: v INT}]
@@ -53,10 +54,25 @@ def with_operator(job: Job, name: str, **changes: object) -> Job:
         (with_operator(DIAMOND, "b", work=Work(where="v > 1")), ["b"]),
         (with_operator(DIAMOND, "a", work=Work(where="v > 1")), ["a"]),
         # The topic before it gets more partitions: who writes to them must know.
-        (with_operator(DIAMOND, "b", parallelism=Parallelism(1, 1, 9)), ["a", "b"]),
+        (with_operator(DIAMOND, "b", parallelism=Parallelism(1, 1, 9, ALL)), ["a", "b"]),
+        # Where tasks follow the use of the operator, partitions do not.
+        (with_operator(DIAMOND, "b", parallelism=Parallelism(1, 1, 9)), ["b"]),
+        (with_operator(DIAMOND, "b", parallelism=Parallelism(1, 1, 8, ALL)), []),
+        (with_operator(DIAMOND, "b", parallelism=Parallelism(1, 1, 8, FOLLOW)), ["b"]),
         (replace(DIAMOND, batch_s=60.0), ["a", "b", "c", "d"]),
     ],
-    ids=["same", "intent", "instances", "work", "work of the first", "tasks", "batches"],
+    ids=[
+        "same",
+        "intent",
+        "instances",
+        "work",
+        "work of the first",
+        "tasks",
+        "tasks that follow",
+        "all tasks, as before",
+        "fewer tasks",
+        "batches",
+    ],
 )
 def test_only_parts_whose_query_differs_are_restarted(version: Job, parts: list[str]) -> None:
     before, after = planned(DIAMOND), planned(version)

@@ -11,15 +11,18 @@ import pytest
 from tests.engines.spark.test_part_versions import DIAMOND, planned, with_operator
 from trilithon.contract.condition import Cause, Condition, Health
 from trilithon.contract.engine import Outcome, RestartJob, Status
-from trilithon.engines.spark.compiler import plan_chain
+from trilithon.engines.spark.compiler import Chain, plan_chain
 from trilithon.engines.spark.cut_lags import BOUND_RECORDS, FREE
 from trilithon.engines.spark.cut_records import REMEMBERED_IDS
-from trilithon.engines.spark.dags import AT_BOUNDARY, HELD_FOR_S, Dags, worst
+from trilithon.engines.spark.dags import HELD_FOR_S, Dags, worst
+from trilithon.engines.spark.held_tasks import grown_tasks, held_tasks
 from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.part_planner import PlannedJob
+from trilithon.engines.spark.reallocation import AT_BOUNDARY
 from trilithon.errors import DoesNotFit, KafkaUnreachable
+from trilithon.model.action import RESTARTED
 from trilithon.model.allocation import Allocation, initial
-from trilithon.model.job import Job, Work
+from trilithon.model.job import Job, Parallelism, Work
 
 NAME = DIAMOND.id
 
@@ -31,6 +34,7 @@ class FakeChains:
     managed: dict[str, Any] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
     fails: set[str] = field(default_factory=set)
+    lacks_tasks: set[str] = field(default_factory=set)
     calls: list[tuple[str, str]] = field(default_factory=list)
     # The code of the outcome of a reallocation.
     code: str = ""
@@ -40,7 +44,10 @@ class FakeChains:
         if job.name in self.refuses:
             return Outcome(Status.REFUSED, "SPARK_REFUSED", "no")
         self.managed[job.id] = SimpleNamespace(
-            job=job, allocation=allocation, checkpoint=checkpoint
+            job=job,
+            allocation=allocation,
+            checkpoint=checkpoint,
+            tasks=held_tasks(job, allocation, 1),
         )
         return Outcome(Status.DONE)
 
@@ -50,14 +57,26 @@ class FakeChains:
             return Outcome(Status.FAILED, "THREADS_LEFT", "a thread goes on")
         return Outcome(Status.DONE if self.managed.pop(job, None) else Status.UNCHANGED)
 
-    def reallocate_chain(self, wanted: Allocation) -> Outcome:
-        self.calls.append(("reallocate", wanted.job.rpartition("/")[2]))
-        self.managed[wanted.job].allocation = wanted
+    def reallocate_chain(self, wanted: Allocation, tasks: dict[str, int] | None = None) -> Outcome:
+        name = wanted.job.rpartition("/")[2]
+        self.calls.append(("grow" if tasks else "reallocate", name))
+        if tasks and name in self.fails:
+            return Outcome(Status.FAILED, "QUERY_NOT_STARTED", "it did not start")
+        managed = self.managed[wanted.job]
+        managed.allocation, managed.tasks = wanted, tasks or managed.tasks
+        if tasks:
+            return Outcome(Status.DONE, RESTARTED, f"{name} was restarted.")
         return Outcome(Status.DONE, self.code)
+
+    def grown_tasks(self, wanted: Allocation, free: int) -> dict[str, int] | None:
+        managed = self.managed[wanted.job]
+        return grown_tasks(managed.job, wanted, 1, managed.tasks, free)
 
     def restart_chain(self, action: RestartJob) -> Outcome:
         name = action.job.rpartition("/")[2]
         self.calls.append(("restart", name))
+        if name in self.lacks_tasks:
+            raise DoesNotFit(f"{name} needs more tasks than are free.")
         if name in self.fails:
             return Outcome(Status.FAILED, "QUERY_NOT_STARTED", "it did not start")
         managed = self.managed[action.job]
@@ -89,11 +108,15 @@ class PlannedDags(Dags):
         return replace(of, chains=tuple(plan_chain(part) for part in of.parts))
 
 
+def with_tasks(chain: Chain, share: Allocation) -> Chain:
+    return replace(chain, tasks=held_tasks(chain.job, share, 1))
+
+
 @pytest.fixture
 def dags() -> PlannedDags:
     return PlannedDags(
         FakeChains(),
-        SimpleNamespace(),  # type: ignore[arg-type]
+        SimpleNamespace(with_tasks=with_tasks),  # type: ignore[arg-type]
         Ledger(tasks=100, slots=20),
         SimpleNamespace(batch=lambda _: "run:1"),  # type: ignore[arg-type]
         FakeTopics(),  # type: ignore[arg-type]
@@ -190,6 +213,75 @@ def test_an_allocation_is_granted_whole_or_not_at_all(dags: Dags) -> None:
     assert dags.reallocate(moved).status is Status.DONE
 
 
+WIDE = with_operator(
+    with_operator(DIAMOND, "b", parallelism=Parallelism(1, 1, 32)),
+    "d",
+    parallelism=Parallelism(1, 1, 32),
+)
+
+
+def tasks_of(dags: Dags) -> dict[str, int]:
+    return {name[-1]: entry.tasks for name, entry in dags.ledger.entries.items()}
+
+
+def test_only_parts_that_need_more_tasks_are_restarted(dags: Dags) -> None:
+    dags.ledger.slots = 100
+    assert dags.submit(WIDE, initial(WIDE), "").status is Status.DONE
+    calls(dags)
+    # Readers and operators: the topics before b and d have 8 partitions.
+    assert tasks_of(dags) == {"a": 9, "b": 8 + 4, "c": 16, "d": 16 + 4}
+    wanted = initial(WIDE).rescaled({"b": 6, "c": 2, "d": 4}).next_generation()
+    outcome = dags.reallocate(wanted)
+    assert calls(dags) == [("grow", "j~b"), ("reallocate", "j~c"), ("reallocate", "j~d")]
+    assert (outcome.status, outcome.code) == (Status.DONE, RESTARTED)
+    assert outcome.message == "j~b was restarted."
+    assert tasks_of(dags) == {"a": 9, "b": 8 + 12, "c": 16, "d": 16 + 4}
+    assert dags.accepted[NAME].allocation == wanted
+
+
+def test_spare_tasks_of_several_parts_are_of_what_is_free(dags: Dags) -> None:
+    assert dags.submit(WIDE, initial(WIDE), "").status is Status.DONE
+    dags.ledger.tasks = sum(tasks_of(dags).values()) + 9
+    wanted = initial(WIDE).rescaled({"b": 5, "d": 5}).next_generation()
+    assert dags.reallocate(wanted).status is Status.DONE
+    # b takes what it needs and its spare ones, d what is left.
+    assert tasks_of(dags) == {"a": 9, "b": 8 + 10, "c": 16, "d": 16 + 7}
+    before = dags.ledger.entries
+    with pytest.raises(DoesNotFit, match="needs 27 tasks; 23 of 66 are free"):
+        dags.reallocate(wanted.rescaled({"d": 11}).next_generation())
+    assert dags.ledger.entries == before
+    assert calls(dags)[-2:] == [("grow", "j~b"), ("grow", "j~d")]
+
+
+def test_if_a_part_does_not_start_with_more_tasks_all_return_to_what_they_had(dags: Dags) -> None:
+    assert dags.submit(WIDE, initial(WIDE), "").status is Status.DONE
+    calls(dags)
+    before = dags.ledger.entries
+    assert isinstance(dags.chains, FakeChains)
+    dags.chains.fails = {"j~d"}
+    wanted = initial(WIDE).rescaled({"b": 5, "c": 2, "d": 5}).next_generation()
+    outcome = dags.reallocate(wanted)
+    assert (outcome.status, outcome.code) == (Status.FAILED, "QUERY_NOT_STARTED")
+    assert calls(dags) == [
+        ("grow", "j~b"),
+        ("reallocate", "j~c"),
+        ("grow", "j~d"),
+        ("reallocate", "j~b"),
+        ("reallocate", "j~c"),
+    ]
+    shares = [managed.allocation.parallelism for managed in dags.chains.managed.values()]
+    assert {name: n for share in shares for name, n in share.items()} == {
+        "a": 1,
+        "b": 1,
+        "c": 1,
+        "d": 1,
+    }
+    # What was restarted holds its tasks, what was not has none reserved.
+    assert tasks_of(dags)["b"] == 8 + 10
+    assert dags.ledger.entries[f"{NAME}~d"] == before[f"{NAME}~d"]
+    assert dags.accepted[NAME].allocation.generation > wanted.generation
+
+
 def test_a_version_that_does_not_start_leaves_all_parts_as_they_were(dags: Dags) -> None:
     chains = started(dags)
     version = DIAMOND
@@ -204,6 +296,34 @@ def test_a_version_that_does_not_start_leaves_all_parts_as_they_were(dags: Dags)
     assert works == {None}
     assert dags.accepted[NAME].job is DIAMOND
     assert dags.restart(RestartJob("v2", NAME, version)).status is Status.UNCHANGED
+
+
+def test_a_version_with_a_part_that_does_not_fit_leaves_all_parts_as_they_were(
+    dags: Dags,
+) -> None:
+    """The refusal of the second part left the first one in the new version."""
+    chains = started(dags)
+    version = DIAMOND
+    for name in "ab":
+        version = with_operator(version, name, work=Work(where="v > 1"))
+    chains.lacks_tasks = {"j~b"}
+    outcome = dags.restart(RestartJob("v2", NAME, version))
+    assert (outcome.status, outcome.code) == (Status.FAILED, DoesNotFit.code)
+    assert calls(dags) == [("restart", name) for name in ("j~a", "j~b", "j~a")]
+    assert chains.managed[f"{NAME}~a"].job.operators[0].work.where is None
+    # If it is the first one, nothing was done.
+    chains.lacks_tasks = {"j~a"}
+    assert dags.restart(RestartJob("v3", NAME, version)).status is Status.REFUSED
+
+
+def test_a_version_restarts_also_parts_that_need_more_tasks_under_it(dags: Dags) -> None:
+    assert dags.submit(WIDE, initial(WIDE), "").status is Status.DONE
+    calls(dags)
+    version = with_operator(WIDE, "a", work=Work(where="v > 1"))
+    wanted = initial(WIDE).rescaled({"b": 5, "d": 3}).next_generation()
+    outcome = dags.restart(RestartJob("v2", NAME, version, wanted))
+    assert outcome.status is Status.DONE
+    assert calls(dags) == [("restart", "j~a"), ("restart", "j~b"), ("reallocate", "j~d")]
 
 
 def test_a_restart_without_a_version_restarts_all_parts(dags: Dags) -> None:

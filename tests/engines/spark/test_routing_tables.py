@@ -23,6 +23,7 @@ from trilithon.model.job import Bounds
 JOB = job_named("checked")
 GOOD = initial(JOB)
 MACHINES = ("h/1", "h/2")
+HELD = {"spread": 4, "keyed": 4}
 
 
 def test_places_and_weights_of_different_operators_are_good() -> None:
@@ -44,7 +45,7 @@ def test_places_and_weights_of_different_operators_are_good() -> None:
         (
             replace(GOOD, parallelism={"spread": 2, "keyed": 5}),
             TooManyInstances,
-            "holds 4 tasks and cannot have 5",
+            "may hold 4 tasks and cannot have 5",
         ),
         (replace(GOOD, parallelism={"spread": 2}), InvalidAllocation, "has the operators"),
         (
@@ -94,7 +95,7 @@ AVOIDS = replace(GOOD, avoided={"spread": (1,), "keyed": (0,)})
 def test_an_avoided_task_gets_no_weight_and_a_spare_one_does() -> None:
     control: Any = RecordingControl()
     weighted = replace(AVOIDS, weights={"spread": (3.0, 2.0)})
-    routing_tables.push(control, JOB, weighted, {})
+    routing_tables.push(control, JOB, weighted, {}, HELD)
     assert control.pushed["spread"]["weights"] == [3.0, 0.0, 2.0, 0.0]
     assert control.pushed["keyed"]["weights"] == [0.0, 1.0, 1.0, 0.0]
     used = routing_tables.placed(control, [weighted])
@@ -104,14 +105,18 @@ def test_an_avoided_task_gets_no_weight_and_a_spare_one_does() -> None:
 def test_key_groups_of_instances_go_to_the_tasks_that_are_not_avoided() -> None:
     control: Any = RecordingControl()
     owners = (SPREAD, *(group % 2 for group in range(1, KEY_GROUPS)))
-    assigned = routing_tables.push(control, JOB, replace(AVOIDS, groups={"keyed": owners}), {})
+    assigned = routing_tables.push(
+        control, JOB, replace(AVOIDS, groups={"keyed": owners}), {}, HELD
+    )
     assert assigned["keyed"] == owners
     assert control.pushed["keyed"]["groups"][:4] == (SPREAD, 2, 1, 2)
 
 
 def test_a_placement_says_which_tasks_are_avoided() -> None:
     control: Any = RecordingControl()
-    routing_tables.push(control, JOB, replace(AVOIDS, placement={"spread": (None, "h/2")}), {})
+    routing_tables.push(
+        control, JOB, replace(AVOIDS, placement={"spread": (None, "h/2")}), {}, HELD
+    )
     table = control.pushed["spread"]
     assert (table["executors"], table["anywhere"], table["avoid"]) == ({"2": 1}, 1, [1])
 
@@ -119,7 +124,7 @@ def test_a_placement_says_which_tasks_are_avoided() -> None:
 def test_after_a_scale_up_the_task_is_still_avoided_until_no_other_is_left() -> None:
     control: Any = RecordingControl()
     for count, weights in ((3, [1.0, 0.0, 1.0, 1.0]), (4, [1.0] * 4)):
-        routing_tables.push(control, JOB, AVOIDS.rescaled({"spread": count}), {})
+        routing_tables.push(control, JOB, AVOIDS.rescaled({"spread": count}), {}, HELD)
         assert control.pushed["spread"]["weights"] == weights
 
 
@@ -133,10 +138,12 @@ def test_key_groups_of_an_allocation_are_pushed_and_stay_until_the_number_change
     control: Any = RecordingControl()
     swapped = tuple(1 - group % 2 for group in range(KEY_GROUPS))
     wanted = replace(GOOD, generation=2, groups={"keyed": swapped})
-    groups = routing_tables.push(control, JOB, wanted, {})
+    groups = routing_tables.push(control, JOB, wanted, {}, HELD)
     assert control.pushed["keyed"]["groups"] == groups["keyed"] == swapped
     assert "groups" not in control.pushed["spread"]
     unnamed = replace(GOOD, generation=3)
-    assert routing_tables.push(control, JOB, unnamed, groups)["keyed"] == swapped
-    rescaled = routing_tables.push(control, JOB, wanted.rescaled({"keyed": 3}), groups)["keyed"]
+    assert routing_tables.push(control, JOB, unnamed, groups, HELD)["keyed"] == swapped
+    rescaled = routing_tables.push(control, JOB, wanted.rescaled({"keyed": 3}), groups, HELD)[
+        "keyed"
+    ]
     assert set(rescaled) == {0, 1, 2}

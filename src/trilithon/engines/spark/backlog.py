@@ -17,6 +17,8 @@ BEHIND_S: Final = 5.0
 BEHIND_RECORDS: Final = 1000
 # A reader that is idle has found all records that were there this long before its report.
 _POLLED_S: Final = 0.2
+# The name under which the counts of lost executors are kept.
+_GONE: Final = ""
 
 
 @dataclass
@@ -78,6 +80,14 @@ class Backlogs:
             readers.rate_per_s = max(0.0, (total - then) / (now_s - at_s))
         if readers.before is None or now_s > readers.before[0]:
             readers.before = (now_s, total)
+
+    def lose(self, executor: str) -> None:
+        """The executor will not report again: what its readers skipped stays in the sums."""
+        for readers in self._jobs.values():
+            for partition, name in [key for key in readers.skipped if key[1] == executor]:
+                count = readers.skipped.pop((partition, name))
+                gone = (partition, _GONE)
+                readers.skipped[gone] = readers.skipped.get(gone, 0) + count
 
     def forget(self, job: str) -> None:
         self._jobs.pop(job, None)

@@ -38,13 +38,15 @@ def copied(frame: DataFrame, columns: Sequence[str], edge: str, target: Operator
     return frame.withColumn(ID, F.when(alive, copy).otherwise(named(ID)))
 
 
-def table_rows(rows: DataFrame, like: DataFrame, edge: str, target: Operator) -> DataFrame:
+def table_rows(
+    rows: DataFrame, like: DataFrame, edge: str, target: Operator, tasks: int
+) -> DataFrame:
     """The rows of a table that is broadcast, a copy for each task. They have the columns of the
     records that they are united with, all null.
     """
     start = F.lit(target.parallelism.initial)
-    tasks = F.array(*map(F.lit, range(target.tasks)))
-    copies = rows.select(*map(named, rows.columns), F.explode(tasks).alias(TASK))
+    each = F.array(*map(F.lit, range(tasks)))
+    copies = rows.select(*map(named, rows.columns), F.explode(each).alias(TASK))
     counted = named(cut_records.LEFT) != F.lit(cut_records.UNCOUNTED)
     stamp = call_probe("copy", F.lit(edge), start, named(TASK), counted)
     copies = copies.withColumn(STAMP, stamp).drop(cut_records.LEFT)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trilithon.engines.spark.cuts import TOPIC_PREFIX, Cut, PartJob, cut_into_parts
+from trilithon.engines.spark.held_tasks import tasks_at_start
 from trilithon.engines.spark.state_limits import state_behind_state, unsupported_state
 from trilithon.errors import InvalidJob, Problem
 from trilithon.model.job import Edge, Grouping, Job, Operator, Sink, Source, Table
@@ -62,6 +63,8 @@ class Chain:
     partitions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     # The largest record that each topic takes, as far as known.
     record_limits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # The tasks of operators that hold others than at the start of the job.
+    tasks: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def whole(self) -> Job:
@@ -93,7 +96,7 @@ class Chain:
     def stages(self) -> tuple[Stage, ...]:
         """From source to sink. The readers of all sources are one stage: a union."""
         reading = Stage("+".join(source.name for source in self.sources), sum(self.readers))
-        return (reading, *(Stage(o.name, o.tasks) for o in self.operators))
+        return (reading, *(Stage(o.name, self.tasks_of(o)) for o in self.operators))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,6 +106,10 @@ class Chain:
     @property
     def tasks_per_stage(self) -> tuple[int, ...]:
         return tuple(stage.tasks for stage in self.stages)
+
+    def tasks_of(self, operator: Operator) -> int:
+        """The tasks that an operator holds while this query runs."""
+        return self.tasks.get(operator.name) or tasks_at_start(operator)
 
     @property
     def first_reader(self) -> dict[str, int]:
@@ -285,7 +292,7 @@ def _operator(operator: Operator, path: str) -> Iterator[Problem]:
         yield Problem(
             "TOO_MANY_TASKS",
             f"{path}.parallelism",
-            f"{operator.name!r} has {operator.tasks} tasks; the limit is {MAX_TASKS}.",
+            f"{operator.name!r} may have {operator.tasks} tasks; the limit is {MAX_TASKS}.",
             "Lower `max`, for example to 8: idle tasks make the pause between batches longer.",
         )
 

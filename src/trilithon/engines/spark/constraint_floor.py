@@ -3,19 +3,21 @@
     work        what operators declare
     shuffles    transport and flush time of each edge inside a query
     cuts        the way through Kafka of each edge between two queries, besides its shuffle
-    pauses      what records wait between two batches of a query that reads them (`stall.py`)
+    pauses      what records wait in an internal topic between two batches of the query that reads
+                it (`stall.py`)
 
-Waiting in queues is not in it: instances change that.
+Waiting in queues is not in it: instances change that. Neither is waiting in the topic of a source:
+the edge of a source begins with its reader, which sends nothing between two batches.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from trilithon.engines.spark.cuts import Part, PlanGraph, cut_into_parts
+from trilithon.engines.spark.cuts import PlanGraph, cut_into_parts
 from trilithon.engines.spark.flush_time import declared_service_ms, flush_time_ms
 from trilithon.engines.spark.stall import mean_pause_ms
 from trilithon.model.allocation import initial
-from trilithon.model.intent import Constraint, EdgeName
+from trilithon.model.intent import Constraint
 from trilithon.model.job import Job
 
 # A hop over the shuffle takes so long besides gathering. Where many records come, one is gathered
@@ -103,7 +105,11 @@ def _floor(job: Job, graph: PlanGraph, constraint: Constraint, flush_ms: float) 
     sinks = {sink.name for sink in job.sinks}
     carried = {cut.edge.name for cut in graph.cuts}
     edges = set(constraint.edges)
-    reading = [part for part in graph.parts if edges & _read_edges(job, part)]
+    reading = [
+        part
+        for part in graph.parts
+        if any(cut.internal and cut.edge.name in edges for cut in part.reads)
+    ]
     return ConstraintFloor(
         constraint,
         declared_service_ms(job, constraint),
@@ -113,8 +119,3 @@ def _floor(job: Job, graph: PlanGraph, constraint: Constraint, flush_ms: float) 
         cuts=len(edges & carried),
         pauses_ms=sum(mean_pause_ms(part.tasks, job.batch_s) for part in reading),
     )
-
-
-def _read_edges(job: Job, part: Part) -> set[EdgeName]:
-    """The edges over which a query gets its records from Kafka."""
-    return {edge.name for edge in job.parents[part.name]}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from trilithon.engines.spark.held_tasks import partitions_before, tasks_at_start
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Edge, Field, Grouping, Job, Operator, Sink, Source
 
@@ -31,7 +32,7 @@ class Cut:
     """An edge that a topic carries from one part of a job to another."""
 
     edge: Edge
-    # Of the topic: as many as the operator behind it has tasks.
+    # Of the topic: as many as the operator behind it has tasks, if their number never changes.
     partitions: int
     # The first node has other readers: copies of one record need ids of their own.
     one_of_several: bool
@@ -75,10 +76,18 @@ class Part:
 
     @property
     def tasks(self) -> int:
-        """A reader per partition of what it reads, and the tasks of its operators."""
-        readers = sum(source.partitions or 1 for source in self.sources)
-        readers += sum(cut.partitions for cut in self.reads)
-        return readers + sum(operator.tasks for operator in self.operators)
+        """A reader per partition of what it reads, and the tasks of its operators at the start."""
+        return self.readers + sum(tasks_at_start(operator) for operator in self.operators)
+
+    @property
+    def most_tasks(self) -> int:
+        """The tasks that it holds if all operators have all their instances."""
+        return self.readers + sum(operator.tasks for operator in self.operators)
+
+    @property
+    def readers(self) -> int:
+        own = sum(source.partitions or 1 for source in self.sources)
+        return own + sum(cut.partitions for cut in self.reads)
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,7 @@ class PlanGraph:
 
     @property
     def tasks(self) -> int:
-        """The Spark tasks that the whole job holds while it runs."""
+        """The Spark tasks that the whole job holds at its start."""
         return sum(part.tasks for part in self.parts)
 
     def part_id(self, part: Part) -> str:
@@ -210,7 +219,7 @@ def _cut(
     if target.work.join is not None and edge == job.broadcast_table(target.name):
         table_key = target.work.join.on
     # One partition keeps the order of rows, and each is read once for all instances.
-    partitions = 1 if table_key else target.tasks
+    partitions = 1 if table_key else partitions_before(target)
     return Cut(edge, partitions, len(readers) > 1, aggregated=aggregated, table_key=table_key)
 
 

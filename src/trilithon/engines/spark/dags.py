@@ -37,12 +37,12 @@ from trilithon.engines.spark.part_versions import (
 )
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.queries import JobQueries
+from trilithon.engines.spark.reallocation import AT_BOUNDARY
 from trilithon.errors import DoesNotFit, EngineFailed, NeedsNewCheckpoint, TrilithonError
+from trilithon.model.action import REPLAYED, RESTARTED
 from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 
-# The code of a change that takes effect in the next batch, for which the running one is ended.
-AT_BOUNDARY: Final = "AT_BOUNDARY"
 # How long a sender is held back unless it is told again: a host that died stops no job for ever.
 HELD_FOR_S: Final = 5.0
 PURGE_EVERY_S: Final = 30.0
@@ -63,7 +63,11 @@ class Chains(Protocol):
 
     def cancel_chain(self, job: str, keep: bool) -> Outcome: ...
 
-    def reallocate_chain(self, wanted: Allocation) -> Outcome: ...
+    def reallocate_chain(
+        self, wanted: Allocation, tasks: dict[str, int] | None = None
+    ) -> Outcome: ...
+
+    def grown_tasks(self, wanted: Allocation, free: int) -> dict[str, int] | None: ...
 
     def restart_chain(self, action: RestartJob) -> Outcome: ...
 
@@ -131,7 +135,9 @@ class Dags:
         shares = {part.id: part_allocation(allocation, part) for part in planned.parts}
         entries = {
             chain.job.id: Entry(
-                planned.job.tenant, sum(chain.tasks_per_stage), shares[chain.job.id].instances
+                planned.job.tenant,
+                sum(self.queries.with_tasks(chain, shares[chain.job.id]).tasks_per_stage),
+                shares[chain.job.id].instances,
             )
             for chain in planned.chains
         }
@@ -190,30 +196,80 @@ class Dags:
         return ""
 
     def reallocate(self, wanted: Allocation) -> Outcome:
-        """Changes the parts whose share of the allocation changes; the others run on."""
+        """Changes the parts whose share of the allocation changes; the others run on. A part that
+        needs more tasks than it holds is restarted; if that fails, all return to what they had.
+        """
         dag = self.accepted[wanted.job]
         if wanted.generation <= dag.allocation.generation:
             return Outcome(Status.UNCHANGED)
-        began = self.clock()
-        changed, entries = self._changed_shares(dag.planned, wanted), self.ledger.entries
+        began, before = self.clock(), self.ledger.entries
+        changed = self._changed_shares(dag.planned, wanted)
+        grown = self._grown(changed)
         self.ledger.reserve_all(
             {
-                name: replace(entries[name], slots=share.instances)
+                name: Entry(
+                    before[name].tenant,
+                    before[name].tasks + self._more_tasks(name, grown),
+                    share.instances,
+                )
                 for name, share in changed.items()
-                if name in entries
+                if name in before
             }
         )
-        outcomes = [self._reallocate_part(share) for share in changed.values()]
+        outcomes: dict[str, Outcome] = {}
+        for name, share in changed.items():
+            try:
+                outcome = self._reallocate_part(share, grown.get(name))
+            except Exception:
+                self._take_back(dag, wanted.generation + 1, before, outcomes, changed)
+                raise
+            if outcome.status is Status.FAILED:
+                self._take_back(dag, wanted.generation + 1, before, outcomes, changed)
+                return replace(outcome, took_s=self.clock() - began)
+            outcomes[name] = outcome
         dag.allocation = wanted
-        special = next((outcome for outcome in outcomes if outcome.code), Outcome(Status.DONE))
-        return Outcome(Status.DONE, special.code, special.message, took_s=self.clock() - began)
+        return replace(_joined(outcomes.values()), took_s=self.clock() - began)
 
-    def _reallocate_part(self, share: Allocation) -> Outcome:
+    def _grown(self, changed: Mapping[str, Allocation]) -> dict[str, dict[str, int]]:
+        """The tasks of the operators of parts that need more than they hold."""
+        free, grown = self.ledger.free_tasks, dict[str, dict[str, int]]()
+        for name, share in changed.items():
+            if (tasks := self.chains.grown_tasks(share, free)) is not None:
+                grown[name] = tasks
+                free -= self._more_tasks(name, grown)
+        return grown
+
+    def _more_tasks(self, part: str, grown: Mapping[str, Mapping[str, int]]) -> int:
+        """How many tasks a part gets; below 0 if it gives back more."""
+        if part not in grown:
+            return 0
+        return sum(grown[part].values()) - sum(self.chains.managed[part].tasks.values())
+
+    def _take_back(
+        self,
+        dag: Dag,
+        generation: int,
+        entries: Mapping[str, Entry],
+        done: Collection[str],
+        changed: Iterable[str],
+    ) -> None:
+        """Returns parts to the shares that they had, of an allocation that failed at one. Those
+        that were restarted keep their tasks, idle, until their next restart.
+        """
+        dag.allocation = replace(dag.allocation, generation=generation)
+        for name in changed:
+            if name in done:
+                share = part_allocation(dag.allocation, dag.planned.by_id[name])
+                self.chains.reallocate_chain(share)
+            elif name in entries and name in self.ledger.entries:
+                self.ledger.reserve(name, entries[name])
+
+    def _reallocate_part(self, share: Allocation, tasks: dict[str, int] | None) -> Outcome:
         """Changes a part. If that ends its batch, waits until the next batch has begun: parts that
         stall at the same time compete for the CPU, and nothing leaves the job meanwhile.
         """
         batch = self.control.batch(share.job)
-        outcome = self.chains.reallocate_chain(share)
+        outcome = self.chains.reallocate_chain(share, tasks)
         deadline = time.monotonic() + NEXT_BATCH_S
         while (
             outcome.code == AT_BOUNDARY
@@ -258,10 +314,24 @@ class Dags:
             outcome = self._relink(dag, planned, allocation)
         else:
             same = action.spec is None
-            parts = planned.parts if same else changed_parts(dag.planned, planned)
+            parts = planned.parts if same else self._to_restart(dag.planned, planned, allocation)
             self.done.add(action.id)
             outcome = self._restart_parts(action, dag, planned, allocation, parts)
         return replace(outcome, took_s=self.clock() - began)
+
+    def _to_restart(
+        self, before: PlannedJob, after: PlannedJob, allocation: Allocation
+    ) -> list[PartJob]:
+        """The parts of a new version whose queries differ, and those that need more tasks than they
+        hold.
+        """
+        changed, free = changed_parts(before, after), self.ledger.free_tasks
+
+        def grows(part: PartJob) -> bool:
+            share = part_allocation(allocation, part)
+            return self.chains.grown_tasks(share, free) is not None
+
+        return [part for part in after.parts if part in changed or grows(part)]
 
     def _restart_parts(
         self,
@@ -280,13 +350,17 @@ class Dags:
         for part in parts:
             spec, share = None if same_version else part, part_allocation(allocation, part)
             step = RestartJob(f"{action.id}:{part.id}", part.id, spec, share)
-            outcome = self.chains.restart_chain(step)
+            try:
+                outcome = self.chains.restart_chain(step)
+            except TrilithonError as error:
+                status = Status.FAILED if restarted else Status.REFUSED
+                outcome = Outcome.of_error(error, status)
             if outcome.status is not Status.DONE:
                 if not same_version:
                     self._return(dag, restarted, step.id, allocation.generation + 1)
                 return outcome
             restarted.append(part)
-            replayed += [outcome.message] if outcome.code == "REPLAYED" else []
+            replayed += [outcome.message] if outcome.code == REPLAYED else []
         for part in planned.parts:
             if part not in restarted:
                 # Its query is the same: only an intent, a bound or a profile may have changed.
@@ -294,7 +368,7 @@ class Dags:
         for share in self._changed_shares(planned, allocation).values():
             self.chains.reallocate_chain(share)
         self._accept(planned, allocation, dag.checkpoint)
-        code = "REPLAYED" if replayed else ""
+        code = REPLAYED if replayed else ""
         return Outcome(Status.DONE, code, " ".join(dict.fromkeys(replayed)))
 
     def _return(self, dag: Dag, parts: Iterable[PartJob], id_: str, generation: int) -> None:
@@ -464,6 +538,14 @@ class Dags:
         for (topic, _), offset in self._offsets(part).items():
             totals[topic] = totals.get(topic, 0) + offset
         return totals
+
+
+def _joined(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of a change that was done in all parts: the code that costs most."""
+    special = [outcome for outcome in outcomes if outcome.code]
+    codes = {outcome.code for outcome in special}
+    code = next((code for code in (REPLAYED, RESTARTED, *sorted(codes)) if code in codes), "")
+    return Outcome(Status.DONE, code, " ".join(dict.fromkeys(o.message for o in special)))
 
 
 def not_restarted(job: str, refused: Outcome, failed: Outcome | None) -> Outcome:

@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from trilithon import logs
 from trilithon.contract.condition import Condition
 from trilithon.contract.engine import (
-    Ability,
     Accepted,
     Action,
     AddMachines,
@@ -36,8 +35,9 @@ from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.backlog import Backlogs
 from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.checkpoint import clear_fault, read_fault
+from trilithon.engines.spark.collection_pause import collection_paused
 from trilithon.engines.spark.cuts import cut_into_parts, is_part
-from trilithon.engines.spark.dags import AT_BOUNDARY, Dags, not_restarted
+from trilithon.engines.spark.dags import Dags, not_restarted
 from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
@@ -48,11 +48,12 @@ from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.kafka_monitor import KafkaMonitor
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.machine_pool import MachinePool
-from trilithon.engines.spark.managed_job import ManagedJob
+from trilithon.engines.spark.managed_job import ManagedJob, live_growth
 from trilithon.engines.spark.pacing import BatchPacer, RunningBatch
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.queries import JobQueries
 from trilithon.engines.spark.query_supervisor import QuerySupervisor
+from trilithon.engines.spark.reallocation import Reallocations
 from trilithon.engines.spark.restarts import JobRestarts, unknown_job
 from trilithon.engines.spark.shared_flush_time import SharedFlushTime
 from trilithon.engines.spark.standalone import StandaloneCluster
@@ -68,7 +69,7 @@ from trilithon.errors import (
     NotObservable,
     TrilithonError,
 )
-from trilithon.model.allocation import Allocation, carried_over, facets_between
+from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
@@ -144,6 +145,7 @@ class SparkEngine:
             self.boundaries,
             self.watchdog,
             self.ledger,
+            self._machines.values,
             steady_clock,
         )
         self.deaths = Deaths(self.queries, self.ledger, backoff or RestartBackoff(), steady_clock)
@@ -157,6 +159,15 @@ class SparkEngine:
             self.starting,
             clock,
             steady_clock,
+        )
+        self.reallocations = Reallocations(
+            self.managed,
+            self.queries,
+            self.restarts,
+            self.ledger,
+            tasks,
+            self._machines.values,
+            clock,
         )
         self.supervisor = QuerySupervisor(
             self.managed,
@@ -209,7 +220,7 @@ class SparkEngine:
         try:
             routing_tables.check(job, allocation, self._machines.values())
             self._refuse_without_kafka()
-            chain = self.queries.plan(job)
+            chain = self.queries.plan(job, allocation)
             tasks = sum(chain.tasks_per_stage)
             self.ledger.tasks = self._max_tasks()
             if fault := read_fault(self.queries.checkpoints(job.id), job):
@@ -287,7 +298,7 @@ class SparkEngine:
     def apply(self, action: Action) -> Outcome:
         try:
             if isinstance(action, Reallocate):
-                return self._with_flush_time(self._reallocate(action.allocation))
+                return self._with_flush_time(action.allocation)
             if isinstance(action, RestartJob):
                 return self._restart(action)
             if isinstance(action, AddMachines):
@@ -345,16 +356,21 @@ class SparkEngine:
         """Restarts a part of a job."""
         return self.restarts.restart(action)
 
-    def reallocate_chain(self, wanted: Allocation) -> Outcome:
-        """Changes the allocation of a part of a job."""
-        return self._reallocate(wanted)
+    def reallocate_chain(self, wanted: Allocation, tasks: dict[str, int] | None = None) -> Outcome:
+        """Changes the allocation of a part of a job, with a restart if it needs more tasks."""
+        return self.reallocations.apply(wanted, tasks)
+
+    def grown_tasks(self, wanted: Allocation, free: int) -> dict[str, int] | None:
+        """The tasks of each operator of a part if its allocation needs more than it holds."""
+        return self.reallocations.grown_tasks(wanted, free)
 
     def reports(self) -> Sequence[Report]:
         """The executors' reports and the engine's own. Also supervises the queries."""
         self.supervise()
         self._pace()
         with self._reports_lock:
-            self._collect_reports()
+            with collection_paused():
+                self._collect_reports()
             reports, self._collected = self._collected, []
             now = self.clock()
             if (self.managed and now >= self._next_lag_s) or self._lost_senders:
@@ -375,15 +391,18 @@ class SparkEngine:
         dags = [(dag.job, dag.allocation) for dag in list(self.dags.accepted.values())]
         return self.flush_time.update([*chains, *dags])
 
-    def _with_flush_time(self, outcome: Outcome) -> Outcome:
-        """Batching times take effect in each job's next batch, which is not ended early."""
-        if outcome.status is not Status.DONE or not self._update_flush_time() or outcome.code:
+    def _with_flush_time(self, wanted: Allocation) -> Outcome:
+        """Changes an allocation; the outcome says when its batching times take effect."""
+        known = self.dags.accepted.get(wanted.job) or self.managed.get(wanted.job)
+        before = None if known is None else known.allocation
+        outcome = self._reallocate(wanted)
+        if outcome.status is not Status.DONE or known is None or before is None:
             return outcome
-        message = f"All jobs flush after {self.flush_time.current_ms} ms from their next batch on."
-        return replace(outcome, code=AT_BOUNDARY, message=message)
+        updated = self._update_flush_time()
+        return self.flush_time.outcome(outcome, known.job, before, wanted, updated=updated)
 
     def _collect(self) -> None:
-        with self._reports_lock:
+        with self._reports_lock, collection_paused():
             self._collect_reports()
 
     def _read_ends(self, topics: Collection[str]) -> Mapping[str, int]:
@@ -403,6 +422,8 @@ class SparkEngine:
             self._machines.pop(name, None)
         jobs = {name: managed.job for name, managed in list(self.managed.items())}
         self.backlogs.observe(drained["reports"])
+        for name in drained["lost"]:
+            self.backlogs.lose(name)
         self.watchdog.observe(drained, jobs)
         for sent in drained["reports"]:
             report = report_of(sent, jobs, self._application, self.dags.whole)
@@ -438,6 +459,7 @@ class SparkEngine:
             machine_tasks=self.machines.tasks_per_machine(),
             tasks_used=self.machines.tasks_of_jobs(),
             tasks_spread=True,
+            tasks_held=live_growth(self.managed.values()),
         )
 
     def close(self) -> None:
@@ -502,40 +524,11 @@ class SparkEngine:
             self.boundaries.end(job)
 
     def _reallocate(self, wanted: Allocation) -> Outcome:
-        if (dag := self.dags.accepted.get(wanted.job)) is not None:
-            routing_tables.check(dag.job, wanted, self._machines.values())
-            return self.dags.reallocate(wanted)
-        if (managed := self.managed.get(wanted.job)) is None:
-            return unknown_job(wanted.job)
-        if wanted.generation <= managed.allocation.generation:
-            return UNCHANGED
-        routing_tables.check(managed.job, wanted, self._machines.values())
-        began = self.clock()
-        with managed.lock:
-            if managed.supervision.health is Health.FAILED:
-                # It has no entry. Its tables are pushed when it is started again.
-                managed.allocation = wanted
-                return Outcome(Status.DONE, took_s=self.clock() - began)
-            self.ledger.change(wanted.job, slots=wanted.instances)
-            if facets_between(managed.allocation, wanted) == (Ability.BATCHING,):
-                managed.allocation = wanted
-                return Outcome(Status.DONE, took_s=self.clock() - began)
-            managed.groups = routing_tables.push(self.control, managed.job, wanted, managed.groups)
-            managed.allocation = wanted
-            code, message = self._end_batch_for_table(managed)
-        return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
-
-    def _end_batch_for_table(self, managed: ManagedJob) -> tuple[str, str]:
-        """With `preserve_order` a new routing table takes effect in the next batch, and so does a
-        placement on an executor that joined during the running one and has no tasks: that batch is
-        ended early. Returns the outcome's code and message.
-        """
-        ordered = managed.job.bounds.preserve_order and routing_tables.keyed(managed.job)
-        waits = ordered or routing_tables.without_tasks(self.control, managed.allocation)
-        if not waits or managed.running is None:
-            return "", ""
-        self.boundaries.end(managed.job.id)
-        return AT_BOUNDARY, "It takes effect in the next batch; the running one is ended now."
+        if (dag := self.dags.accepted.get(wanted.job)) is None:
+            return self.reallocations.apply(wanted)
+        routing_tables.check(dag.job, wanted, self._machines.values())
+        self.ledger.tasks = self._max_tasks()
+        return self.dags.reallocate(wanted)
 
     def _host_report(self, now_s: float) -> Report:
         self._sequence += 1

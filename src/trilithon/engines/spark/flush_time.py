@@ -5,8 +5,8 @@ setting of the application when its task starts. So all jobs share one flush tim
 holds from each job's next batch on. It is the smallest that any job needs:
 
     a job with batching times        the smallest of its edges'
-    a job with constraints alone     at most the engine's own, and no more than
-                                     share · (promise − declared work) / edges for each constraint
+    a constraint with an edge that   at most the engine's own, and no more than
+    has no batching time             share · (promise − declared work) / edges
     any other job                    the engine's own
 
 Where an edge leads over a topic, Kafka's producer gathers, too (`linger.ms`). That is an option of
@@ -60,12 +60,11 @@ def flush_limit_ms(job: Job, wanted: Allocation, own_ms: float = FLUSH_MS) -> fl
     # Batching times are made from constraints: a threshold on latency is not in them.
     if not limits or any(t.metric is Metric.LATENCY for t in job.intent.thresholds):
         limits.append(own_ms)
-    if not wanted.batching_ms:
-        limits += [
-            SHIPPING_SHARE * (c.mean_latency_ms - declared_service_ms(job, c)) / len(c.edges)
-            for c in job.intent.constraints
-            if c.edges
-        ]
+    # A constraint that is not measured yet gave no batching times: its promise counts.
+    for constraint in job.intent.constraints:
+        if any(edge not in wanted.batching_ms for edge in constraint.edges):
+            left_ms = constraint.mean_latency_ms - declared_service_ms(job, constraint)
+            limits += [own_ms, SHIPPING_SHARE * left_ms / len(constraint.edges)]
     return min(limits)
 
 
@@ -90,6 +89,17 @@ def writer_waits(job: Job, wanted: Allocation) -> dict[str, str]:
         and (wait_ms := wanted.batching_ms.get(cuts.get(edge.target, edge.name))) is not None
     ]
     return {LINGER: str(int(min(waits_ms)))} if waits_ms else {}
+
+
+def later_lingers(job: Job, before: Allocation, wanted: Allocation) -> list[EdgeName]:
+    """The edges that Kafka's producers write and that gather for another time after a restart."""
+    sinks, cuts = {sink.name for sink in job.sinks}, _cut_edges(job)
+    return [
+        edge.name
+        for edge in job.edges
+        if (edge.target in sinks or edge.name in cuts)
+        and before.batching_ms.get(edge.name) != wanted.batching_ms.get(edge.name)
+    ]
 
 
 def _cut_edges(job: Job) -> set[EdgeName]:

@@ -133,7 +133,8 @@ class _Builder:
             rows = cut_records.received_rows(raw, f"{self.job}/>{source.name}")
             rows = rows.withColumn(SENDER, F.lit(i))
             edge = f"{self.job}/{edges[source.name].source}>{target.name}"
-            frame = frame.unionByName(broadcasts.table_rows(rows, frame, edge, target))
+            copies = broadcasts.table_rows(rows, frame, edge, target, self.chain.tasks_of(target))
+            frame = frame.unionByName(copies)
         return RecordStream(frame, stream.columns)
 
     # -- edges
@@ -188,7 +189,8 @@ class _Builder:
             shuffled = stream.frame.repartition(operator.tasks, *map(_col, keys))
         else:
             keys = ()
-            shuffled = stream.frame.repartitionById(operator.tasks, _col(TASK))
+            tasks = self.chain.tasks_of(operator)
+            shuffled = stream.frame.repartitionById(tasks, _col(TASK))
         taken = shuffled.where(_probe("take", name, _col(STAMP), _col(ORIGIN)))
         if self._broadcast(operator) is not None:
             taken = broadcasts.remembered(taken, self._name(operator))

@@ -34,21 +34,25 @@ class WholeJobs:
     own_topics: dict[str, frozenset[str]] = field(default_factory=dict)
     # The cut edges that are broadcast: the part behind makes the copies, and counts them.
     broadcast: dict[str, frozenset[str]] = field(default_factory=dict)
-    _before: dict["_Key", dict[Any, float]] = field(default_factory=dict)
-    _last: dict["_Key", tuple[float, dict[Any, float]]] = field(default_factory=dict)
+    _before: dict[str, dict["_Key", dict[Any, float]]] = field(default_factory=dict)
+    _last: dict[str, dict["_Key", tuple[float, dict[Any, float]]]] = field(default_factory=dict)
 
     def forget(self, job: str) -> None:
         """The job has ended."""
         self.incarnations.pop(job, None)
         self.own_topics.pop(job, None)
         self.broadcast.pop(job, None)
-        self._before = {k: row for k, row in self._before.items() if job_of(k.part) != job}
-        self._last = {k: row for k, row in self._last.items() if job_of(k.part) != job}
+        for before in self._before.values():
+            for key in [key for key in before if job_of(key.part) == job]:
+                del before[key]
+        for last in self._last.values():
+            for key in [key for key in last if job_of(key.part) == job]:
+                del last[key]
 
     def lose(self, sender: str) -> None:
         """The sender will not report again."""
-        self._before = {key: row for key, row in self._before.items() if key.sender != sender}
-        self._last = {key: row for key, row in self._last.items() if key.sender != sender}
+        self._before.pop(sender, None)
+        self._last.pop(sender, None)
 
     def join(
         self,
@@ -82,11 +86,12 @@ class WholeJobs:
             _add(sinks, row_key.whole, self._continued(row_key, life, row), Sinks)
             counted = self._continued(buckets_key, life, histogram)
             _add(histograms, buckets_key.whole, counted, None)
-        for key in [key for key in self._last if key.sender == sender and key not in reported]:
+        last = self._last.get(sender, {})
+        for key in [key for key in last if key not in reported]:
             rows, table = {"edge": (edges, Edges), "sink": (sinks, Sinks)}.get(
                 key.kind, (histograms, None)
             )
-            _add(rows, key.whole, self._continued(key, *self._last[key]), table)
+            _add(rows, key.whole, self._continued(key, *last[key]), table)
 
     def host_edge(self, part: str, edge: Edge) -> tuple[str, str, str] | None:
         """The edge of the whole job that the host reports for an edge of a part. A cut edge is
@@ -128,13 +133,14 @@ class WholeJobs:
         """A row with what the sender counted for it in earlier incarnations of the part."""
         table = _TABLES.get(key.kind)
         counted = {name: value for name, value in row.items() if _counts(table, name)}
-        last_life, last = self._last.get(key, (life, {}))
-        before = self._before.setdefault(key, {})
+        lasts = self._last.setdefault(key.sender, {})
+        last_life, last = lasts.get(key, (life, {}))
+        before = self._before.setdefault(key.sender, {}).setdefault(key, {})
         if life > last_life:
             for name, value in last.items():
                 before[name] = before.get(name, 0.0) + value
         if life >= last_life:
-            self._last[key] = (life, counted)
+            lasts[key] = (life, counted)
         else:
             counted = last  # of an earlier incarnation, which is in the sum already
         total = {name: before.get(name, 0.0) + counted.get(name, 0.0) for name in before | counted}

@@ -6,6 +6,7 @@ for the old version.
 """
 
 from trilithon.engines.spark.cuts import PartJob
+from trilithon.engines.spark.held_tasks import follows_use
 from trilithon.engines.spark.part_planner import PlannedJob
 from trilithon.engines.spark.state_partitions import check_same_state
 from trilithon.errors import NeedsNewCheckpoint
@@ -71,7 +72,7 @@ def _links(planned: PlannedJob) -> set[tuple[object, ...]]:
 
 def _query(part: PartJob) -> tuple[object, ...]:
     """What a part's query is made of. Intents, bounds and profiles are not in it."""
-    operators = [(o.name, o.work, o.tasks) for o in part.operators]
+    operators = [(o.name, o.work, o.tasks, follows_use(o)) for o in part.operators]
     tables = {o.work.join.table for o in part.operators if o.work.join is not None}
     return (
         part.sources,

@@ -1,10 +1,13 @@
 """Calls the probe inside the Spark driver: incarnations, routing tables, batches, reports."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from trilithon.engines.spark.whole_reports import WholeReports
 
 
 class ProbeControl:
@@ -13,6 +16,7 @@ class ProbeControl:
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm  # noqa: SLF001 - the probe is the JVM's
         self._probe: Any = jvm.io.trilithon.probe.Control
+        self._reports, self._draining = WholeReports(), threading.Lock()
 
     def start_job(self, job: str, stages: Sequence[str]) -> int:
         """Begins and returns a new incarnation of a job; stages are named from source to sink."""
@@ -33,6 +37,12 @@ class ProbeControl:
     def tasks_per_stage(self, job: str) -> tuple[int, ...]:
         """The tasks of each stage of the running batch; empty before the first."""
         return tuple(json.loads(self._probe.tasksPerStage(job)))
+
+    def tasks_started(self, job: str) -> tuple[int, ...]:
+        """How many tasks of each stage of the running batch have started; empty before the
+        first.
+        """
+        return tuple(json.loads(self._probe.tasksStarted(job)))
 
     def totals(self, job: str) -> list[dict[str, Any]]:
         """The cumulative counters of the job's instances."""
@@ -108,6 +118,18 @@ class ProbeControl:
         self._probe.halt(executor, reason)
 
     def drain_reports(self) -> dict[str, Any]:
-        """The executors' reports since the last call, and which executors were lost."""
-        drained: dict[str, Any] = json.loads(self._probe.drainReports())
+        """The executors' reports since the last call, and which executors were lost. Executors
+        send what changed; the reports that are returned are whole.
+        """
+        with self._draining:
+            drained, missing = self._reports.complete(json.loads(self._probe.drainReports()))
+            if missing:
+                self._probe.resendReports()
         return drained
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """How many entries each table of the probe has, in the driver and in this JVM as an
+        executor, and how many threads each pool of this JVM.
+        """
+        sizes: dict[str, dict[str, int]] = json.loads(self._probe.sizes())
+        return sizes

@@ -1,8 +1,8 @@
 """Starts and stops the query of a job on its checkpoint."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,7 @@ from trilithon.engines.spark.failures import describe
 from trilithon.engines.spark.flush_time import writer_waits
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.hadoop_path import FilePath
+from trilithon.engines.spark.held_tasks import grown_tasks, held_tasks
 from trilithon.engines.spark.kafka import Kafka, check_not_expired
 from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.managed_job import ManagedJob
@@ -32,6 +33,7 @@ from trilithon.engines.spark.start import plan_with_partitions, start_frame
 from trilithon.engines.spark.state_partitions import fit_state
 from trilithon.engines.spark.watchdog import Watchdog
 from trilithon.errors import EngineFailed
+from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 
 # The engine ends batches. If nobody asks it for reports, Spark does after so many times the length.
@@ -51,11 +53,32 @@ class JobQueries:
     boundaries: Boundaries
     watchdog: Watchdog
     ledger: Ledger
+    # The names of the machines, over which Spark spreads tasks.
+    machines: Callable[[], Collection[str]]
     steady_clock: Callable[[], float] = time.monotonic
 
-    def plan(self, job: Job) -> Chain:
-        """The chain of a job with the current partitions of its topics."""
-        return plan_with_partitions(self.spark, job, self.kafka.of_tenant(job.tenant))
+    def plan(self, job: Job, wanted: Allocation, held: Mapping[str, int] | None = None) -> Chain:
+        """The chain of a job with the current partitions of its topics, and with the tasks for an
+        allocation; `held` are those that its query had before.
+        """
+        chain = plan_with_partitions(self.spark, job, self.kafka.of_tenant(job.tenant))
+        return self.with_tasks(chain, wanted, held)
+
+    def with_tasks(
+        self, chain: Chain, wanted: Allocation, held: Mapping[str, int] | None = None
+    ) -> Chain:
+        """A chain with the tasks for an allocation."""
+        return replace(chain, tasks=held_tasks(chain.job, wanted, self._machine_count, held))
+
+    def grown(self, managed: ManagedJob, wanted: Allocation, free: int) -> dict[str, int] | None:
+        """The tasks of each operator for a restart that an allocation needs; None if those that the
+        job holds suffice. `free` are the tasks that no job holds.
+        """
+        return grown_tasks(managed.job, wanted, self._machine_count, managed.tasks, free)
+
+    @property
+    def _machine_count(self) -> int:
+        return max(1, len(self.machines()))
 
     def frame(self, chain: Chain) -> DataFrame:
         return build_frame(self.spark, chain, self.kafka.of_tenant(chain.job.tenant))
@@ -65,7 +88,7 @@ class JobQueries:
         topics may have more partitions by now.
         """
         if chain is None:
-            chain = self.plan(managed.job)
+            chain = self.plan(managed.job, managed.allocation, managed.tasks)
             self.ledger.change(managed.job.id, tasks=sum(chain.tasks_per_stage))
         checkpoint = self.checkpoint(managed)
         if (committed := last_committed(checkpoint)) is not None:
@@ -78,8 +101,9 @@ class JobQueries:
         fit_state(self.spark, self.checkpoint(managed), chain.operators)
         self.watchdog.records.forget(managed.job.id)
         clear_fault(self.checkpoints(managed.job.id))
+        managed.tasks = {operator.name: chain.tasks_of(operator) for operator in chain.operators}
         managed.groups = routing_tables.push(
-            self.control, managed.job, managed.allocation, managed.groups
+            self.control, managed.job, managed.allocation, managed.groups, managed.tasks
         )
         checkpoint, sources = self.checkpoint(managed), len(chain.sources)
         clear_leftovers(checkpoint)

@@ -9,8 +9,10 @@ from trilithon import logs
 from trilithon.contract.engine import Outcome, RestartJob, Status
 from trilithon.contract.outcome_log import log_outcome
 from trilithon.engines.spark import routing_tables
+from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.failures import describe
+from trilithon.engines.spark.held_tasks import growth_text
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.managed_job import ManagedJob, PreviousState
 from trilithon.engines.spark.queries import JobQueries
@@ -18,7 +20,8 @@ from trilithon.engines.spark.start import RunningQuery
 from trilithon.engines.spark.state_partitions import check_same_state
 from trilithon.engines.spark.supervisor import Supervision
 from trilithon.errors import NeedsNewCheckpoint, TrilithonError
-from trilithon.model.allocation import carried_over
+from trilithon.model.action import REPLAYED, RESTARTED
+from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 
 _log = logs.logger()
@@ -55,29 +58,15 @@ class JobRestarts:
             if checkpoint == managed.checkpoint:
                 _check_same_log(managed.job, job)
                 check_same_state(managed.job, job)
-            chain = self.queries.plan(job)
-            frame = self.queries.frame(chain)
             allocation = action.allocation or (
                 managed.allocation
                 if action.spec is None
                 else carried_over(managed.allocation, job).next_generation()
             )
             routing_tables.check(job, allocation, self.machines())
-            entry = Entry(job.tenant, sum(chain.tasks_per_stage), allocation.instances)
-            before = PreviousState(
-                managed.job,
-                managed.allocation,
-                managed.checkpoint,
-                self.ledger.entries.get(job.id),
-                managed.supervision,
-            )
-            self.ledger.tasks = self.max_tasks()
-            self.ledger.reserve(job.id, entry)
-            try:
-                self.ledger.occupy(job.id)
-            except TrilithonError:
-                self._restore_entry(job.id, before.entry)
-                raise
+            chain = self.queries.plan(job, allocation, managed.tasks)
+            frame = self.queries.frame(chain)
+            before = self._reserve(managed, chain, allocation)
             self._done.add(action.id)
             began = self.clock()
             try:
@@ -93,10 +82,55 @@ class JobRestarts:
                     message = f"{job.id} did not start: {describe(error)}"
                     return Outcome(Status.FAILED, getattr(error, "code", "ENGINE_FAILED"), message)
                 return self._roll_back(managed, before, error)
+        took_s = self.clock() - began
         if not replayed:
-            return Outcome(Status.DONE, took_s=self.clock() - began)
-        message = f"Records since the last commit are replayed: {replayed}."
-        return Outcome(Status.DONE, "REPLAYED", message, took_s=self.clock() - began)
+            return Outcome(Status.DONE, took_s=took_s)
+        return Outcome(Status.DONE, REPLAYED, _replayed_text(replayed), took_s=took_s)
+
+    def grow(self, managed: ManagedJob, wanted: Allocation, tasks: dict[str, int]) -> Outcome:
+        """Restarts the running query of a job for an allocation that needs more tasks than it
+        holds. If it does not start, the job runs as before. The caller holds the lock.
+        """
+        assert managed.running is not None  # noqa: S101 - the caller has checked
+        chain = replace(managed.running.chain, tasks=tasks)
+        frame = self.queries.frame(chain)
+        before = self._reserve(managed, chain, wanted)
+        began = self.clock()
+        try:
+            replayed = self.queries.stop(managed, clean=True)
+            managed.allocation = wanted
+            self.queries.run(managed, chain, frame)
+        except Exception as error:  # noqa: BLE001 - any failure rolls back
+            return self._roll_back(managed, before, error, "it runs as before")
+        took_s = self.clock() - began
+        message = f"It was restarted with more tasks ({growth_text(before.tasks, tasks)})."
+        code = REPLAYED if replayed else RESTARTED
+        if replayed:
+            message = f"{message} {_replayed_text(replayed)}"
+        return Outcome(Status.DONE, code, message, took_s=took_s)
+
+    def _reserve(self, managed: ManagedJob, chain: Chain, allocation: Allocation) -> PreviousState:
+        """Reserves what a query needs; without room raises `DoesNotFit`, unchanged. Returns what to
+        return to.
+        """
+        job = managed.job.id
+        entry = Entry(chain.job.tenant, sum(chain.tasks_per_stage), allocation.instances)
+        before = PreviousState(
+            managed.job,
+            managed.allocation,
+            managed.checkpoint,
+            self.ledger.entries.get(job),
+            managed.tasks,
+            managed.supervision,
+        )
+        self.ledger.tasks = self.max_tasks()
+        self.ledger.reserve(job, entry)
+        try:
+            self.ledger.occupy(job)
+        except TrilithonError:
+            self._restore_entry(job, before.entry)
+            raise
+        return before
 
     def for_new_partitions(
         self, managed: ManagedJob, running: RunningQuery, counts: dict[str, int]
@@ -138,12 +172,19 @@ class JobRestarts:
         else:
             self.ledger.reserve(job, entry)
 
-    def _roll_back(self, managed: ManagedJob, before: PreviousState, error: Exception) -> Outcome:
+    def _roll_back(
+        self,
+        managed: ManagedJob,
+        before: PreviousState,
+        error: Exception,
+        returned: str = "its previous version runs",
+    ) -> Outcome:
         """Returns to the previous version of the job; if that fails, the supervisor retries. A job
         that had failed before has failed still.
         """
         name, generation = managed.job.id, managed.allocation.generation + 1
         managed.job, managed.checkpoint = before.job, before.checkpoint
+        managed.tasks = before.tasks
         managed.allocation = replace(before.allocation, generation=generation)
         _log.error("job_restart_failed", job=name, exc_info=error)
         code, why = getattr(error, "code", "ENGINE_FAILED"), describe(error)
@@ -162,8 +203,12 @@ class JobRestarts:
                 f"{describe(again)}"
             )
             return Outcome(Status.FAILED, code, message)
-        message = f"{name} did not restart ({why}); its previous version runs."
+        message = f"{name} did not restart ({why}); {returned}."
         return Outcome(Status.FAILED, code, message)
+
+
+def _replayed_text(why: str) -> str:
+    return f"Records since the last commit are replayed: {why}."
 
 
 def unknown_job(job: str) -> Outcome:

@@ -36,7 +36,7 @@ def check(job: Job, wanted: Allocation, machines: Collection[str]) -> None:
             _check_stateful(operator, wanted)
         if wanted.parallelism[operator.name] > operator.tasks:
             raise TooManyInstances(
-                f"{operator.name} holds {operator.tasks} tasks and cannot have "
+                f"{operator.name} may hold {operator.tasks} tasks and cannot have "
                 f"{wanted.parallelism[operator.name]} instances."
             )
     for name, places in wanted.placement.items():
@@ -90,12 +90,18 @@ def _check_stateful(operator: Operator, wanted: Allocation) -> None:
 
 
 def push(
-    control: ProbeControl, job: Job, wanted: Allocation, groups: Mapping[str, tuple[int, ...]]
+    control: ProbeControl,
+    job: Job,
+    wanted: Allocation,
+    groups: Mapping[str, tuple[int, ...]],
+    held: Mapping[str, int],
 ) -> dict[str, tuple[int, ...]]:
-    """Pushes the routing tables of an allocation; returns the instance of each key group."""
+    """Pushes the routing tables of an allocation, given the tasks that each operator holds; returns
+    the instance of each key group.
+    """
     assigned = dict(groups)
     for operator, count in wanted.parallelism.items():
-        tasks = job.operator(operator).tasks
+        tasks = held[operator]
         table = _table(wanted, operator, count, tasks)
         if operator in keyed(job):
             weights = wanted.weights.get(operator, (1.0,) * count)

@@ -74,6 +74,13 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     FLUSH_TIME: str(FLUSH_MS),
+    # Every batch is an execution with a job, stages and tasks. Spark keeps a thousand of them with
+    # their plans for its own pages, which are off, and the driver's heap would grow for hours.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "150",
+    "spark.ui.retainedTasks": "5000",
+    "spark.ui.retainedDeadExecutors": "10",
+    "spark.sql.ui.retainedExecutions": "20",
 }
 
 

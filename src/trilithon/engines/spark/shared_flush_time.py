@@ -3,13 +3,17 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from trilithon import logs
-from trilithon.engines.spark.flush_time import FLUSH_MS, JobState, flush_time_ms
+from trilithon.contract.engine import Outcome
+from trilithon.engines.spark.flush_time import FLUSH_MS, JobState, flush_time_ms, later_lingers
+from trilithon.engines.spark.reallocation import AT_BOUNDARY
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Job
 
+AT_RESTART: Final = "AT_RESTART"
 _log = logs.logger()
 
 
@@ -44,3 +48,21 @@ class SharedFlushTime:
             _log.info("flush_time_set", ms=chosen_ms, before_ms=self.current_ms)
             self.current_ms = chosen_ms
             return True
+
+    def outcome(
+        self, done: Outcome, job: Job, before: Allocation, wanted: Allocation, *, updated: bool
+    ) -> Outcome:
+        """The outcome of another allocation, with when its batching times take effect. No batch is
+        ended, and no job is restarted for them. `updated`: the flush time is another one now.
+        """
+        code, sentences = "", []
+        if edges := later_lingers(job, before, wanted):
+            code, names = AT_RESTART, ", ".join(map(str, edges))
+            sentences = [f"linger.ms of {names} changes when {job.id} is started again."]
+        if updated:
+            code = AT_BOUNDARY
+            flush = f"All jobs flush after {self.current_ms} ms from their next batch on."
+            sentences = [flush, *sentences]
+        if done.code or not code:
+            return done
+        return replace(done, code=code, message=" ".join(sentences))

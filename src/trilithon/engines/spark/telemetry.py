@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from trilithon.engines.spark.cuts import PartJob, is_cut, job_of
 from trilithon.engines.spark.part_reports import WholeJobs
 from trilithon.model.allocation import Allocation
@@ -30,24 +32,21 @@ class _Rows:
     table: type[Columns]
     rows: dict[Any, dict[str, float]] = field(default_factory=dict)
 
-    def add(self, key: Any, **numbers: float) -> None:
-        """Adds counts to those in the row."""
+    def add(self, key: Any, **numbers: float) -> dict[str, float]:
+        """Adds counts to those in the row; returns the row."""
         if (row := self.rows.get(key)) is None:
             self.rows[key] = numbers
-            return
+            return numbers
         for name, value in numbers.items():
             row[name] = row.get(name, 0.0) + value
-
-    def put(self, key: Any, **numbers: float) -> None:
-        if (row := self.rows.get(key)) is None:
-            self.rows[key] = numbers
-        else:
-            row.update(numbers)
+        return row
 
     def columns(self) -> Any:
         known = {name for row in self.rows.values() for name in row}
         nan, rows = float("nan"), self.rows.values()
-        return self.table.of(len(rows), **{n: [row.get(n, nan) for row in rows] for n in known})
+        columns = {name: [row.get(name, nan) for row in rows] for name in known}
+        table = self.table.trusted(len(rows), **columns)
+        return self.table.of(len(rows), **columns) if np.isinf(table.block).any() else table
 
 
 def sender_of(application: str, executor: str) -> str:
@@ -136,7 +135,7 @@ class _Translator:
         self.incarnations[name] = float(sent["incarnation"])
         if isinstance(job, PartJob) and (cut := job.reads.get(operator)) and cut.internal:
             self._first_leg((name, operator, cut.edge.target), sent["in"].get("", {}))
-        if any(source.name == operator for source in job.sources):
+        if operator in job.source_names:
             failed = float(sent.get("rejected", 0))
             self.sources.add((name, operator), taken=float(sent["taken"]), failed=failed)
             # The reader of a partition without records is not a sender.
@@ -152,11 +151,11 @@ class _Translator:
     def _operator(self, job: str, operator: str, sent: Mapping[str, Any]) -> None:
         service, writes = sent["service"], sent["writes"]
         key = (job, operator, int(sent["index"]))
-        self.instances.add(
+        row = self.instances.add(
             key,
             taken=float(sent["taken"]),
             failed=float(sent.get("rejected", 0)),
-            emitted=float(sum(edge["emitted"] for edge in sent["out"].values())),
+            emitted=float(sum([edge["emitted"] for edge in sent["out"].values()])),
             busy_s=service["sum_us"] / 1e6,
             busy_sq_s2=service["sumsq_us2"] / 1e12,
             write_waits=float(writes["count"]),
@@ -164,7 +163,7 @@ class _Translator:
             cpu_s=sent["cpu_ns"] / 1e9,
         )
         if sent["active"]:
-            self.instances.put(key, machine=0.0)
+            row["machine"] = 0.0
         for source, edge in sent["in"].items():
             channel, gaps = edge["channel"], edge["interarrival"]
             self.instances.add(
@@ -173,25 +172,16 @@ class _Translator:
                 gap_s=gaps["sum_us"] / 1e6,
                 gap_sq_s2=gaps["sumsq_us2"] / 1e12,
             )
-            self.edges.add(
+            into = self.edges.add(
                 (job, source, operator),
                 taken=float(channel["count"]),
                 transfers=float(channel["count"]),
                 channel_s=channel["sum_us"] / 1e6,
             )
             # The stamp is by the sender's clock, the arrival by the receiver's: both may be off.
-            self.edges.put((job, source, operator), clock_error_s=self.clock_error_s)
+            into["clock_error_s"] = self.clock_error_s
             if "least_us" in edge:
-                self._transport((job, source, operator), edge)
-
-    def _transport(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
-        """Transport is the shortest channel time that any instance saw. What a record for an idle
-        instance took beyond that is batching: the shuffle sends records in batches.
-        """
-        least_s = edge["least_us"] / 1e6
-        least_so_far_s = self.edges.rows.get(key, {}).get("idle_transport_s", least_s)
-        self.edges.put(key, idle_transport_s=min(least_so_far_s, least_s))
-        self.edges.add(key, batching_s=edge["gathered_us"] / 1e6)
+                _transport(into, edge)
 
     def _first_leg(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
         """A cut edge has two legs: to the reader of the internal topic, and from there over the
@@ -208,8 +198,8 @@ class _Translator:
 
     def _outbound(self, key: tuple[str, str, str], edge: Mapping[str, Any]) -> None:
         job, _, target = key
-        self.edges.add(key, emitted=float(edge["emitted"]), parked_s=edge["parked_ns"] / 1e9)
-        self.edges.put(key, clock_error_s=self.clock_error_s)
+        row = self.edges.add(key, emitted=float(edge["emitted"]), parked_s=edge["parked_ns"] / 1e9)
+        row["clock_error_s"] = self.clock_error_s
         for index, count in edge["sent_to"].items():
             self.instances.add((job, target, int(index)), sent=float(count))
         for index, parked_ns in edge["parked_at"].items():
@@ -237,8 +227,17 @@ class _Translator:
         for key, least_s in self.first_legs.items():
             self.edges.add(key, idle_transport_s=least_s)
         for table in (self.instances, self.edges, self.sources, self.sinks):
-            for key in table.rows:
-                table.put(key, incarnation=self.incarnations[key[0]])
+            for key, row in table.rows.items():
+                row["incarnation"] = self.incarnations[key[0]]
+
+
+def _transport(row: dict[str, float], edge: Mapping[str, Any]) -> None:
+    """Transport is the shortest channel time that any instance saw. What a record for an idle
+    instance took beyond that is batching: the shuffle sends records in batches.
+    """
+    least_s = edge["least_us"] / 1e6
+    row["idle_transport_s"] = min(row.get("idle_transport_s", least_s), least_s)
+    row["batching_s"] = row.get("batching_s", 0.0) + edge["gathered_us"] / 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class RunningChain:
         """The most tasks that its stages have at once: one stage runs after the other."""
         reading = executors * len(self.chain.sources)
         tables = len(self.chain.job.tables)
-        return max(reading, *(operator.tasks for operator in self.chain.operators)) + tables
+        return max(reading, *(stage.tasks for stage in self.chain.stages[1:])) + tables
 
 
 @dataclass
@@ -157,7 +157,8 @@ class WarmUp:
     def _compute(self, frame: DataFrame, chain: Chain, group: str) -> None:
         incarnation = self.control.start_job(WARM_UP, chain.names)
         for operator in chain.operators:
-            table = {"generation": 1, "weights": [1] * operator.tasks, "credit": _CREDIT}
+            weights = [1] * chain.tasks_of(operator)
+            table = {"generation": 1, "weights": weights, "credit": _CREDIT}
             self.control.set_table(WARM_UP, operator.name, table)
         time.sleep(_LEARNED_S)
         properties = {

@@ -71,19 +71,22 @@ class RecordWatch:
     def observe(self, reports: Iterable[Mapping[str, Any]], jobs: Mapping[str, Job]) -> None:
         """Takes the service times and the records in work from the executors' reports."""
         for report in reports:
+            executor = str(report["executor"])
             for instance in report["instances"]:
                 job, operator = jobs.get(instance["job"]), instance["operator"]
-                if job is None or operator in {source.name for source in job.sources}:
+                if job is None or operator in job.source_names:
                     continue
-                longest = self._longest_s.setdefault(job.id, {})
+                name = job.id
+                longest = self._longest_s.setdefault(name, {})
                 service_s = instance["service"].get("max_us", 0.0) / 1e6
-                longest[operator] = max(service_s, longest.get(operator, 0.0))
-                stalled = self._stalled.setdefault(job.id, {})
-                key = (operator, int(instance["index"]), str(report["executor"]))
+                if service_s >= longest.get(operator, 0.0):
+                    longest[operator] = service_s
+                stalled = self._stalled.setdefault(name, {})
+                key = (operator, int(instance["index"]), executor)
                 if "stalled_us" in instance:
                     origin_s = instance["origin_us"] / 1e6
                     stalled[key] = (instance["stalled_us"] / 1e6, origin_s)
-                else:
+                elif stalled:
                     stalled.pop(key, None)
 
     def stuck(self, job: Job) -> StuckRecord | None:
@@ -180,6 +183,7 @@ class Watchdog:
     def observe(self, drained: Mapping[str, Any], jobs: Mapping[str, Job]) -> None:
         """Takes what the probe in the driver has collected since the last call."""
         self.records.observe(drained["reports"], jobs)
+        self._replaced.difference_update(drained["lost"])
         if "threads" in drained:
             self.threads.observe(drained["threads"])
 

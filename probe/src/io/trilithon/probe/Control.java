@@ -61,16 +61,45 @@ public final class Control {
   }
 
   /**
-   * {"dropped": n, "reports": [...], "lost": [executors]} since the last call; if they changed, also
-   * "threads": {"executor": {"job": {"incarnation": threads}}}.
+   * {"dropped": n, "reports": [...], "bases": [...], "lost": [executors]} since the last call; if
+   * they changed, also "threads": {"executor": {"job": {"incarnation": threads}}}. A report with a
+   * "base" has the rows that differ from that whole report, which came before or is in "bases".
    */
   public static String drainReports() {
     return Json.write(state().drainReports());
   }
 
+  /** The host misses a whole report: the next "bases" have all that it needs. */
+  public static void resendReports() {
+    state().resendReports();
+  }
+
   /** Cumulative counters per instance, summed over the executors it ran on. */
   public static String totals() {
-    return Json.write(state().totals.toJson());
+    return Json.write(state().totals());
+  }
+
+  /**
+   * {"driver": {"table": entries}, "executor": {...}, "threads": {"pool": threads}}: what is kept
+   * in this JVM, to see what grows.
+   */
+  public static String sizes() {
+    ObjectNode json = Json.object();
+    json.set("driver", state().sizes().put("batches", locations.batches().size())
+        .put("stages", locations.stages()));
+    json.set("executor", Registry.JVM.sizes());
+    ObjectNode pools = json.putObject("threads");
+    for (Thread thread : Thread.getAllStackTraces().keySet()) {
+      String pool = poolOf(thread.getName());
+      pools.put(pool, pools.path(pool).asInt() + 1);
+    }
+    return Json.write(json);
+  }
+
+  /** Threads of a pool differ by numbers, and by the ids of queries and of tasks. */
+  static String poolOf(String thread) {
+    return thread.replaceAll("\\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\\b", "#")
+        .replaceAll("[0-9]+(\\.[0-9]+)*", "#");
   }
 
   /** Per operator: the desired table, the effective one, and the executor of each task. */
@@ -90,8 +119,17 @@ public final class Control {
 
   /** Tasks of each stage of the job's running batch, to be compared with what was compiled. */
   public static String tasksPerStage(String job) {
+    return list(locations.tasksPerStage(job));
+  }
+
+  /** How many tasks of each stage of the job's running batch have started. */
+  public static String tasksStarted(String job) {
+    return list(locations.tasksStarted(job));
+  }
+
+  private static String list(List<Integer> numbers) {
     ArrayNode list = Json.array();
-    locations.tasksPerStage(job).forEach(list::add);
+    numbers.forEach(list::add);
     return Json.write(list);
   }
 

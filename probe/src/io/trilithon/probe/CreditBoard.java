@@ -79,6 +79,18 @@ final class CreditBoard {
     answers.remove(executor);
   }
 
+  int cells() {
+    return cells.size();
+  }
+
+  /** The executors of which anything is kept. */
+  int senders() {
+    Set<Integer> known = new HashSet<>(answers.keySet());
+    known.addAll(sending.keySet());
+    known.addAll(news.keySet());
+    return known.size();
+  }
+
   /** How many answers an executor was given: one that has another number missed some. */
   long answers(int executor) {
     return answers.getOrDefault(executor, 0L);

@@ -20,6 +20,8 @@ final class CreditCell {
    * always be in flight.
    */
   static final long ALLOWANCE_US = 20_000;
+  /** Half the time between two exchanges: over less, a rate is that of one flush. */
+  private static final long LEAST_SPAN_US = 50_000;
   /** One executor must be able to keep a receiver busy while its credit returns. */
   static final int MIN_WINDOW = 2;
 
@@ -64,11 +66,14 @@ final class CreditCell {
   }
 
   /**
-   * Once per exchange: the rate at which each task takes our records, and so how many may be in
-   * transport to it.
+   * After an exchange: the rate at which each task takes our records, and so how many may be in
+   * transport to it. Exchanges may follow each other faster than a rate can be measured.
    */
   void measure(int self, long nowUs) {
     long spanUs = nowUs - measuredAtUs;
+    if (measuredAtUs != 0 && spanUs >= 0 && spanUs < LEAST_SPAN_US) {
+      return;
+    }
     for (int task = 0; task < measured.length; task++) {
       long known = knownTaken(task, self);
       long perSpan = known - measured[task];
@@ -76,6 +81,19 @@ final class CreditCell {
       allowance.set(task, measuredAtUs == 0 || spanUs <= 0 ? 0 : perSpan * ALLOWANCE_US / spanUs);
     }
     measuredAtUs = nowUs;
+  }
+
+  /**
+   * Whether the credit of a task is used up only because its count has not come back: it runs on
+   * another executor and keeps up, or nothing is known of it yet.
+   */
+  boolean awaitsCount(int task, int self) {
+    RemoteTaken there = remote.get(task);
+    if (there != null) {
+      return there.keepsUp();
+    }
+    AtomicLongArray here = takenBySender.get(self);
+    return here == null || here.get(task) == 0;
   }
 
   private long taken(int task, int self, long nowUs, long out) {

@@ -4,12 +4,12 @@ package io.trilithon.probe;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import com.fasterxml.jackson.databind.util.RawValue;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 
 /**
@@ -17,12 +17,11 @@ import java.util.TreeMap;
  * host.
  */
 final class DriverState {
-  /** Ten minutes of one executor's reports, for when the host does not drain them. */
-  private static final int MAX_REPORTS = 600;
+  /** Messages of a lost executor come in for seconds; Spark gives no other one its id. */
+  private static final int LOST_KEPT = 1000;
   /** An exchange and a reader's longest poll, and some time to spare. */
   static final long END_AHEAD_US = 600_000;
 
-  final Totals totals = new Totals();
   private final Clock clock;
   private final CreditBoard board = new CreditBoard();
   private final Map<String, ObjectNode> wanted = new TreeMap<>();
@@ -30,22 +29,27 @@ final class DriverState {
   private final Map<String, List<String>> operators = new HashMap<>();
   private final Map<String, Integer> incarnations = new TreeMap<>();
   private final Map<String, Located> located = new HashMap<>();
+  private final ReceivedReports received = new ReceivedReports();
+  private final Totals totals = new Totals(received, incarnations);
   private final Map<String, Integer> ordinals = new HashMap<>();
-  private final ArrayDeque<RawValue> reports = new ArrayDeque<>();
-  private long dropped;
+  private int nextOrdinal;
   /** Counts the changes of tables, incarnations and endings. */
   private long tablesVersion;
   private final Versions changed = new Versions(20_000);
   private final Endings endings = new Endings();
   private final HoldBacks holdBacks = new HoldBacks();
   private final PeekBoard peeks = new PeekBoard();
+  /** The executors that were lost since the host last asked, and all that were lost lately. */
   private final ArrayList<String> lost = new ArrayList<>();
+  private final Set<String> lostBefore = new LinkedHashSet<>();
   /** Per executor: {"job": {"incarnation": threads}}, as it last told. */
   private final Map<String, JsonNode> threads = new TreeMap<>();
   private boolean threadsChanged;
   private final Map<String, String> halting = new HashMap<>();
   /** The flush time in ms that all executors should have; -1 leaves them as they were started. */
   private long flushMs = -1;
+  /** Until then some sender waits for counts. */
+  private long hurryUntilUs = Long.MIN_VALUE;
   /** Per executor, the flush time that its writers have when they start. */
   private final Map<String, Long> flushTimes = new TreeMap<>();
 
@@ -66,7 +70,7 @@ final class DriverState {
         (int) (clock.nowUs() / 1_000_000));
     incarnations.put(job, incarnation);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
-    totals.forget(job, incarnation);
+    totals.forgetEarlier();
     tablesVersion++;
     endings.stopped(job, clock.nowUs(), tablesVersion);
     changed.put(job, tablesVersion);
@@ -82,7 +86,7 @@ final class DriverState {
       map.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     }
     incarnations.computeIfPresent(job, (j, n) -> n + 1);
-    totals.forget(job, Integer.MAX_VALUE);
+    totals.forgetEarlier();
     endings.stopped(job, clock.nowUs(), tablesVersion);
     changed.put(job, tablesVersion);
   }
@@ -173,19 +177,10 @@ final class DriverState {
 
   synchronized String exchange(JsonNode message, boolean sameJvm) {
     String executor = message.path("executor").asText();
-    int ordinal = ordinals.computeIfAbsent(executor, e -> ordinals.size() % Stamp.MAX_EXECUTORS);
-    if (message.has("threads")) {
-      threads.put(executor, message.path("threads"));
-      threadsChanged = true;
+    ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("same_jvm", sameJvm);
+    if (!lostBefore.contains(executor)) {
+      take(executor, message, answer);
     }
-    flushTimes.put(executor, message.path("flush_ms").asLong(-1));
-    peeks.seen(message.path("seen"));
-    board.update(ordinal, message.path("cells"), clock.nowUs());
-    long answers = board.answers(ordinal);
-    ObjectNode answer = Json.object().put("driver_us", clock.nowUs()).put("ordinal", ordinal)
-        .put("same_jvm", sameJvm);
-    answer.set("credits", board.answer(ordinal, message.path("answers").asLong(-1) != answers));
-    answer.put("answers", answers + 1);
     ObjectNode held = holdBacks.toJson(clock.nowUs());
     if (!held.isEmpty()) {
       answer.set("held_back", held);
@@ -196,6 +191,12 @@ final class DriverState {
     }
     if (flushMs >= 0) {
       answer.put("flush_ms", flushMs);
+    }
+    if (message.path("hurry").asBoolean()) {
+      hurryUntilUs = clock.nowUs() + 1000 * ExchangePace.LASTS_MS;
+    }
+    if (clock.nowUs() < hurryUntilUs) {
+      answer.put("hurry_ms", ExchangePace.forExecutors(flushTimes.size()));
     }
     if (!sameJvm && halting.containsKey(executor)) {
       answer.put("halt", halting.get(executor));
@@ -209,6 +210,32 @@ final class DriverState {
       changesSince(known < changed.oldest() ? -1 : known, answer);
     }
     return Json.write(answer);
+  }
+
+  /** Takes what an executor says, and answers with its credits and what the driver has of it. */
+  private void take(String executor, JsonNode message, ObjectNode answer) {
+    int ordinal = ordinals.computeIfAbsent(executor, e -> newOrdinal());
+    if (message.has("threads")) {
+      threads.put(executor, message.path("threads"));
+      threadsChanged = true;
+    }
+    flushTimes.put(executor, message.path("flush_ms").asLong(-1));
+    peeks.seen(message.path("seen"));
+    board.update(ordinal, message.path("cells"), clock.nowUs());
+    long answers = board.answers(ordinal);
+    answer.put("ordinal", ordinal).put("whole_report", received.known(executor));
+    answer.set("credits", board.answer(ordinal, message.path("answers").asLong(-1) != answers));
+    answer.put("answers", answers + 1);
+  }
+
+  /** The next number that no executor has. */
+  private int newOrdinal() {
+    int ordinal = nextOrdinal;
+    for (int i = 1; i < Stamp.MAX_EXECUTORS && ordinals.containsValue(ordinal); i++) {
+      ordinal = (ordinal + 1) % Stamp.MAX_EXECUTORS;
+    }
+    nextOrdinal = (ordinal + 1) % Stamp.MAX_EXECUTORS;
+    return ordinal;
   }
 
   /** What changed since a version of the tables; everything since -1, which is before the first. */
@@ -236,17 +263,24 @@ final class DriverState {
 
   synchronized void report(SentReport report) {
     clock.followWall();
-    totals.report(report);
-    if (reports.size() == MAX_REPORTS) {
-      reports.removeFirst();
-      dropped++;
+    if (!lostBefore.contains(report.executor)) {
+      received.take(report, clock.wallOf(report.timeUs), clock.steps());
     }
-    reports.addLast(new RawValue(report.withWall(clock.wallOf(report.timeUs), clock.steps())));
   }
 
   synchronized void executorLost(String executor) {
+    if (!lostBefore.add(executor)) {
+      return;
+    }
+    if (lostBefore.size() > LOST_KEPT) {
+      lostBefore.remove(lostBefore.iterator().next());
+    }
     totals.lost(executor);
-    board.forget(ordinals.getOrDefault(executor, -1));
+    received.forget(executor);
+    Integer ordinal = ordinals.remove(executor);
+    if (ordinal != null) {
+      board.forget(ordinal);
+    }
     lost.add(executor);
     threads.remove(executor);
     threadsChanged = true;
@@ -292,18 +326,28 @@ final class DriverState {
 
   /** An executor's JVM ends at its next exchange; the driver's own never does. */
   synchronized void halt(String executor, String reason) {
-    halting.put(executor, reason);
+    if (!lostBefore.contains(executor)) {
+      halting.put(executor, reason);
+    }
+  }
+
+  /** Cumulative counters per instance, summed over the executors it ran on. */
+  synchronized ArrayNode totals() {
+    return totals.toJson();
+  }
+
+  /** The host does not have a whole report that a later one is based on. */
+  synchronized void resendReports() {
+    received.resend();
   }
 
   /**
-   * {"reports": [...], "lost": [executors], "dropped": n} since the last call; if they changed, also
-   * "threads": {"executor": {"job": {"incarnation": threads}}}.
+   * {"reports": [...], "bases": [...], "lost": [executors], "dropped": n} since the last call; if
+   * they changed, also "threads": {"executor": {"job": {"incarnation": threads}}}.
    */
   synchronized ObjectNode drainReports() {
-    ObjectNode json = Json.object().put("dropped", dropped);
-    ArrayNode list = json.putArray("reports");
-    reports.forEach(list::addRawValue);
-    reports.clear();
+    ObjectNode json = Json.object();
+    received.drain(json);
     ArrayNode gone = json.putArray("lost");
     lost.forEach(gone::add);
     lost.clear();
@@ -312,8 +356,18 @@ final class DriverState {
       threads.forEach(all::set);
       threadsChanged = false;
     }
-    dropped = 0;
     return json;
+  }
+
+  /** How many entries each of the driver's tables has, to see what grows. */
+  synchronized ObjectNode sizes() {
+    return Json.object().put("tables", effective.size()).put("located", located.size())
+        .put("incarnations", incarnations.size()).put("endings", endings.size())
+        .put("cells", board.cells()).put("senders", board.senders())
+        .put("ordinals", ordinals.size()).put("reporting", received.senders())
+        .put("report_characters", received.characters())
+        .put("gone", totals.gone()).put("threads", threads.size())
+        .put("flush_times", flushTimes.size()).put("halting", halting.size());
   }
 
   /** Per operator: the desired table, the effective one, and the executor of each task. */

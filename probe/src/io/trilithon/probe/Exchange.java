@@ -21,6 +21,7 @@ final class Exchange {
   private long answers = -1;
   private final CellReports cells;
   private long askedNs = System.nanoTime();
+  private long triedNs = System.nanoTime();
   private JsonNode threadsSent = Json.object();
 
   /**
@@ -44,12 +45,24 @@ final class Exchange {
     }
   }
 
+  /** One round trip, if one is due: so long after the last one, or sooner while a sender waits. */
+  synchronized void runIfDue(long usualMs) {
+    long nowNs = System.nanoTime();
+    if (registry.pace.due(nowNs - triedNs, usualMs, nowNs)) {
+      run();
+    }
+  }
+
   /** One round trip. */
   synchronized void run() {
     long startNs = System.nanoTime();
+    triedNs = startNs;
     ObjectNode message = Json.object().put("kind", "exchange").put("executor", executor)
         .put("tables_version", tablesVersion).put("answers", answers)
         .put("flush_ms", flushMs);
+    if (registry.pace.hurried(startNs)) {
+      message.put("hurry", true);
+    }
     message.set("cells", cells.changed());
     JsonNode threads = registry.threadsJson();
     if (!threads.equals(threadsSent)) {
@@ -70,6 +83,7 @@ final class Exchange {
     registry.holdBacks.learn(answer.path("held_back"));
     registry.peeks.learn(answer.path("watched"));
     cells.delivered();
+    registry.pace.granted(answer.path("hurry_ms").asLong());
     setFlushTime(answer.path("flush_ms").asLong(flushMs));
     learn(answer);
     answers = answer.path("answers").asLong();
@@ -113,6 +127,8 @@ final class Exchange {
             e.getValue().get(1).asLong(), registry.clock.nowUs()));
       }
     }
-    registry.ready(answer.path("ordinal").asInt());
+    // A driver that calls this executor lost says neither.
+    registry.wholeReport = answer.path("whole_report").asLong();
+    registry.ready(answer.path("ordinal").asInt(registry.ordinal()));
   }
 }

@@ -30,6 +30,9 @@ final class Gate {
   interface Meter {
     void parked(int task, long ns);
 
+    /** The sender waits for the count of a receiver that may have room: a message would help. */
+    default void awaitsCount() {}
+
     void forced();
   }
 
@@ -48,6 +51,9 @@ final class Gate {
     long progressAt = last;
     long progress = cell.knownTaken(target, self);
     while (true) {
+      if (cell.awaitsCount(target, self)) {
+        meter.awaitsCount();
+      }
       LockSupport.parkNanos(slice);
       long now = System.nanoTime();
       meter.parked(target, now - last);

@@ -1,8 +1,8 @@
 // Everything that the probes of one JVM share: instances, tables, credits, clock.
 package io.trilithon.probe;
 
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -20,6 +20,7 @@ class Registry {
   final Endings endings = new Endings();
   final HoldBacks holdBacks = new HoldBacks();
   final Peeks peeks = new Peeks();
+  final ExchangePace pace = new ExchangePace();
   /** The tasks of jobs whose threads run in this JVM. */
   final Set<TaskProbe> tasks = ConcurrentHashMap.newKeySet();
   final Map<String, CreditCell> cells = new ConcurrentHashMap<>();
@@ -28,6 +29,8 @@ class Registry {
   private final Map<ReaderProgress.Key, Object> memories = new ConcurrentHashMap<>();
   private final Map<InstanceKey, BroadcastTable> broadcasts = new ConcurrentHashMap<>();
   private final Map<String, TableRef> tables = new ConcurrentHashMap<>();
+  /** The sequence of the last whole report of this executor that the driver has; 0 without one. */
+  volatile long wholeReport;
   private final CountDownLatch ready = new CountDownLatch(1);
   private volatile int ordinal;
   private volatile LongConsumer exchangeSince;
@@ -137,10 +140,19 @@ class Registry {
         key -> key.job().equals(job) && key.incarnation() < incarnationsBelow);
   }
 
-  ArrayNode readersJson() {
-    ArrayNode list = Json.array();
-    readers.values().forEach(reader -> list.add(reader.toJson()));
-    return list;
+  /** A row per reader, as it goes into reports. */
+  Map<ReaderProgress.Key, ObjectNode> readerRows() {
+    Map<ReaderProgress.Key, ObjectNode> rows = new LinkedHashMap<>();
+    readers.forEach((key, reader) -> rows.put(key, reader.toJson()));
+    return rows;
+  }
+
+  /** How many entries each table of this JVM has, to see what grows. */
+  ObjectNode sizes() {
+    return Json.object().put("instances", instances.size()).put("readers", readers.size())
+        .put("memories", memories.size()).put("broadcasts", broadcasts.size())
+        .put("tables", tables.size()).put("cells", cells.size()).put("tasks", tasks.size())
+        .put("endings", endings.size());
   }
 
   /** The number of threads of each job and incarnation: {"job": {"incarnation": threads}}. */
@@ -155,9 +167,10 @@ class Registry {
     return json;
   }
 
-  ArrayNode instancesJson() {
-    ArrayNode list = Json.array();
-    instances.values().forEach(instance -> list.add(instance.toJson()));
-    return list;
+  /** A row per instance, as it goes into reports. */
+  Map<InstanceKey, ObjectNode> instanceRows() {
+    Map<InstanceKey, ObjectNode> rows = new LinkedHashMap<>();
+    instances.forEach((key, instance) -> rows.put(key, instance.toJson()));
+    return rows;
   }
 }

@@ -12,6 +12,7 @@ final class Report {
 
   private final Registry registry;
   private final String executor;
+  private final ReportRows rows = new ReportRows();
   private long sequence;
 
   Report(Registry registry, String executor) {
@@ -35,8 +36,8 @@ final class Report {
             Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory());
     json.putObject("clock").put("offset_us", registry.clock.offsetUs())
         .put("error_us", registry.clock.errorUs());
-    json.set("instances", registry.instancesJson());
-    json.set("readers", registry.readersJson());
-    return SentReport.write(executor, nowUs, Json.write(json));
+    long base = rows.write(json, sequence, registry.wholeReport, registry.instanceRows(),
+        registry.readerRows());
+    return SentReport.write(executor, nowUs, sequence, base, Json.write(json));
   }
 }

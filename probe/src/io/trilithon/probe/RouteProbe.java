@@ -151,6 +151,11 @@ final class RouteProbe implements Gate.Meter {
   }
 
   @Override
+  public void awaitsCount() {
+    registry.pace.hurry();
+  }
+
+  @Override
   public void forced() {
     sender.forced(edge);
   }

@@ -9,20 +9,25 @@ import com.fasterxml.jackson.databind.JsonNode;
  */
 final class SentReport {
   private static final String BEGIN = "report ";
+  private static final int NUMBERS = 3;
 
   final String executor;
   final long timeUs;
+  final long sequence;
+  /** The whole report from which this one differs; 0 if this one is whole. */
+  final long base;
   private final String text;
-  private JsonNode parsed;
 
-  private SentReport(String executor, long timeUs, String text) {
+  private SentReport(String executor, long[] numbers, String text) {
     this.executor = executor;
-    this.timeUs = timeUs;
+    timeUs = numbers[0];
+    sequence = numbers[1];
+    base = numbers[2];
     this.text = text;
   }
 
-  static String write(String executor, long timeUs, String json) {
-    return BEGIN + timeUs + " " + executor + "\n" + json;
+  static String write(String executor, long timeUs, long sequence, long base, String json) {
+    return BEGIN + timeUs + " " + sequence + " " + base + " " + executor + "\n" + json;
   }
 
   static boolean is(String message) {
@@ -30,10 +35,19 @@ final class SentReport {
   }
 
   static SentReport of(String message) {
-    int end = message.indexOf('\n');
-    int space = message.indexOf(' ', BEGIN.length());
-    return new SentReport(message.substring(space + 1, end),
-        Long.parseLong(message, BEGIN.length(), space, 10), message.substring(end + 1));
+    long[] numbers = new long[NUMBERS];
+    int at = BEGIN.length();
+    for (int i = 0; i < NUMBERS; i++) {
+      int space = message.indexOf(' ', at);
+      numbers[i] = Long.parseLong(message, at, space, 10);
+      at = space + 1;
+    }
+    int end = message.indexOf('\n', at);
+    return new SentReport(message.substring(at, end), numbers, message.substring(end + 1));
+  }
+
+  boolean isWhole() {
+    return base == 0;
   }
 
   /** The report as it goes on to the host, with the wall clock's time of it. */
@@ -41,11 +55,11 @@ final class SentReport {
     return "{\"wall_us\":" + wallUs + ",\"clock_steps\":" + clockSteps + "," + text.substring(1);
   }
 
-  /** The same tree at every call: totals mark what they know in it. */
+  String text() {
+    return text;
+  }
+
   JsonNode json() {
-    if (parsed == null) {
-      parsed = Json.parse(text);
-    }
-    return parsed;
+    return Json.parse(text);
   }
 }

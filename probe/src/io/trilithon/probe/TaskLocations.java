@@ -126,6 +126,10 @@ final class TaskLocations extends SparkListener {
     stages.values().removeIf(place -> place.job.equals(job));
   }
 
+  synchronized int stages() {
+    return stages.size();
+  }
+
   synchronized String batch(String job) {
     Batch batch = batches.get(job);
     return batch == null ? "" : batch.name;
@@ -144,5 +148,11 @@ final class TaskLocations extends SparkListener {
   synchronized List<Integer> tasksPerStage(String job) {
     Batch batch = batches.get(job);
     return batch == null ? List.of() : batch.tasksPerStage;
+  }
+
+  /** How many tasks of each stage of the job's running batch have started. */
+  synchronized List<Integer> tasksStarted(String job) {
+    Batch batch = batches.get(job);
+    return batch == null ? List.of() : batch.executors.stream().map(Map::size).toList();
   }
 }

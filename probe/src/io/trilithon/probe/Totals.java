@@ -5,10 +5,8 @@ package io.trilithon.probe;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
 
 /**
@@ -20,60 +18,58 @@ final class Totals {
       "job", "operator", "index", "incarnation", "active", "executor", "least_us",
       "max_us", "stalled_us", "origin_us", "ahead_max_ms");
 
-  private final Map<String, SentReport> last = new TreeMap<>();
-  private final Set<String> lost = new HashSet<>();
+  private final ReceivedReports received;
+  /** The incarnation of each job from which on counters count. */
+  private final Map<String, Integer> incarnations;
   /** What lost executors had counted, by instance: as much however many are lost. */
   private final Map<String, ObjectNode> gone = new TreeMap<>();
 
-  synchronized void report(SentReport report) {
-    if (!lost.contains(report.executor)) {
-      last.put(report.executor, report);
-    }
+  Totals(ReceivedReports received, Map<String, Integer> incarnations) {
+    this.received = received;
+    this.incarnations = incarnations;
   }
 
   /**
    * The counters of a lost executor stay in the sum; "losses" says that counts after its last
    * report are missing.
    */
-  synchronized void lost(String executor) {
-    lost.add(executor);
-    SentReport report = last.remove(executor);
-    if (report != null) {
-      report.json().path("instances").forEach(instance -> {
-        ObjectNode sum = gone.computeIfAbsent(id(instance), id -> identity(instance));
+  void lost(String executor) {
+    received.forEachInstance(executor, (e, instance) -> {
+      if (counts(instance)) {
+        ObjectNode sum = gone.computeIfAbsent(ReportRows.id(instance), id -> identity(instance));
         add(sum, (ObjectNode) instance);
         sum.put("losses", sum.path("losses").asInt() + 1);
-      });
-    }
-  }
-
-  synchronized void forget(String job, int incarnationsBelow) {
-    gone.values().removeIf(instance -> isOlder(instance, job, incarnationsBelow));
-    for (SentReport report : last.values()) {
-      ArrayNode instances = (ArrayNode) report.json().path("instances");
-      for (int i = instances.size() - 1; i >= 0; i--) {
-        if (isOlder(instances.get(i), job, incarnationsBelow)) {
-          instances.remove(i);
-        }
       }
-    }
+    });
   }
 
-  private static boolean isOlder(JsonNode instance, String job, int incarnationsBelow) {
-    return instance.path("job").asText().equals(job)
-        && instance.path("incarnation").asInt() < incarnationsBelow;
+  /** Forgets what was counted in earlier incarnations. */
+  void forgetEarlier() {
+    gone.values().removeIf(instance -> !counts(instance));
   }
 
-  synchronized ArrayNode toJson() {
+  int gone() {
+    return gone.size();
+  }
+
+  private boolean counts(JsonNode instance) {
+    Integer incarnation = incarnations.get(instance.path("job").asText());
+    return incarnation == null || instance.path("incarnation").asInt() >= incarnation;
+  }
+
+  ArrayNode toJson() {
     Map<String, ObjectNode> sums = new TreeMap<>();
     gone.forEach((id, instance) -> sums.put(id, instance.deepCopy()));
-    last.forEach((executor, report) -> report.json().path("instances").forEach(instance -> {
-      ObjectNode sum = sums.computeIfAbsent(id(instance), id -> identity(instance));
+    received.forEachInstance((executor, instance) -> {
+      if (!counts(instance)) {
+        return;
+      }
+      ObjectNode sum = sums.computeIfAbsent(ReportRows.id(instance), id -> identity(instance));
       if (instance.path("active").asBoolean()) {
         sum.put("active", true).put("executor", executor);
       }
       add(sum, (ObjectNode) instance);
-    }));
+    });
     ArrayNode list = Json.array();
     sums.values().forEach(list::add);
     return list;
@@ -85,11 +81,6 @@ final class Totals {
         .put("index", instance.path("index").asInt())
         .put("incarnation", instance.path("incarnation").asInt())
         .put("active", false).put("losses", 0);
-  }
-
-  private static String id(JsonNode instance) {
-    return instance.path("job").asText() + "/" + instance.path("operator").asText() + "/"
-        + instance.path("index").asInt() + "/" + instance.path("incarnation").asInt();
   }
 
   /** Adds numbers leaf by leaf. */

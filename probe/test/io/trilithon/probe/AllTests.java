@@ -16,6 +16,7 @@ final class AllTests {
       InstanceTest.class, ExchangeTest.class, DriverTest.class, WorkloadTest.class,
       EndableReaderTest.class, RecentIdsTest.class, LatestRowsTest.class,
       HoldBacksTest.class, PeeksTest.class, BroadcastTableTest.class,
+      ReportsTest.class, GrowthTest.class,
       StallTest.class, BoundsTest.class, ClockTest.class, FailuresTest.class);
 
   private AllTests() {}

@@ -13,7 +13,7 @@ public final class BatchState {
 
   /** What the next report says of the batch's only reader. */
   public JsonNode reader() {
-    return registry.readersJson().get(0);
+    return registry.readerRows().values().iterator().next();
   }
 
   public void end() {

@@ -10,14 +10,17 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * {@code main(executors, jobs, seconds, file)}: each job has a source and two operators of two
- * instances, on executors of its own choice, and every instance takes a record between two
- * exchanges. Executors exchange ten times a second and report once; only what the driver does with
- * it is timed. What the host would drain in the last second goes to the file.
+ * {@code main(executors, jobs, seconds, file, busy)}: each job has a source and two operators of
+ * two instances, on executors of its own choice. In so many percent of the jobs every instance takes a
+ * record between two exchanges; the threads of the others only wait, which takes CPU time, too.
+ * Executors exchange ten times a second and report once; only what the driver does with it is
+ * timed. What the host drains goes to the file, a line per second, whole reports first.
  */
 final class ControlPlaneLoad {
   private static final int INSTANCES = 2;
   private static final int EXCHANGES_PER_S = 10;
+  /** The CPU time of a thread that waits for records, per second. */
+  private static final long IDLE_CPU_NS = 2_900_000;
   private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
   private final DriverState driver = new DriverState(new Clock());
@@ -25,12 +28,15 @@ final class ControlPlaneLoad {
   private final List<Exchange> exchanges = new ArrayList<>();
   private final List<Report> reports = new ArrayList<>();
   private final List<Runnable> work = new ArrayList<>();
+  private final List<Instance> idle = new ArrayList<>();
+  private final int jobs;
   private long driverNs;
   private long messageBytes;
   private long answerBytes;
   private long reportBytes;
 
-  private ControlPlaneLoad(int executors, int jobs) {
+  private ControlPlaneLoad(int executors, int jobs, int busyPercent) {
+    this.jobs = jobs;
     for (int e = 0; e < executors; e++) {
       Registry registry = new Registry();
       registries.add(registry);
@@ -40,11 +46,11 @@ final class ControlPlaneLoad {
     }
     exchanges.forEach(Exchange::run);
     for (int j = 0; j < jobs; j++) {
-      start("t/j" + j, j);
+      start("t/j" + j, j, j % 100 < busyPercent);
     }
   }
 
-  private void start(String job, int number) {
+  private void start(String job, int number, boolean busy) {
     int incarnation = driver.startJob(job, List.of("in", "a", "b"));
     String[] operators = {"in", "a", "b"};
     for (int o = 1; o < operators.length; o++) {
@@ -55,6 +61,7 @@ final class ControlPlaneLoad {
       for (int i = 0; i < INSTANCES; i++) {
         Registry here = at(number, o, i);
         Instance instance = here.instance(new InstanceKey(job, operators[o], i, incarnation));
+        List<Runnable> todo = new ArrayList<>();
         if (o > 0) {
           String cell = CreditCell.name(EdgeName.receiver(job, operators[o]), "r:0");
           Registry sender = at(number, o - 1, i);
@@ -62,22 +69,28 @@ final class ControlPlaneLoad {
           CreditCell taking = here.cell(cell);
           Inbound edge = instance.inbound(operators[o - 1]);
           int index = i;
-          work.add(() -> {
+          todo.add(() -> {
             sending.reserve(index, sender.ordinal(), 20, sender.clock.nowUs());
             taking.took(sender.ordinal(), index);
             take(instance, edge, here);
           });
         } else {
           Inbound edge = instance.inbound("");
-          work.add(() -> take(instance, edge, here));
+          todo.add(() -> take(instance, edge, here));
         }
         if (o < operators.length - 1) {
           Outbound out = instance.outbound(operators[o + 1]);
           int index = i;
-          work.add(() -> instance.sent(out, index));
+          todo.add(() -> instance.sent(out, index));
         } else {
           LogHistogram histogram = instance.endToEnd();
-          work.add(() -> instance.delivered(histogram, System.nanoTime(), 12.5));
+          todo.add(() -> instance.delivered(histogram, System.nanoTime(), 12.5));
+        }
+        todo.forEach(Runnable::run);
+        if (busy) {
+          work.addAll(todo);
+        } else {
+          idle.add(instance);
         }
       }
     }
@@ -108,8 +121,8 @@ final class ControlPlaneLoad {
       work.forEach(Runnable::run);
       exchanges.forEach(Exchange::run);
     }
+    idle.forEach(instance -> instance.letGo(null, IDLE_CPU_NS));
     // One job in a hundred gets another table, and one in three hundred ends its batch.
-    int jobs = work.size() / (2 * 3 * INSTANCES);
     for (int j = number % 100; j < jobs; j += 100) {
       driver.setTable("t/j" + j, "a", (ObjectNode) Json.parse(
           "{\"generation\":" + (number + 2) + ",\"weights\":[1,1,0,0,0,0,0,0]}"));
@@ -133,21 +146,23 @@ final class ControlPlaneLoad {
   public static void main(String[] arguments) throws java.io.IOException {
     int executors = Integer.parseInt(arguments[0]);
     int seconds = Integer.parseInt(arguments[2]);
-    ControlPlaneLoad load = new ControlPlaneLoad(executors, Integer.parseInt(arguments[1]));
+    ControlPlaneLoad load = new ControlPlaneLoad(executors, Integer.parseInt(arguments[1]),
+        Integer.parseInt(arguments[4]));
     for (int s = 0; s < seconds; s++) {
       load.second(s); // the JVM compiles what it runs
     }
     load.driverNs = load.messageBytes = load.answerBytes = load.reportBytes = 0;
-    String drained = "";
+    load.driver.resendReports();
+    List<String> drained = new ArrayList<>();
     for (int s = 0; s < seconds; s++) {
-      drained = load.second(seconds + s);
+      drained.add(load.second(seconds + s));
     }
-    Files.writeString(Path.of(arguments[3]), drained);
+    Files.write(Path.of(arguments[3]), drained);
     System.out.println(Json.write(Json.object()
         .put("driver_cores", load.driverNs / 1e9 / seconds)
         .put("exchange_bytes_per_s", load.messageBytes / seconds)
         .put("answer_bytes_per_s", load.answerBytes / seconds)
         .put("report_bytes_per_s", load.reportBytes / seconds)
-        .put("drained_bytes_per_s", drained.length())));
+        .put("drained_bytes_per_s", drained.get(seconds - 1).length())));
   }
 }

@@ -147,6 +147,57 @@ class CreditTest {
     Check.equal(1000 + 2 * 5000L, taken.estimate(60_000_000, 1_000_000));
   }
 
+  void aSenderAwaitsTheCountOfAReceiverThatIsUnknownOrKeepsUp() {
+    CreditCell cell = new CreditCell("c");
+    Check.that(cell.awaitsCount(0, 0), "nothing is known of it");
+    cell.took(0, 0);
+    Check.that(!cell.awaitsCount(0, 0), "it is on this executor: its counts are exact");
+    cell.learn(1, 0, 1_000_000, 1_000_000);
+    Check.that(cell.awaitsCount(1, 0), "it has taken what was sent");
+    cell.sent.addAndGet(1, 30);
+    for (int i = 1; i < 4; i++) {
+      cell.learn(1, i, 1_000_000 + 100_000 * i, 1_000_000 + 100_000 * i);
+    }
+    Check.that(!cell.awaitsCount(1, 0), "records wait there: a newer count would not help");
+  }
+
+  /**
+   * The records that a sender may send within a second to an idle receiver on another executor,
+   * which takes them 6 ms later, if counts come back by exchanges that are so far apart.
+   */
+  private static long sentInASecond(int exchangeMs) {
+    CreditCell cell = new CreditCell("c");
+    cell.divideBetween(2);
+    long[] sentAtMs = new long[1001];
+    long reported = 0;
+    long reportedAtUs = 0;
+    for (int ms = 1; ms <= 1000; ms++) {
+      long nowUs = 5_000_000 + 1000L * ms;
+      // The receiver's exchange comes half a period before the sender's.
+      if (ms % exchangeMs == exchangeMs / 2) {
+        reported = sentAtMs[Math.max(0, ms - 6)];
+        reportedAtUs = nowUs;
+      }
+      if (ms % exchangeMs == 0 && reportedAtUs > 0) {
+        cell.learn(0, reported, reportedAtUs, nowUs);
+        cell.measure(0, nowUs);
+      }
+      for (int i = 0; i < 50 && cell.reserve(0, 0, 20, nowUs); i++) {
+        sentAtMs[ms]++;
+      }
+      sentAtMs[ms] += sentAtMs[ms - 1];
+    }
+    return sentAtMs[1000];
+  }
+
+  void fasterExchangesOpenTheGateToAFastReceiverSooner() {
+    long usual = sentInASecond(100);
+    long fast = sentInASecond((int) ExchangePace.FASTEST_MS);
+    // 50 a millisecond would be 50,000.
+    Check.that(usual < 25_000, "every 100 ms: " + usual);
+    Check.that(fast > 35_000, "every 20 ms: " + fast);
+  }
+
   /** The part of its time before the gate that a sender is counted as parked. */
   private static double shareCountedAsParked() throws Exception {
     CreditCell cell = new CreditCell("c");

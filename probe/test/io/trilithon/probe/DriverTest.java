@@ -51,19 +51,21 @@ class DriverTest {
     Check.equal("r:1", effective().path("batch").asText());
   }
 
-  private static SentReport report(String executor, int index, long taken, boolean active) {
+  private long sequence;
+
+  private SentReport report(String executor, int index, long taken, boolean active) {
     ObjectNode report = Json.object().put("executor", executor);
     ObjectNode i = report.putArray("instances").addObject().put("job", "j").put("operator", "a")
         .put("index", index).put("incarnation", 1).put("active", active).put("taken", taken);
     i.putObject("out").putObject("b").putObject("sent_to").put("0", taken);
-    return SentReport.of(SentReport.write(executor, 1_000_000, Json.write(report)));
+    return SentReport.of(SentReport.write(executor, 1_000_000, ++sequence, 0, Json.write(report)));
   }
 
   void anInstanceThatMovedIsSummed() {
     driver.report(report("0", 3, 100, false));
     driver.report(report("1", 3, 40, true));
     driver.report(report("1", 3, 50, true));
-    JsonNode sum = driver.totals.toJson().get(0);
+    JsonNode sum = driver.totals().get(0);
     Check.equal(150L, sum.path("taken").asLong());
     Check.equal(150L, sum.path("out").path("b").path("sent_to").path("0").asLong());
     Check.equal(3, sum.path("index").asInt());
@@ -74,7 +76,7 @@ class DriverTest {
   void aLostExecutorStaysInTheSumAndIsSaid() {
     driver.report(report("0", 3, 100, true));
     driver.executorLost("0");
-    JsonNode sum = driver.totals.toJson().get(0);
+    JsonNode sum = driver.totals().get(0);
     Check.equal(100L, sum.path("taken").asLong());
     Check.equal(1, sum.path("losses").asInt());
     Check.that(!sum.path("active").asBoolean(), "not active");
@@ -87,8 +89,8 @@ class DriverTest {
       driver.report(report(Integer.toString(i), 3, 99, true)); // too late: its threads may go on
     }
     driver.report(report("50", 3, 7, true));
-    Check.equal(1, driver.totals.toJson().size());
-    JsonNode sum = driver.totals.toJson().get(0);
+    Check.equal(1, driver.totals().size());
+    JsonNode sum = driver.totals().get(0);
     Check.equal(507L, sum.path("taken").asLong());
     Check.equal(50, sum.path("losses").asInt());
     Check.equal("50", sum.path("executor").asText());
@@ -121,7 +123,7 @@ class DriverTest {
     push("{\"generation\":1,\"weights\":[1]}");
     driver.report(report("0", 0, 9, true));
     driver.endJob("j");
-    Check.equal(0, driver.totals.toJson().size());
+    Check.equal(0, driver.totals().size());
     Check.that(driver.describe().isEmpty(), "no table");
   }
 

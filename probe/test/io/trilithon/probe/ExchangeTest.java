@@ -32,6 +32,31 @@ class ExchangeTest {
     Check.equal(1, one.table("j/a").get().targets[0]);
   }
 
+  private static boolean due(Registry registry, long passedMs) {
+    return registry.pace.due(1_000_000 * passedMs, 100, System.nanoTime());
+  }
+
+  void exchangesFollowFasterOnAllExecutorsWhileASenderWaits() throws InterruptedException {
+    Check.that(!due(one, 99) && due(one, 100), "the usual pace");
+    one.pace.hurry();
+    Check.that(due(one, 20), "its own sender waits");
+    Check.that(!due(one, 19), "but no faster than that");
+    first.run();
+    Check.that(!due(two, 20), "it does not know yet");
+    second.run();
+    Check.that(due(two, 20), "the driver told it");
+    Thread.sleep(2 * ExchangePace.LASTS_MS);
+    second.run();
+    Check.that(!due(two, 99), "nobody waits any more");
+  }
+
+  void thePaceIsBoundedByTheNumberOfExecutors() {
+    Check.equal(20L, ExchangePace.forExecutors(2));
+    Check.equal(80L, ExchangePace.forExecutors(40));
+    one.pace.granted(ExchangePace.forExecutors(1000));
+    Check.that(due(one, 100), "never slower than usual");
+  }
+
   void tablesTravelOnlyWhenTheyChanged() {
     push(1, "[1]");
     first.run();
@@ -320,7 +345,7 @@ class ExchangeTest {
     one.instance(new InstanceKey("j", "a", 0, 1));
     driver.startJob("j", java.util.List.of("src", "a"));
     first.run();
-    Check.equal(0, one.instancesJson().size());
+    Check.equal(0, one.instanceRows().size());
   }
 
   void aScheduledTaskSurvivesItsException() {

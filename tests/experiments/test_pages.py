@@ -112,6 +112,25 @@ def test_sentences_about_spark_are_written_from_the_numbers() -> None:
     assert "every policy" not in spark_sentences([run("henge", 0.9, 5, [1.0])], PAPER)
 
 
+@pytest.mark.parametrize(
+    ("shares", "sentence"),
+    [
+        ((0.9, 0.8), "ahead in 2 of 2 turns (+10.0 to +20.0 points): it earns its keep."),
+        ((0.9, 0.5), "ahead in 1 of 2 turns (-10.0 to +10.0 points): that does not decide"),
+        ((0.7, 0.5), "ahead in 0 of 2 turns (-10.0 to -10.0 points): it does not earn its keep."),
+    ],
+)
+def test_control_is_compared_with_none_in_the_same_turn(
+    shares: tuple[float, float], sentence: str
+) -> None:
+    none = [SparkRunResult("none", share, 0.5, 0, {}, turn=i) for i, share in enumerate((0.8, 0.6))]
+    runs = [SparkRunResult("henge", share, 0.5, 3, {}, turn=i) for i, share in enumerate(shares)]
+    assert f"Against no control in the same turn, Henge is {sentence}" in spark_sentences(
+        [*runs, *none], PAPER
+    )
+    assert "Against" not in spark_sentences(runs, PAPER)
+
+
 def test_plots_have_the_same_bytes_whenever_they_are_drawn(tmp_path: Path) -> None:
     results = sample_results()
     names = [plot.file for plot in available_plots(results, PAPER)]

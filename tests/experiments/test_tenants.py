@@ -123,6 +123,13 @@ def test_at_the_peak_the_jobs_need_more_slots_than_there_are_by_the_rule() -> No
     assert 4 < diurnal_loads.words_per_record() < 12
 
 
+def test_runs_of_another_set_up_or_engine_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = spark_diurnal.comparison_made_by()
+    assert spark_diurnal.comparison_made_by() == before
+    monkeypatch.setattr(spark_diurnal, "WARM_S", 61.0)
+    assert spark_diurnal.comparison_made_by() != before
+
+
 def test_policies_run_in_turn_and_an_interrupted_comparison_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -100,3 +100,8 @@ def test_bursts_come_again_with_the_same_seed_and_keep_their_mean() -> None:
     assert bursts.total(50_000) == late != others.total(50_000)
     assert {bursts.rate_per_s(t) for t in range(1000)} == {10, 100}
     assert late / 50_000 == pytest.approx((10 * 30 + 100 * 10) / 40, rel=0.1)
+
+
+@given(SHAPES, st.lists(st.floats(0, 300), max_size=9))
+def test_several_moments_have_the_totals_of_each(shape: Shape, at_s: list[float]) -> None:
+    assert shape.totals(at_s) == [shape.total(moment_s) for moment_s in at_s]

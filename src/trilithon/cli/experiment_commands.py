@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from trilithon import folders
 from trilithon.cli.output import Format, Output, answer, progress, table
 from trilithon.cli.processes import leaving_on_termination
 from trilithon.errors import FileUnwritable, NotFound
@@ -56,7 +58,8 @@ Again = Annotated[
         "--again",
         help="Keep nothing that the files beside --into have. Without it, `all`, the parts with a "
         "page of their own and those on Spark go on with what the same code and chosen numbers "
-        "made. A single experiment is always run anew.",
+        "made. A single experiment is run anew, unless it was interrupted: then it goes on with "
+        "the runs that it has done.",
     ),
 ]
 
@@ -127,10 +130,12 @@ def experiment(
         else store.PaperResults()
     )
     if name == SPARK and not again:
-        made_by = fingerprint(paper, chosen)
+        from trilithon.experiments.spark_diurnal import comparison_made_by  # noqa: PLC0415
+
+        made_by = comparison_made_by()
         kept = store.PaperResults(spark=[run for run in before.spark if run.made_by == made_by])
     with progress() as tell:
-        for part in _run(paper, name, workers, chosen, tell, kept):
+        for part in _run(paper, name, workers, chosen, tell, kept, again=again):
             new = new.updated(part, paper)
             if into is not None:
                 merged = before.updated(new, paper)
@@ -164,7 +169,7 @@ def _run_page(
         if file is not None:
             stored = {MADE_BY: made_by, **done}
             file.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-            file.with_suffix(".md").write_text(part.text(done), encoding="utf-8")
+            part.write_page(done, file.with_suffix(".md"))
     return results
 
 
@@ -197,6 +202,8 @@ def _run(
     chosen: "ChosenNumbers",
     tell: "Callable[[str], None]",
     kept: "PaperResults",
+    *,
+    again: bool,
 ) -> "Iterator[PaperResults]":
     """What was asked for, each part as soon as it is done; `kept` is not run again."""
     from trilithon.experiments import suite  # noqa: PLC0415
@@ -211,7 +218,11 @@ def _run(
         for experiment in paper.experiments
         if name in {ALL, experiment.name} and kept.experiment(experiment.name) is None
     ]
-    for result in suite.run_experiments(paper, wanted, workers, tell, chosen):
+    # Single runs are stored until the results of their experiment are.
+    stored = folders.cache() / "runs" / made_by
+    if again:
+        shutil.rmtree(stored, ignore_errors=True)
+    for result in suite.run_experiments(paper, wanted, workers, tell, chosen, stored):
         yield PaperResults([result])
     if name in {MIXES, ALL} and paper.has_mixes:
         for mixes in suite.run_mixes(paper, workers, tell, chosen, kept.mixes):
@@ -228,6 +239,7 @@ def _run(
     if name == SPARK and paper.spark is not None:
         from trilithon.experiments import spark_diurnal  # noqa: PLC0415
 
+        made_by = spark_diurnal.comparison_made_by()
         for spark in spark_diurnal.run_comparison(paper.spark, tell, made_by, kept.spark):
             yield PaperResults(spark=spark)
 
@@ -243,8 +255,7 @@ def _write_pages(into: Path, results: "PaperResults", paper: "Paper") -> None:
     into.write_text(page(results, paper, into.stem, own_pages), encoding="utf-8")
     for part in paper.pages:
         if (file := own_pages.get(part.name)) is not None:
-            text = part.text(json.loads(file.read_text(encoding="utf-8")))
-            file.with_suffix(".md").write_text(text, encoding="utf-8")
+            part.write_page(json.loads(file.read_text(encoding="utf-8")), file.with_suffix(".md"))
     details = into.with_name(f"{into.stem}-details.md")
     details.write_text(details_page(results, paper, into.stem), encoding="utf-8")
 

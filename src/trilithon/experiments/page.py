@@ -26,7 +26,7 @@ from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
 from trilithon.experiments.seeds import SEEDS
 from trilithon.experiments.sensitivity import MovedRun
-from trilithon.experiments.spark_results import SparkRunResult, by_policy
+from trilithon.experiments.spark_results import NONE, SparkRunResult, by_policy, gains_over
 from trilithon.experiments.strategies import (
     BEST_STATIC,
     HEADROOM,
@@ -377,7 +377,7 @@ def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
     """What the runs show, from their numbers alone."""
     policies = by_policy(runs)
     shares = [run.satisfaction for run in policies]
-    told = listed(
+    each = listed(
         [
             f"{percent(run.satisfaction)} under {paper.label(run.policy)} "
             f"({run.actions:.0f} actions)"
@@ -385,7 +385,7 @@ def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
         ]
     )
     apart = 100 * (max(shares) - min(shares))
-    sentences = [f"Satisfaction is {told}: at most {apart:.1f} points apart."]
+    sentences = [f"Satisfaction is {each}: at most {apart:.1f} points apart."]
     spread = 100 * max(run.spread for run in policies)
     if min(run.runs for run in policies) == 1:
         sentences.append(
@@ -400,6 +400,11 @@ def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
             f"Runs under the same policy differ by up to {spread:.1f} points: the policies cannot "
             "be told apart."
         )
+    sentences += [
+        _worth_of_control(gains, paper.label(policy))
+        for policy in (run.policy for run in policies if run.policy != NONE)
+        if len(gains := gains_over(runs, policy, NONE)) > 1
+    ]
     known = [run for run in policies if run.by_hour]
     hours = range(min((len(run.by_hour) for run in known), default=0))
     low = [hour for hour in hours if all(run.by_hour[hour] < LOW for run in known)]
@@ -412,6 +417,17 @@ def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
             "counted from 0)."
         )
     return " ".join(sentences)
+
+
+def _worth_of_control(gains: Sequence[float], label: str) -> str:
+    """What a policy gains over no control, turn by turn."""
+    ahead = sum(gain > 0 for gain in gains)
+    by = f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f} points"
+    worth = {len(gains): "it earns its keep", 0: "it does not earn its keep"}
+    return (
+        f"Against no control in the same turn, {label} is ahead in {ahead} of {len(gains)} turns "
+        f"({by}): {worth.get(ahead, 'that does not decide whether it earns its keep')}."
+    )
 
 
 def _method(paper: Paper, name: str) -> str:

@@ -8,6 +8,7 @@ differ, a list of plots, a part of `scenarios/chosen.yaml` with the paper's name
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trilithon.experiments.definition import Experiment, Topology, Variant
@@ -105,7 +106,8 @@ class PaperPart:
 
     `run` yields its results as JSON data, more with each; `text` turns them into Markdown. That is
     a section of the paper's page, with results among the paper's, or a page with results of its
-    own (`own_page`). `in_all` is whether `all` runs it. `made_by` identifies what its results are
+    own (`own_page`), with plots that `draw` writes into the page's folder. `in_all` is whether
+    `all` runs it. `made_by` identifies what its results are
     made by, as the fingerprint of the paper's experiments does, which is used without it.
     """
 
@@ -116,6 +118,13 @@ class PaperPart:
     own_page: bool = True
     in_all: bool = True
     made_by: Callable[[ChosenNumbers], str] | None = None
+    draw: Callable[[Any, Path], None] | None = None
+
+    def write_page(self, data: Any, file: Path) -> None:
+        """Writes its own page with its plots, from stored results."""
+        file.write_text(self.text(data), encoding="utf-8")
+        if self.draw is not None:
+            self.draw(data, file.parent)
 
 
 @dataclass(frozen=True)

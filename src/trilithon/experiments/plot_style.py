@@ -4,7 +4,9 @@ Colours are Okabe and Ito's, which the colour-blind can tell apart; lines differ
 Strategies without a policy are wide and pale, so that lines of policies on top of them are seen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -55,6 +57,21 @@ POLICY_STYLES: Final[tuple[dict[str, Any], ...]] = (
     {"color": RED, "linewidth": 1.5, "linestyle": (0, (6, 1.5, 1, 1.5))},
     {"color": SKY, "linewidth": 1.5, "linestyle": (0, (2, 1))},
 )
+
+
+@contextmanager
+def svg_canvas(path: Path, title: str, height_in: float) -> "Iterator[Canvas]":
+    """A canvas that becomes an SVG file with the same bytes each time."""
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with rc_context(RC):
+        canvas = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        FigureCanvasSVG(canvas)
+        yield canvas
+        path.parent.mkdir(parents=True, exist_ok=True)
+        canvas.savefig(path, format="svg", metadata={"Date": None, "Title": title})
 
 
 def style_of(strategy: str, paper: Paper) -> dict[str, Any]:

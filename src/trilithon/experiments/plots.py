@@ -21,13 +21,12 @@ from trilithon.experiments.plot_style import (
     ORANGE,
     POLICY_STYLES,
     PURPLE,
-    RC,
     RED,
-    WIDTH_IN,
     floats,
     label_ends,
     legend_above,
     style_of,
+    svg_canvas,
 )
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.run_series import QUANTILES, RunSeries
@@ -66,19 +65,10 @@ class Plot(ABC):
 
 def write_plots(results: PaperResults, paper: Paper, folder: Path) -> list[Plot]:
     """Writes all plots that the results suffice for, and returns them."""
-    from matplotlib import rc_context  # noqa: PLC0415
-    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415
-    from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
-
     written = []
     for plot in available_plots(results, paper):
-        with rc_context(RC):
-            canvas = Canvas(figsize=(WIDTH_IN, plot.height_in), layout="constrained")
-            FigureCanvasSVG(canvas)
+        with svg_canvas(folder / plot.file, plot.caption, plot.height_in) as canvas:
             plot.draw(canvas, results, paper)
-            path = folder / plot.file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            canvas.savefig(path, format="svg", metadata={"Date": None, "Title": plot.caption})
         written.append(plot)
     return written
 

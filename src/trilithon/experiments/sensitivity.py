@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trilithon.experiments.definition import FaultKind, Topology, Variant
 from trilithon.experiments.paper import NothingDecided, Paper, SensitivityPlan
+from trilithon.experiments.run_store import RunStore
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.scenario_builder import ScenarioBuilder
 from trilithon.experiments.seeds import SEEDS
@@ -204,7 +205,7 @@ def moves(paper: Paper, chosen: ChosenNumbers) -> tuple[list[NumberMove], list[s
     return wanted, unmoved
 
 
-def run_move(paper: Paper, chosen: ChosenNumbers, move: NumberMove) -> MovedRun:
+def run_move(paper: Paper, chosen: ChosenNumbers, move: NumberMove, store: RunStore) -> MovedRun:
     experiment = paper.by_name[move.experiment]
     variant = variant_of(paper, move.experiment, move.variant)
     if move.path is not None and move.path.startswith(POLICY):
@@ -214,7 +215,8 @@ def run_move(paper: Paper, chosen: ChosenNumbers, move: NumberMove) -> MovedRun:
         assert moved is not None  # noqa: S101 - moves are only those that change something
         chosen = moved
     # Hundreds of runs, of which each is compared with the same seed: one has to do.
-    runner = Runner(ScenarioBuilder(chosen, paper.name), paper.policy, seeds=SEEDS[:1])
+    builder = ScenarioBuilder(chosen, paper.name)
+    runner = Runner(builder, paper.policy, seeds=SEEDS[:1], store=store)
     runs = {s.name: runner.run(experiment, variant, s)[0] for s in paper.cheap_strategies}
     figures: dict[str, float | None] = {}
     if len(experiment.variants) == 1:

@@ -13,10 +13,14 @@ from typing import Final
 
 import numpy as np
 
+from trilithon import policies
+from trilithon.engines import spark
 from trilithon.engines.spark.application import Setup
+from trilithon.experiments import diurnal_loads, tenants
 from trilithon.experiments.diurnal_loads import mean_rates, scarce_slots, trace_of
 from trilithon.experiments.paper import SparkComparison
-from trilithon.experiments.spark_results import SparkRunResult
+from trilithon.experiments.provenance import code_of, digest
+from trilithon.experiments.spark_results import NONE, SparkRunResult
 from trilithon.experiments.tenants import (
     TENANTS,
     TenantJob,
@@ -37,14 +41,20 @@ RUNS: Final = 3
 # The first minute belongs to the JVM, which compiles what it runs.
 WARM_S: Final = 60.0
 SAMPLE_S: Final = 1.0
-# The policy that never acts.
-NONE: Final = "none"
 Progress = Callable[[str], None]
 
 
-def trace_loads(length_s: float, tenants: Sequence[TenantJob] = TENANTS) -> list[TenantLoad]:
+def comparison_made_by() -> str:
+    """What the runs are made by: the set-up, the policies and the engine. Runs are compared with
+    each other, so an interrupted comparison goes on with those of the same code alone.
+    """
+    modules = (diurnal_loads, tenants, policies, spark)
+    return digest(*map(code_of, modules), repr((MASTER, HOURS, LENGTH_S, WARM_S, SAMPLE_S)))
+
+
+def trace_loads(length_s: float, owners: Sequence[TenantJob] = TENANTS) -> list[TenantLoad]:
     """A day of a trace for each tenant; neighbours have different traces."""
-    rates = mean_rates(tenants)
+    rates = mean_rates(owners)
     return [
         TenantLoad(
             tenant,
@@ -55,7 +65,7 @@ def trace_loads(length_s: float, tenants: Sequence[TenantJob] = TENANTS) -> list
                 "period": f"{length_s / HOURS:g}s",
             },
         )
-        for i, tenant in enumerate(tenants)
+        for i, tenant in enumerate(owners)
     ]
 
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+
+# The policy that never acts.
+NONE: Final = "none"
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,12 @@ class PolicyRuns:
 
 def by_policy(runs: Sequence[SparkRunResult]) -> list[PolicyRuns]:
     """The runs of each policy together, in the order in which the policies first occur."""
-    found = []
+    together = []
     for policy in dict.fromkeys(run.policy for run in runs):
         mine = [run for run in runs if run.policy == policy]
         shares = [run.satisfaction for run in mine]
         hours = min(len(run.by_hour) for run in mine)
-        found.append(
+        together.append(
             PolicyRuns(
                 policy,
                 len(mine),
@@ -68,7 +71,16 @@ def by_policy(runs: Sequence[SparkRunResult]) -> list[PolicyRuns]:
                 [_mean([run.by_hour[hour] for run in mine]) for hour in range(hours)],
             )
         )
-    return found
+    return together
+
+
+def gains_over(runs: Sequence[SparkRunResult], policy: str, other: str) -> list[float]:
+    """By how much a policy is better than another in each turn in which both were run."""
+    mine, theirs = (
+        {run.turn: run.satisfaction for run in runs if run.policy == name}
+        for name in (policy, other)
+    )
+    return [mine[turn] - theirs[turn] for turn in sorted(mine.keys() & theirs.keys())]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,7 +1,9 @@
 """Runs the experiments of a paper: every variant under every strategy."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from trilithon.experiments.definition import Experiment, PaperFigure, Variant
@@ -15,6 +17,7 @@ from trilithon.experiments.paper import NothingDecided, Paper, Runs
 from trilithon.experiments.papers import PAPERS
 from trilithon.experiments.provenance import fingerprint
 from trilithon.experiments.run_series import RunSeries
+from trilithon.experiments.run_store import RunStore
 from trilithon.experiments.runner import Runner
 from trilithon.experiments.runs import Run
 from trilithon.experiments.scenario_builder import check_numbers
@@ -38,14 +41,30 @@ def chosen_numbers(paper: Paper, path: Path | None) -> ChosenNumbers:
     return chosen
 
 
+@contextmanager
+def _run_folder(folder: Path | None) -> Iterator[Path]:
+    """The folder for stored runs: the given one, or one that ends with the context."""
+    if folder is not None:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="trilithon-runs-") as temporary:
+        yield Path(temporary)
+
+
 def run_variant(
-    paper: str, experiment: str, variant: str, strategy: str, chosen: ChosenNumbers
+    paper: str,
+    experiment: str,
+    variant: str,
+    strategy: str,
+    chosen: ChosenNumbers,
+    stored: Path | None = None,
 ) -> tuple[Run, ...]:
     """The runs of a variant, one per seed; by names, since it may run in a process of its own."""
     owner = PAPERS[paper].load()
     of = owner.by_name[experiment]
     (by,) = (candidate for candidate in owner.strategies if candidate.name == strategy)
-    runner = Runner(owner.builder(chosen, paper), owner.policy, seeds=owner.seeds)
+    store, builder = RunStore(stored), owner.builder(chosen, paper)
+    runner = Runner(builder, owner.policy, seeds=owner.seeds, store=store)
     return runner.run(of, of.variant(variant), by)
 
 
@@ -125,33 +144,41 @@ def run_experiments(
     workers: int,
     progress: Progress,
     chosen: ChosenNumbers,
+    stored: Path | None = None,
 ) -> Iterator[ExperimentResult]:
-    """The results of each experiment as soon as all of its runs are done."""
-    wanted = [
-        (paper.name, experiment.name, variant.name, strategy.name, chosen)
-        for experiment in experiments
-        for variant in experiment.variants
-        for strategy in strategies_of(paper, experiment, variant)
-    ]
-    runs: dict[str, dict[str, dict[str, tuple[Run, ...]]]] = {}
-    for done, (i, by_seed) in enumerate(each_done(run_variant, wanted, workers), start=1):
-        _, name, variant, strategy, _ = wanted[i]
-        experiment = paper.by_name[name]
-        names = {
-            one.name: [by.name for by in strategies_of(paper, experiment, one)]
-            for one in experiment.variants
-        }
-        if name not in runs:
-            # In the order of the paper, whichever run is done first.
-            runs[name] = {one.name: {} for one in experiment.variants}
-        runs[name][variant][strategy] = by_seed
-        progress(f"{done} of {len(wanted)} runs: {name} {variant} {strategy}")
-        if sum(map(len, runs[name].values())) == sum(map(len, names.values())):
-            ordered = {
-                key: {by: by_name[by] for by in names[key]}
-                for key, by_name in runs.pop(name).items()
+    """The results of each experiment as soon as all of its runs are done.
+
+    Runs are stored in the folder `stored` until the caller has taken the result of their
+    experiment: after an interruption it goes on with them.
+    """
+    with _run_folder(stored) as folder:
+        wanted = [
+            (paper.name, experiment.name, variant.name, strategy.name, chosen)
+            for experiment in experiments
+            for variant in experiment.variants
+            for strategy in strategies_of(paper, experiment, variant)
+        ]
+        calls = [(*one, folder / one[1]) for one in wanted]
+        runs: dict[str, dict[str, dict[str, tuple[Run, ...]]]] = {}
+        for done, (i, by_seed) in enumerate(each_done(run_variant, calls, workers), start=1):
+            _, name, variant, strategy, _ = wanted[i]
+            experiment = paper.by_name[name]
+            names = {
+                one.name: [by.name for by in strategies_of(paper, experiment, one)]
+                for one in experiment.variants
             }
-            yield experiment_result(paper, experiment, ordered, fingerprint(paper, chosen))
+            if name not in runs:
+                # In the order of the paper, whichever run is done first.
+                runs[name] = {one.name: {} for one in experiment.variants}
+            runs[name][variant][strategy] = by_seed
+            progress(f"{done} of {len(wanted)} runs: {name} {variant} {strategy}")
+            if sum(map(len, runs[name].values())) == sum(map(len, names.values())):
+                ordered = {
+                    key: {by: by_name[by] for by in names[key]}
+                    for key, by_name in runs.pop(name).items()
+                }
+                yield experiment_result(paper, experiment, ordered, fingerprint(paper, chosen))
+                RunStore(folder / name).clear()
 
 
 def _mix(paper: str, seed: int, chosen: ChosenNumbers) -> MixResult:
@@ -184,8 +211,8 @@ def run_mixes(
             yield [results[seed] for seed in sorted(results)]
 
 
-def _move(paper: str, chosen: ChosenNumbers, move: NumberMove) -> MovedRun:
-    return run_move(PAPERS[paper].load(), chosen, move)
+def _move(paper: str, chosen: ChosenNumbers, move: NumberMove, stored: Path) -> MovedRun:
+    return run_move(PAPERS[paper].load(), chosen, move, RunStore(stored))
 
 
 def run_moves(
@@ -202,10 +229,12 @@ def run_moves(
     all_moves, unmoved = moves(paper, chosen)
     results = {run.move: run for run in kept}
     wanted = [move for move in all_moves if move not in results]
-    arguments = [(paper.name, chosen, move) for move in wanted]
-    for done, (_, result) in enumerate(each_done(_move, arguments, workers), start=1):
-        results[result.move] = result
-        progress(f"{len(results)} of {len(all_moves)} runs with a number moved")
-        as_chosen = all(move in results for move in all_moves if move.path is None)
-        if as_chosen and (done % MOVES_AT_ONCE == 0 or done == len(wanted)):
-            yield [results[move] for move in all_moves if move in results], unmoved
+    # A moved parameter of the policy leaves all other strategies as they are.
+    with _run_folder(None) as folder:
+        arguments = [(paper.name, chosen, move, folder) for move in wanted]
+        for done, (_, result) in enumerate(each_done(_move, arguments, workers), start=1):
+            results[result.move] = result
+            progress(f"{len(results)} of {len(all_moves)} runs with a number moved")
+            as_chosen = all(move in results for move in all_moves if move.path is None)
+            if as_chosen and (done % MOVES_AT_ONCE == 0 or done == len(wanted)):
+                yield [results[move] for move in all_moves if move in results], unmoved

@@ -73,6 +73,9 @@ class RecordedLoad:
     def total(self, at_s: float) -> float:
         return float(np.interp(at_s, self.times_s, self.records))
 
+    def totals(self, at_s: Sequence[float]) -> list[float]:
+        return list(map(self.total, at_s))
+
 
 @dataclass(frozen=True)
 class RunPhase:

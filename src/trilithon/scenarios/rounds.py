@@ -1,8 +1,9 @@
 """Runs the rounds of a simulated run: observing an engine, and letting the controller act on it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -101,11 +102,20 @@ class ControlledRounds:
             journal = Journal(None if folder is None else folder / FILE)
             ending.callback(journal.close)
             mode = Mode.OFF if acts_from_s > engine.now_s else Mode.AUTO
+            if folder is None:
+                # Nobody reads the series of a journal in memory.
+                limits = replace(limits, series_every_s=math.inf)
             rules = Rules(limits=limits, policy=policy.name, seed=seed, mode=mode)
             self._engine, self._acts_from_s = engine, acts_from_s
             recorder = None if record is None else ending.enter_context(RecordingFolder(record))
             self._controller = Controller(
-                engine, journal, policy, rules, _EngineClock(engine), recorder
+                engine,
+                journal,
+                policy,
+                rules,
+                _EngineClock(engine),
+                recorder,
+                limits_policy=False,
             )
             self._ending = ending.pop_all()
         self._requests = sorted(requests, key=lambda request: request.at_s)

@@ -1,7 +1,7 @@
 """Runs a scenario (engine, load, faults and rounds) and writes its results into a folder."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -37,6 +37,10 @@ class Later:
 
     def total(self, at_s: float) -> float:
         return self.shape.total(max(0.0, at_s - self.start_s))
+
+    def totals(self, at_s: Sequence[float]) -> list[float]:
+        start_s = self.start_s
+        return self.shape.totals([max(0.0, moment_s - start_s) for moment_s in at_s])
 
 
 @dataclass(frozen=True)

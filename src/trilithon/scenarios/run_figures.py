@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,10 +18,15 @@ from trilithon.model.layout import Layout
 from trilithon.model.series import Window
 from trilithon.scenarios.rounds import DecisionResult
 
+# A whole number below it has no more than six digits.
+_SIX_DIGITS: Final = 1e6
+
 
 def _plain(value: Any) -> float | None:
     """The number rounded to six digits; None if it is missing or infinite."""
     number = float(value)
+    if number.is_integer() and -_SIX_DIGITS < number < _SIX_DIGITS:
+        return number
     return float(f"{number:.6g}") if math.isfinite(number) else None
 
 
@@ -62,6 +67,10 @@ class RunFigures:
     memory: list[float | None] = field(default_factory=list)
     acted: list[DecisionResult] = field(default_factory=list)
     _rows: tuple[Layout, dict[str, Any]] | None = None
+    _keys: tuple[str, ...] = ()
+    # The series without a value in this round, and what stands there: the same ones in the next
+    # round if its rows are the same.
+    _absent: list[tuple[list[Any], int | None]] = field(default_factory=list)
 
     def add(self, window: Window, acted: Sequence[DecisionResult]) -> None:
         """Add the window of a round, and the decisions made in it."""
@@ -77,7 +86,9 @@ class RunFigures:
             used = machines.memory_used_bytes.sum() / machines.memory_bytes.sum()
         self.memory.append(_plain(used))
         self.acted += acted
-        rates = input_rate(window)
+        rates, lag = input_rate(window), window.lag
+        rate_list, lag_list = rates.tolist(), lag.tolist()
+        same = self._rows is not None and self._rows[0] is layout
         nodes = self._nodes(layout)
         queues = _all_plain(sum_by_job(layout, window.queue))
         utility, satisfaction = _all_plain(outcome.utility), _all_plain(outcome.satisfaction)
@@ -91,24 +102,40 @@ class RunFigures:
             figures.utility.append(utility[row])
             figures.satisfaction.append(satisfaction[row])
             for key, of_jobs in values.items():
-                figures.values.setdefault(key, [None] * before).append(of_jobs[row])
+                if key not in figures.values:
+                    figures.values[key] = [None] * before
+                figures.values[key].append(of_jobs[row])
             sources, source_nodes, operators = nodes[name]
-            figures.input_per_s.append(_plain(rates[source_nodes].sum()))
-            figures.lag.append(_plain(window.lag[sources].sum()))
+            if len(sources) == 1:
+                figures.input_per_s.append(_plain(rate_list[source_nodes[0]]))
+                figures.lag.append(_plain(lag_list[sources[0]]))
+            else:
+                figures.input_per_s.append(_plain(rates[source_nodes].sum()))
+                figures.lag.append(_plain(lag[sources].sum()))
             figures.queue.append(queues[row])
             for operator, count in operators:
-                figures.parallelism.setdefault(operator, [0] * before).append(count)
+                if operator not in figures.parallelism:
+                    figures.parallelism[operator] = [0] * before
+                figures.parallelism[operator].append(count)
         for name, load in zip(layout.machines, _all_plain(machines.load), strict=True):
-            self.load.setdefault(name, [None] * before).append(load)
-        self._pad(before + 1)
+            if name not in self.load:
+                self.load[name] = [None] * before
+            self.load[name].append(load)
+        if not same or self._keys != tuple(values):
+            self._keys = tuple(values)
+            self._pad(before + 1)
+        else:
+            for series, nothing in self._absent:
+                series.append(nothing)
 
     def _nodes(self, layout: Layout) -> dict[str, Any]:
         """The rows of each job's sources, and the instances of its operators: once per layout."""
         if self._rows is None or self._rows[0] is not layout:
             rows = {}
+            all_sources = set(layout.source_nodes.tolist())
             for name in layout.jobs:
                 nodes = layout.job_nodes(name)
-                source_nodes = [n for n in nodes if n in layout.source_nodes]
+                source_nodes = [n for n in nodes if n in all_sources]
                 sources = [layout.source_row[name, layout.node_names[n]] for n in source_nodes]
                 operators = [
                     (layout.node_names[n], int(layout.parallelism[n]))
@@ -124,15 +151,16 @@ class RunFigures:
         return self._rows[1]
 
     def _pad(self, length: int) -> None:
-        """Extend the series of jobs and machines that were absent in this round."""
-        all_series: list[list[Any]] = [*self.load.values()]
+        """Extend the series of jobs and machines that are absent in this round."""
+        all_series: list[tuple[list[Any], int | None]] = [
+            (load, None) for load in self.load.values()
+        ]
         for figures in self.jobs.values():
-            all_series += figures.plain
-            all_series += figures.values.values()
-            for counts in figures.parallelism.values():
-                counts.extend([0] * (length - len(counts)))
-        for series in all_series:
-            series.extend([None] * (length - len(series)))
+            all_series += [(series, None) for series in (*figures.plain, *figures.values.values())]
+            all_series += [(counts, 0) for counts in figures.parallelism.values()]
+        self._absent = [(series, nothing) for series, nothing in all_series if len(series) < length]
+        for series, nothing in self._absent:
+            series.extend([nothing] * (length - len(series)))
 
     def summary(self) -> list[dict[str, Any]]:
         """A row per job: its SLO satisfaction over the run, and its figures at the end."""

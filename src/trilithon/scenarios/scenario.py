@@ -21,7 +21,7 @@ from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.errors import InvalidScenario, Problem, TrilithonError
 from trilithon.model.intent import EdgeName
-from trilithon.model.job import Job, Operator, Parallelism
+from trilithon.model.job import Job, Operator
 from trilithon.plugins import policy
 from trilithon.policies.policy import Policy
 from trilithon.policies.requests import ScalingKind, TimedRequest
@@ -353,5 +353,5 @@ def _operator(
         profile = profile_of(profiles[operator.name])
     bounds = operator.parallelism
     count = given.get(operator.name, given.get("all", bounds.initial))
-    bounds = Parallelism(count, min(bounds.min, count), max(bounds.max, count))
+    bounds = replace(bounds, initial=count, min=min(bounds.min, count), max=max(bounds.max, count))
     return replace(operator, profile=profile, parallelism=bounds)

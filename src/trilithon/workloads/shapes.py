@@ -30,6 +30,10 @@ class Shape(ABC):
     def total(self, at_s: float) -> float:
         """Records wanted from the start up to a moment: the integral of the rate."""
 
+    def totals(self, at_s: Sequence[float]) -> list[float]:
+        """The same for several moments."""
+        return list(map(self.total, at_s))
+
 
 @dataclass(frozen=True, slots=True)
 class Constant(Shape):
@@ -46,6 +50,10 @@ class Constant(Shape):
 
     def total(self, at_s: float) -> float:
         return self.low_per_s * at_s
+
+    def totals(self, at_s: Sequence[float]) -> list[float]:
+        rate = self.low_per_s
+        return [rate * moment_s for moment_s in at_s]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 
 from tests.engines.simulated.watched import CPU, JOB, Watched, both, watched
 from tests.engines.simulated.worlds import ASSUMED, TEXTBOOK, graph, line, operator, world_of
+from trilithon.contract.assembler import Assembler, _in_batches
 from trilithon.contract.engine import (
     Ability,
     How,
@@ -32,6 +33,7 @@ from trilithon.engines.simulated.machines import MachineSpec
 from trilithon.errors import NotFound
 from trilithon.model.allocation import Allocation, initial
 from trilithon.model.job import TimeWindow, Work
+from trilithon.model.report import Report
 from trilithon.workloads.shapes import Constant, StepChange
 
 
@@ -398,3 +400,81 @@ def test_what_always_computes_takes_its_part_of_the_first_machine(mode: Simulati
         before, after = found.look(10), found.look(30)
         rates.append(float(after.sinks.written[0] - before.sinks.written[0]) / 30)
     assert rates == [pytest.approx(125, rel=0.1), pytest.approx(62.5, rel=0.15)]
+
+
+def test_steps_together_are_the_same_steps_one_by_one() -> None:
+    """Steps are computed together up to the next timer: rescales and faults come in between, and
+    instances that are not in use any more empty their queues.
+    """
+
+    def engine() -> SimulatedEngine:
+        made = SimulatedEngine(
+            [MachineSpec("a", 2.0, 1e9), MachineSpec("b", 2.0, 1e9)], TEXTBOOK, ASSUMED, seed=5
+        )
+        job = line(operator("first", 4, cpu_share=1.0), operator("second", 6, cpu_share=1.0))
+        made.submit(job, initial(job))
+        made.feed(job.id, "in", StepChange(900.0, 2400.0, 20.0))
+        fewer = initial(job).rescaled({"first": 2, "second": 3}).next_generation()
+
+        def rescale() -> None:
+            made.apply(Reallocate(fewer))
+
+        made.at(33.3, rescale)
+        made.inject(SlowMachine(25.5, 20.0, "a", 0.5))
+        return made
+
+    together, one_by_one = engine(), engine()
+    together.advance(60.0)
+    for _ in range(60):
+        one_by_one.advance(1.0)
+    for table in ("jobs", "nodes", "edges", "actors", "machines", "histogram"):
+        both_tables = [getattr(one.world, table) for one in (together, one_by_one)]
+        for name in both_tables[0].dtype.names or ():
+            if name != "used":  # how much of a call's last steps could be left out
+                np.testing.assert_array_equal(*(rows[name] for rows in both_tables))
+        if table == "histogram":
+            np.testing.assert_array_equal(*both_tables)
+    assert together.world.actors["held"].max() > 0
+    nodes = together.world.nodes
+    assert (nodes["used"] <= nodes["tasks"]).all()
+    assert (nodes["used"] < nodes["tasks"]).any()
+
+
+def alone(report: Report) -> Report:
+    """The report as a sender of its own would make it."""
+    return Report(**{f.name: getattr(report, f.name) for f in fields(Report) if f.name != "batch"})
+
+
+def test_reports_of_all_machines_merge_as_if_each_came_alone() -> None:
+    """Also while one is missing, and with a job that changed beside one that did not: what the
+    reporter knows of the latter it takes over.
+    """
+    machines = [MachineSpec(f"m{i}", 2.0, 1e9) for i in (0, 2, 10)]
+    engine = SimulatedEngine(machines, TEXTBOOK, ASSUMED, seed=5)
+    jobs = [line(operator("a", 3), operator("b", 2), name=name) for name in ("one", "two")]
+    for job in jobs:
+        engine.submit(job, initial(job))
+        engine.feed(job.id, "in", Constant(500.0))
+    together, one_by_one = Assembler(), Assembler()
+    engine.inject(MetricsStop(20.0, 10.0, ("m2",)))
+    merged = []
+    for fewer in ({}, {"a": 2}, {}, {"a": 4}, {}):
+        if fewer:
+            wanted = engine.jobs()[jobs[0].id].allocation.rescaled(fewer).next_generation()
+            engine.apply(Reallocate(wanted))
+        engine.advance(8.0)
+        reports = engine.reports()
+        by_name = sorted(reports, key=lambda report: report.sender)
+        merged.append(len(_in_batches(by_name)))
+        snapshots = []
+        for assembler, kind in ((together, list), (one_by_one, lambda all_: map(alone, all_))):
+            for accepted in engine.jobs().values():
+                assembler.expect(accepted.job, accepted.allocation)
+            for report in kind(reports):
+                assembler.take(report)
+            snapshots.append(assembler.snapshot(engine.now_s))
+        for table in ("instances", "edges", "sources", "sinks", "machines", "latencies"):
+            assert getattr(snapshots[0], table).equals(getattr(snapshots[1], table))
+        assert not np.isnan(snapshots[0].instances.machine).all()
+    # After the host's, those of the machines are one table, unless one is missing.
+    assert merged == [2, 2, 3, 2, 2]

@@ -16,6 +16,7 @@ from trilithon.experiments.latency.measures import (
     read,
     task_hours,
 )
+from trilithon.experiments.latency.mixes_reasons import mixes_with_reasons
 from trilithon.experiments.latency.set_ups import LatencyBuilder
 from trilithon.experiments.mixes import MixResult
 from trilithon.experiments.runner import Runner
@@ -152,6 +153,20 @@ def test_the_text_about_random_jobs_counts_both_goals() -> None:
     assert "at least as many intervals in 2 of 3 jobs" in text
     assert "no more instance-hours in 1 (33%" in text
     assert "at most 1.3 times in 2 jobs" in text
+
+
+def test_jobs_that_count_against_a_goal_are_told_apart() -> None:
+    dearer, fewer = mix((0.98, 1.4), (0.9, 1.3)), mix((0.85, 1.1), (0.9, 1.3))
+    worse, good = mix((0.8, 1.5), (0.9, 1.3)), mix((0.95, 1.2), (0.9, 1.3))
+    text = mixes_with_reasons([dearer, fewer, worse, good])
+    assert text.startswith(random_jobs.mixes_text([dearer, fewer, worse, good]))
+    assert "Of the 3 jobs that count against the goal, in 1 the policy keeps more" in text
+    assert "8.0 points more with 8% more hours" in text
+    assert "in 1 it keeps fewer with fewer hours (in the median 5.0 points fewer)" in text
+    assert "in 1 threshold is at least as good in both." in text
+    assert "Of the 2 jobs with more than 1.3 times the fewest instance-hours (1.45 times" in text
+    assert "keeps more intervals than the fewest instances in 1," in text
+    assert mixes_with_reasons([good]) == random_jobs.mixes_text([good])
 
 
 def test_experiments_last_as_long_as_their_loads() -> None:

@@ -1,6 +1,6 @@
 """A promise on Spark: what counts as kept, when a comparison is void, and a short run."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.experiments.latency import spark_primetester as promised
+from trilithon.experiments.latency.promise_plot import draw_promises
 from trilithon.experiments.latency.spark_primetester import (
     COMPUTING,
     INTERVAL_S,
@@ -98,6 +99,19 @@ def test_a_load_that_is_too_easy_makes_the_comparison_void() -> None:
     text = page_of(run_of(LATENCY, 92), run_of(PEAK, 99, 5), run_of(MEAN, 81))
     assert "**Void**" in text
     assert "met (" not in text
+
+
+def test_the_first_runs_are_drawn_beside_the_page_once_all_strategies_were_run(
+    tmp_path: Path,
+) -> None:
+    runs = [asdict(run_of(strategy, 90)) for strategy in (LATENCY, PEAK, MEAN)]
+    draw_promises({"runs": runs[:2]}, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert promised.PLOT not in promised.page({"runs": runs[:2]})
+    draw_promises({"runs": runs}, tmp_path)
+    picture = (tmp_path / promised.PLOT).read_text(encoding="utf-8")
+    assert all(f">{text}<" in picture for text in (LATENCY, PEAK, MEAN, "instances"))
+    assert f"]({promised.PLOT})" in promised.page({"runs": runs})
 
 
 def test_runs_go_on_where_they_were_interrupted() -> None:

@@ -6,6 +6,7 @@ paused.
 """
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -45,8 +46,9 @@ from trilithon.engines.simulated.memory_use import memory_used
 from trilithon.engines.simulated.operator_cost import Assumed
 from trilithon.engines.simulated.reporting import ReportedJob, Reporter, ReportingMachine
 from trilithon.engines.simulated.simulated_job import SimulatedJob, SourceLoad, StoppedJob
+from trilithon.engines.simulated.stepping import load_rates, step_ends
 from trilithon.engines.simulated.threads import count_threads
-from trilithon.engines.simulated.world_tables import PAUSED, RUNNING, Floats, World
+from trilithon.engines.simulated.world_tables import PAUSED, RUNNING, World
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.errors import BatchingUnsupported, InvalidAllocation, NotFound, TrilithonError
 from trilithon.model.allocation import Allocation, carried_over
@@ -102,6 +104,7 @@ class SimulatedEngine:
         self._timer_count = 0
         self._sequences: dict[str, int] = {}
         self._reporter: Reporter | None = None
+        self._rows_changed = False
         self._lost: list[str] = []
         self._renewed_s = 0.0
         count_threads(self)
@@ -198,10 +201,16 @@ class SimulatedEngine:
             name: ReportedJob(running.job, running.allocation, running.rows, running.life)
             for name, running in self.running.items()
         }
-        if self._reporter is None:
+        if self._reporter is None or self._rows_changed:
+            senders = [self.machines.sender(row) for row in range(len(self.machines.all))]
             self._reporter = Reporter(
-                self.world, standing, reports_memory=self.character.reports_memory
+                self.world,
+                standing,
+                senders,
+                reports_memory=self.character.reports_memory,
+                before=self._reporter,
             )
+            self._rows_changed = False
         # What ran on a lost machine counts on elsewhere: the last report of the machine is empty.
         lost = tuple(self._lost)
         reports = [Report(name, self._next_sequence(name), self.now_s) for name in lost]
@@ -280,15 +289,16 @@ class SimulatedEngine:
         until_s = self.now_s + span_s
         self._fire()
         while self.now_s < until_s - 1e-9:
-            grid = (np.floor(self.now_s / self.step_s + 1e-9) + 1) * self.step_s
-            stop_s = min(until_s, float(grid))
-            if self._timers:
-                stop_s = min(stop_s, max(self._timers[0][0], self.now_s))
-            if stop_s > self.now_s:
+            timer_s = self._timers[0][0] if self._timers else math.inf
+            if ends_s := step_ends(self, until_s, timer_s):
                 if self.mode is SimulationMode.FLUID and self.character.has_batches:
-                    stall_sources(self, stop_s)
-                self.run.advance(stop_s, self._rates(stop_s))
-                self.now_s = stop_s
+                    stall_sources(self, ends_s[0])
+                rates = load_rates(self, ends_s)
+                if isinstance(self.run, FluidRun):
+                    self.run.advance_steps(ends_s, rates)
+                else:
+                    self.run.advance(ends_s[0], rates[0])
+                self.now_s = ends_s[-1]
                 self._renew_credits()
             self._fire()
 
@@ -304,18 +314,6 @@ class SimulatedEngine:
     def _fire(self) -> None:
         while self._timers and self._timers[0][0] <= self.now_s + 1e-9:
             heapq.heappop(self._timers)[2]()
-
-    def _rates(self, until_s: float) -> Floats:
-        rates = np.zeros(len(self.world.nodes))
-        span_s = until_s - self.now_s
-        for running in self.running.values():
-            for source, load in running.loads.items():
-                total = load.total(until_s)
-                rates[running.rows.nodes[source]] = (
-                    max(0.0, total - running.load_totals[source]) / span_s
-                )
-                running.load_totals[source] = total
-        return rates
 
     # --- wanted state
 
@@ -456,8 +454,10 @@ class SimulatedEngine:
         nodes, actors = self.world.nodes, self.world.actors
         alive = self.world.jobs["alive"][nodes["job"]] == 1
         operator = (nodes["kind"] == world_tables.OPERATOR) & alive
-        index = np.arange(len(actors)) - nodes["first"][actors["node"]]
-        active = operator[actors["node"]] & (index < nodes["active"][actors["node"]])
+        count = nodes["active"][operator]
+        # The first of each operator's, and as many after it as are in use: few of all tasks are.
+        before = np.cumsum(count) - count
+        active = np.arange(count.sum()) + np.repeat(nodes["first"][operator] - before, count)
         return np.bincount(actors["machine"][active], minlength=len(self.machines.all))
 
     # --- one-shot actions
@@ -539,7 +539,7 @@ class SimulatedEngine:
         """Instances, machines or jobs changed: the next report looks up its rows again, and other
         machines have other threads.
         """
-        self._reporter = None
+        self._rows_changed = True
         count_threads(self)
 
     def pause(self, running: SimulatedJob, for_s: float, reason: str) -> None:

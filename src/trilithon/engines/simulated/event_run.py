@@ -90,6 +90,6 @@ class EventRun:
         """Puts records of the last seconds back into a log, to be read again."""
         left = count
         while left > 0:
-            left -= events.replay(self.world, source, left, span_s, self.margin)
+            left -= events.replay(self.world, self.rng, source, left, span_s, self.margin)
             if left:
                 self.world = moving.with_more_records(self.world)

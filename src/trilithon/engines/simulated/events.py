@@ -294,7 +294,7 @@ def _run(world: World, rng: Random, number: int) -> None:
 
 
 @part
-def _comes_in(world: World, source: int, origin_s: float) -> None:
+def _comes_in(world: World, rng: Random, source: int, origin_s: float) -> None:
     """A record is in the log of a source."""
     node = world.nodes[source]
     target = world.nodes[world.edges[node.out_first].target]
@@ -306,9 +306,11 @@ def _comes_in(world: World, source: int, origin_s: float) -> None:
                 make_ready(world, number)
                 break
     else:
-        # Records come to the partitions, and so to their readers, in turn.
-        reader = node.first + node.turn % node.active
-        node.turn += 1
+        # Records come to the partitions, and so to their readers, by chance: keys are hashed. In
+        # turn they would be in step with the senders' own turns, and follow each other to one task.
+        reader = node.first
+        if node.active > 1:
+            reader += min(int(rng.random() * node.active), node.active - 1)
         put_in_queue(world, reader, new_record(world, origin_s, node.out_first, reader))
         if world.actors[reader].state == IDLE:
             make_ready(world, reader)
@@ -357,11 +359,11 @@ def set_rates(world: World, rng: Random, rates: Floats) -> None:
 
 
 @compiled
-def replay(world: World, source: int, count: int, span_s: float, margin: int) -> int:
+def replay(world: World, rng: Random, source: int, count: int, span_s: float, margin: int) -> int:
     """Records that are read again after a crash, the oldest first; how many there was room for."""
     done = 0
     while done < count and world.single[0].free_count > margin:
-        _comes_in(world, source, world.single[0].now_s - span_s * (count - done) / count)
+        _comes_in(world, rng, source, world.single[0].now_s - span_s * (count - done) / count)
         done += 1
     return done
 
@@ -548,7 +550,7 @@ def advance(world: World, rng: Random, until_s: float, margin: int) -> int:
         else:
             if version != world.nodes[what].arrival_version:
                 continue
-            _comes_in(world, what, single.now_s)
+            _comes_in(world, rng, what, single.now_s)
             _plan_arrival(world, rng, what)
         single.events += 1
     single.now_s = until_s

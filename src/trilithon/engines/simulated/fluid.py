@@ -55,7 +55,7 @@ def _flow_in(world: World, number: int) -> float:
 def _spread(world: World, number: int) -> None:
     """What comes to each actor of an operator, from what flows over the edges into it."""
     node = world.nodes[number]
-    for a in range(node.first, node.first + node.tasks):
+    for a in range(node.first, node.first + node.used):
         world.actors[a].coming = 0.0
     for k in range(node.in_first, node.in_first + node.in_count):
         edge = world.edges[world.into[k]]
@@ -71,10 +71,10 @@ def _is_paused(world: World, number: int) -> bool:
 
 
 @part
-def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> None:
+def _would_flow(world: World, number: int, span_s: float, arrivals: Floats, at: int) -> None:
     node = world.nodes[number]
     if node.kind == SOURCE:
-        node.potential = node.backlog + arrivals[number]
+        node.potential = node.backlog + arrivals[at, number]
         if world.nodes[world.edges[node.out_first].target].pulled == 0:
             reads = world.jobs[node.job].mode == RUNNING
             open_s = span_s * node.open if reads else 0.0
@@ -93,19 +93,19 @@ def _would_flow(world: World, number: int, span_s: float, arrivals: Floats) -> N
         else:
             _spread(world, number)
             taken_in(world, number, paused, span_s)
-            for a in range(node.first, node.first + node.tasks):
+            for a in range(node.first, node.first + node.used):
                 total += world.actors[a].potential
         node.potential = total
         node.pushed = total * node.selectivity
 
 
 @part
-def _read(world: World, number: int, span_s: float, arrivals: Floats, log: Floats) -> None:
+def _read(world: World, number: int, span_s: float, came: float, log: Floats) -> None:
     """A source: what is read, what stays in the log, and how old it was."""
     node = world.nodes[number]
-    node.arrived += arrivals[number]
+    node.arrived += came
     out = node.potential * node.pressed
-    node.backlog += arrivals[number] - out
+    node.backlog += came - out
     if node.backlog < 1e-9 * node.arrived:
         node.backlog = 0.0
     node.pushed = out
@@ -246,7 +246,7 @@ def _serve(world: World, number: int, span_s: float, drawn: bool) -> None:
     paused = _is_paused(world, number)
     done, waited, variance, served, cv2, parked_s = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     node.busy = 0.0
-    for task in range(node.tasks):
+    for task in range(node.used):
         actor = world.actors[node.first + task]
         records = actor.held + actor.coming
         rho = 0.0
@@ -398,10 +398,13 @@ def _count(
 
 @part
 def _settle(world: World, number: int, span_s: float) -> None:
-    """Taken is what was sent and neither waits nor travels."""
+    """Taken is what was sent and neither waits nor travels. What is not in use and holds nothing
+    is at rest: until somebody changes the tables, later steps would leave it as it is.
+    """
     node = world.nodes[number]
     waiting = 0.0
-    for task in range(node.tasks):
+    used = node.active
+    for task in range(node.used):
         actor = world.actors[node.first + task]
         under_way = 0.0
         for k in range(node.in_first, node.in_first + node.in_count):
@@ -411,6 +414,9 @@ def _settle(world: World, number: int, span_s: float) -> None:
         actor.level = max(0.0, actor.held - actor.busy) + under_way
         actor.taken = max(actor.taken, actor.sent - actor.level)
         waiting += actor.level
+        if actor.held != 0.0 or actor.level != 0.0 or actor.busy != 0.0:
+            used = max(used, task + 1)
+    node.used = used
     for k in range(node.in_first, node.in_first + node.in_count):
         edge = world.edges[world.into[k]]
         edge.own = edge.flow / node.inflow if node.inflow > 0.0 else edge.own
@@ -450,18 +456,21 @@ def _share_machines(world: World) -> None:
     for m in range(len(world.machines)):
         world.machines[m].load = 0.0
         world.machines[m].threads = 0.0
-    for a in range(len(world.actors)):
-        actor = world.actors[a]
-        node = world.nodes[actor.node]
-        if actor.busy <= 0.0 or node.kind != OPERATOR:
+    for n in range(len(world.nodes)):
+        node = world.nodes[n]
+        if node.kind != OPERATOR:
             continue
-        machine = world.machines[actor.machine]
-        ideal = actor.service_s * actor.slow
-        computing = ideal * actor.cpu * machine.stretch / max(machine.speed, 1e-9)
-        lasts = computing + ideal * (1.0 - actor.cpu)
-        if actor.cpu > 0.0 and lasts > 0.0:
-            machine.load += actor.busy * computing / lasts
-            machine.threads += 1.0
+        for a in range(node.first, node.first + node.used):
+            actor = world.actors[a]
+            if actor.busy <= 0.0:
+                continue
+            machine = world.machines[actor.machine]
+            ideal = actor.service_s * actor.slow
+            computing = ideal * actor.cpu * machine.stretch / max(machine.speed, 1e-9)
+            lasts = computing + ideal * (1.0 - actor.cpu)
+            if actor.cpu > 0.0 and lasts > 0.0:
+                machine.load += actor.busy * computing / lasts
+                machine.threads += 1.0
     for m in range(len(world.machines)):
         machine = world.machines[m]
         wanted = stretch(
@@ -485,24 +494,23 @@ def draw_arrivals(rng: np.random.Generator, arrivals: Floats, cv2: float) -> Non
             arrivals[source] = rng.standard_gamma(arrivals[source] / cv2) * cv2
 
 
-@compiled
-def step(
+@part
+def _step(
     world: World,
     span_s: float,
     arrivals: Floats,
+    at: int,
     log: Floats,
     quantiles: Floats,
     weights: Floats,
     drawn: bool,
 ) -> None:
-    """One step for everybody; `arrivals` are the records that come to each source in it, and
-    `drawn` tells whether chance has varied them.
-    """
+    """One step for everybody; row `at` of `arrivals` are the records that come to each source."""
     nodes = world.nodes
-    stop_sources(world, span_s, arrivals)
+    stop_sources(world, span_s, arrivals, at)
     for n in range(len(nodes)):
         if world.jobs[nodes[n].job].alive == 1:
-            _would_flow(world, n, span_s, arrivals)
+            _would_flow(world, n, span_s, arrivals, at)
     for n in range(len(nodes) - 1, -1, -1):
         if world.jobs[nodes[n].job].alive == 1:
             hold_back(world, n)
@@ -511,7 +519,7 @@ def step(
         if world.jobs[node.job].alive == 0:
             continue
         if node.kind == SOURCE:
-            _read(world, n, span_s, arrivals, log)
+            _read(world, n, span_s, arrivals[at, n], log)
         elif node.kind == OPERATOR:
             _flow_in(world, n)
             _delay_before(world, n, span_s)
@@ -524,3 +532,23 @@ def step(
         else:
             _write(world, n, quantiles, weights)
     _share_machines(world)
+
+
+@compiled
+def steps(
+    world: World,
+    spans_s: Floats,
+    arrivals: Floats,
+    log: Floats,
+    quantiles: Floats,
+    weights: Floats,
+    drawn: bool,
+) -> None:
+    """Steps of these lengths, with a row of `arrivals` each: the records that come to each source.
+    `drawn` tells whether chance has varied them.
+    """
+    # Since the last call anything may have been changed: no task is known to be at rest.
+    for n in range(len(world.nodes)):
+        world.nodes[n].used = world.nodes[n].tasks
+    for at in range(len(spans_s)):
+        _step(world, spans_s[at], arrivals, at, log, quantiles, weights, drawn)

@@ -1,5 +1,6 @@
 """Runs flows in steps: the interface of `fluid.py` to the engine, and the logs of its sources."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -58,13 +59,18 @@ class FluidRun:
 
     def advance(self, until_s: float, rates: Floats) -> None:
         """One step up to a moment, with so many records per second coming to each source."""
-        span_s = until_s - self.now_s
-        if span_s > 0:
-            arrivals = rates * span_s
-            if self.drawn:
-                fluid.draw_arrivals(self.rng, arrivals, self.arrival_cv2)
-            fluid.step(self.world, span_s, arrivals, self.log, *latency_table(), self.drawn)
-            self.now_s = until_s
+        if until_s > self.now_s:
+            self.advance_steps([until_s], rates[None, :])
+
+    def advance_steps(self, ends_s: Sequence[float], rates: Floats) -> None:
+        """Steps up to these moments, with a row of `rates` each. Nothing changes in between."""
+        spans_s = np.diff(np.array([self.now_s, *ends_s]))
+        arrivals = rates * spans_s[:, None]
+        if self.drawn:
+            # In the order of the steps, as if each were drawn by itself.
+            fluid.draw_arrivals(self.rng, arrivals.reshape(-1), self.arrival_cv2)
+        fluid.steps(self.world, spans_s, arrivals, self.log, *latency_table(), self.drawn)
+        self.now_s = ends_s[-1]
 
     def records_held(self) -> Floats:
         """Records queued at, in transit to and in work at each actor; logs do not count."""
@@ -116,9 +122,14 @@ class FluidRun:
     def drop_queued(self, job: int) -> None:
         """Drops the queued records of a job. They count as taken, and are never processed."""
         world = self.world
-        of = world.actors["node"]
-        nodes, actors = world.nodes, world.actors
+        nodes = world.nodes
         moves = (nodes["job"] == job) & (nodes["kind"] == OPERATOR) & (nodes["pulled"] == 0)
+        if not moves.any():
+            return
+        # The tasks of a job stand side by side.
+        first, end = nodes["first"][moves], (nodes["first"] + nodes["tasks"])[moves]
+        actors = world.actors[first.min() : end.max()]
+        of = actors["node"]
         mine = moves[of]
         waiting = np.where(mine, np.maximum(0.0, actors["held"] - actors["busy"]), 0.0)
         actors["taken"] += waiting

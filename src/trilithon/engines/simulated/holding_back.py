@@ -30,7 +30,7 @@ def taken_in(world: World, number: int, paused: bool, span_s: float) -> None:
     gated = world.jobs[node.job].stops_sources == 0
     node.own = 1.0
     for turn in range(2):
-        for a in range(node.first, node.first + node.tasks):
+        for a in range(node.first, node.first + node.used):
             actor = world.actors[a]
             actor.coming *= node.own
             records = actor.held + actor.coming
@@ -76,7 +76,7 @@ def hold_back(world: World, number: int) -> None:
 
 
 @part
-def stop_sources(world: World, span_s: float, arrivals: Floats) -> None:
+def stop_sources(world: World, span_s: float, arrivals: Floats, at: int) -> None:
     """Which jobs have a full queue, where one stops the sources: they are stopped for this step,
     and it counts before every instance that is full. Sources that make their records themselves
     make none meanwhile.
@@ -92,7 +92,7 @@ def stop_sources(world: World, span_s: float, arrivals: Floats) -> None:
         node = world.nodes[n]
         job = world.jobs[node.job]
         if node.kind == SOURCE and job.generates == 1 and (job.stopped == 1 or job.mode != RUNNING):
-            arrivals[n] = 0.0
+            arrivals[at, n] = 0.0
 
 
 @part
@@ -103,7 +103,7 @@ def _note_full_queues(world: World, number: int, span_s: float) -> None:
     for k in range(node.in_first, node.in_first + node.in_count):
         senders += _senders(world, world.into[k])
     full = False
-    for task in range(node.tasks):
+    for task in range(node.used):
         actor = world.actors[node.first + task]
         if task >= node.active or actor.held <= actor.limit * job.low_mark:
             actor.full = 0.0

@@ -33,6 +33,9 @@ class SteadyLoad:
     def total(self, at_s: float) -> float:
         return self.per_s * at_s
 
+    def totals(self, at_s: Sequence[float]) -> list[float]:
+        return list(map(self.total, at_s))
+
 
 class LiveSimulation:
     """An engine and its clock. The cluster's time is `speed` times as fast as the machine's, and

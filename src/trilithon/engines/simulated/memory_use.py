@@ -22,7 +22,9 @@ def memory_used(
     """
     used = np.zeros(len(world.machines))
     actors, nodes = world.actors, world.nodes
-    np.add.at(used, actors["machine"], records * assumed.record_bytes)
+    # Most tasks are idle and hold nothing.
+    holding = np.flatnonzero(records)
+    np.add.at(used, actors["machine"][holding], records[holding] * assumed.record_bytes)
     for job in jobs:
         for operator in job.job.operators:
             window = operator.work.window

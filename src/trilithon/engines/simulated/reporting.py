@@ -8,7 +8,7 @@ place, and is missing when that machine does not report.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from trilithon.engines.simulated.world_tables import (
 from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
-from trilithon.model.report import Report
+from trilithon.model.report import Report, ReportBatch
 from trilithon.model.sketches import Sketches
 
 _ACTOR = (
@@ -71,6 +71,81 @@ def _count(table: Any, name: str, rows: Ints) -> Floats:
     return np.floor(values + 1e-6) if name in _WHOLE else values
 
 
+_TABLES: Final = ("instance", "edge", "source", "sink")
+# The key of a row, the row, its life, and the machines of its sender and its receiver.
+_Entry = tuple[Any, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class JobEntries:
+    """The rows of one job by table, and what they were made of."""
+
+    reported: ReportedJob
+    # The machine of each of its actors.
+    machines: Ints
+    by_table: Mapping[str, Sequence[_Entry]]
+
+    @classmethod
+    def of(cls, world: World, reported: ReportedJob, before: "JobEntries | None") -> "JobEntries":
+        """The rows of a job; those of before if nothing of it has changed."""
+        numbers = reported.rows.nodes.values()
+        start, end = min(numbers), max(numbers) + 1
+        nodes = world.nodes[start:end]
+        first, last = int(nodes["first"][0]), int(nodes["first"][-1] + nodes["tasks"][-1])
+        machines = world.actors["machine"][first:last]
+        if (
+            before is not None
+            and before.reported.rows is reported.rows
+            and before.reported.allocation is reported.allocation
+            and before.reported.life == reported.life
+            and np.array_equal(before.machines, machines)
+        ):
+            return before
+        by_table = _entries(world, reported, start, nodes)
+        return cls(reported, machines.copy(), by_table)
+
+
+def _entries(
+    world: World, reported: ReportedJob, start: int, nodes: Any
+) -> dict[str, list[_Entry]]:
+    """The rows of a job, whose nodes are these, from row `start` on."""
+    by_table: dict[str, list[_Entry]] = {name: [] for name in _TABLES}
+    job, rows, life = reported.job, reported.rows, reported.life
+    kinds, first = nodes["kind"].tolist(), nodes["first"].tolist()
+    # Who sends over the first edge into each node.
+    sender_of = [
+        int(world.edges["source"][world.into[at]]) if count else -1
+        for at, count in zip(nodes["in_first"].tolist(), nodes["in_count"].tolist(), strict=True)
+    ]
+    machine = world.actors["machine"]
+
+    def first_of(node: int) -> int:
+        """The machine of a node's first actor; of a sink, that of who writes to it."""
+        if kinds[node - start] == SINK:
+            node = sender_of[node - start]
+        return int(machine[first[node - start]])
+
+    for name in job.order:
+        node = rows.nodes[name]
+        kind = kinds[node - start]
+        if kind == OPERATOR:
+            sender = first_of(sender_of[node - start])
+            count, actor = reported.allocation.parallelism[name], first[node - start]
+            at_machines = machine[actor : actor + count].tolist()
+            by_table["instance"] += [
+                ((job.id, name, index), actor + index, life, sender, at)
+                for index, at in enumerate(at_machines)
+            ]
+        else:
+            at = first_of(node)
+            table = "source" if kind == SOURCE else "sink"
+            by_table[table].append(((job.id, name), node, life, at, at))
+    for (source, target), edge in rows.edges.items():
+        sends, takes = first_of(rows.nodes[source]), first_of(rows.nodes[target])
+        by_table["edge"].append(((job.id, source, target), edge, life, sends, takes))
+    return by_table
+
+
 @dataclass(frozen=True)
 class _TableRows:
     """Rows of one table under their keys, with where each is counted and in which life."""
@@ -80,10 +155,6 @@ class _TableRows:
     life: Floats
     sender: Ints
     receiver: Ints
-
-    def at(self, machine: int) -> Ints:
-        """Which of the rows one machine reports."""
-        return np.flatnonzero((self.sender == machine) | (self.receiver == machine))
 
 
 @dataclass(frozen=True)
@@ -100,8 +171,13 @@ class _RowsByMachine:
 
     @classmethod
     def of(cls, table: _TableRows, machines: Iterable[int]) -> "_RowsByMachine":
-        mine = {machine: table.at(machine) for machine in machines}
-        every = np.concatenate([np.zeros(0, np.int64), *mine.values()])
+        mine: dict[int, list[int]] = {machine: [] for machine in machines}
+        places = zip(table.sender.tolist(), table.receiver.tolist(), strict=True)
+        for row, (sender, receiver) in enumerate(places):
+            mine[sender].append(row)
+            if receiver != sender:
+                mine[receiver].append(row)
+        every = np.array([row for rows in mine.values() for row in rows], np.int64)
         sizes = [len(rows) for rows in mine.values()]
         machine, ends = np.repeat(list(mine), sizes), np.cumsum(sizes).tolist()
         return cls(
@@ -109,19 +185,81 @@ class _RowsByMachine:
             table.life[every],
             np.where(table.sender[every] == machine, 1.0, np.nan),
             np.where(table.receiver[every] == machine, 1.0, np.nan),
-            {of: tuple(table.keys[row] for row in rows) for of, rows in mine.items()},
+            {of: tuple(map(table.keys.__getitem__, rows)) for of, rows in mine.items()},
             {of: slice(end - size, end) for of, size, end in zip(mine, sizes, ends, strict=True)},
         )
+
+
+# The tables of a report, and which of the rows by machine they are cut out by; the table of
+# machines has a row for each report.
+_CUT: Final = {"instances": 0, "edges": 1, "sources": 2, "sinks": 3, "latencies": 3}
+
+
+class _MachineReport(Report):
+    """A report of a batch: its tables are cut out of those of the batch when they are used."""
+
+    @classmethod
+    def of(
+        cls,
+        batch: ReportBatch,
+        parts: Sequence[_RowsByMachine],
+        machine: ReportingMachine,
+        place: int,
+        time_s: float,
+    ) -> "_MachineReport":
+        instance, edge, source, sink = parts
+        report = object.__new__(cls)
+        report.__dict__.update(
+            sender=machine.sender,
+            sequence=machine.sequence,
+            time_s=time_s,
+            instance_keys=instance.keys[machine.row],
+            edge_keys=edge.keys[machine.row],
+            source_keys=source.keys[machine.row],
+            sink_keys=sink.keys[machine.row],
+            machine_keys=(machine.name,),
+            batch=batch,
+            place=place,
+            _slices=tuple(part.parts[machine.row] for part in parts),
+        )
+        return report
+
+    if not TYPE_CHECKING:  # or every name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            batch, slices = self.__dict__.get("batch"), self.__dict__.get("_slices")
+            if slices is None or (name != "machines" and name not in _CUT):
+                raise AttributeError(f"A report has no {name!r}", name=name, obj=self)
+            if name == "machines":
+                table = batch.machines.part(slice(self.place, self.place + 1))
+            else:
+                rows, whole = slices[_CUT[name]], getattr(batch, name)
+                table = _part(whole, rows) if name == "latencies" else whole.part(rows)
+            self.__dict__[name] = table
+            return table
 
 
 class Reporter:
     """Makes reports. Which rows there are is worked out once per change, not once per report."""
 
     def __init__(
-        self, world: World, jobs: Mapping[str, ReportedJob], *, reports_memory: bool
+        self,
+        world: World,
+        jobs: Mapping[str, ReportedJob],
+        senders: Sequence[str],
+        *,
+        reports_memory: bool,
+        before: "Reporter | None" = None,
     ) -> None:
+        """`senders` are the names under which the machines report. What the reporter `before` this
+        one knew of jobs that have not changed is taken over.
+        """
         self.reports_memory = reports_memory
-        self.tables = _tables(world, jobs)
+        known = {} if before is None else before.entries
+        self.entries: dict[str, JobEntries] = {
+            name: JobEntries.of(world, reported, known.get(name)) for name, reported in jobs.items()
+        }
+        self.tables = _tables(self.entries.values())
         self.partitions = np.array(
             [
                 float(source.partitions or 1)
@@ -131,7 +269,9 @@ class Reporter:
                 if source.name == name
             ]
         )
-        machines = range(len(world.machines))
+        # In the order of their names, in which reports are merged.
+        self.order = sorted(range(len(senders)), key=lambda row: senders[row])
+        machines = self.order
         self.by_machine = {
             name: _RowsByMachine.of(table, machines) for name, table in self.tables.items()
         }
@@ -164,30 +304,23 @@ class Reporter:
         self, world: World, reporting: Sequence[ReportingMachine], time_s: float
     ) -> list[Report]:
         """The reports of these machines."""
-        instance, edge, source, sink = (
-            self.by_machine[k] for k in ("instance", "edge", "source", "sink")
+        parts = [self.by_machine[k] for k in ("instance", "edge", "source", "sink")]
+        instance, edge, source, sink = parts
+        rank = {row: place for place, row in enumerate(self.order)}
+        ranked = sorted(reporting, key=lambda machine: rank[machine.row])
+        batch = ReportBatch(
+            len(self.order),
+            _instances(world, instance),
+            _edges(world, edge),
+            _read(world, source),
+            _written(world, sink),
+            _sketches(world, sink.rows),
+            self._load(world, ranked),
         )
-        instances, edges = _instances(world, instance), _edges(world, edge)
-        sources, sinks = _read(world, source), _written(world, sink)
-        machines = self._load(world, reporting)
+        places = {machine.row: place for place, machine in enumerate(ranked)}
         return [
-            Report(
-                sender=machine.sender,
-                sequence=machine.sequence,
-                time_s=time_s,
-                instance_keys=instance.keys[machine.row],
-                instances=instances.part(instance.parts[machine.row]),
-                edge_keys=edge.keys[machine.row],
-                edges=edges.part(edge.parts[machine.row]),
-                source_keys=source.keys[machine.row],
-                sources=sources.part(source.parts[machine.row]),
-                sink_keys=sink.keys[machine.row],
-                sinks=sinks.part(sink.parts[machine.row]),
-                latencies=_sketches(world, sink.rows[sink.parts[machine.row]]),
-                machine_keys=(machine.name,),
-                machines=machines.part(slice(i, i + 1)),
-            )
-            for i, machine in enumerate(reporting)
+            _MachineReport.of(batch, parts, machine, places[machine.row], time_s)
+            for machine in reporting
         ]
 
     def _load(self, world: World, reporting: Sequence[ReportingMachine]) -> Machines:
@@ -286,39 +419,11 @@ def _written(world: World, sink: _RowsByMachine) -> Sinks:
     )
 
 
-def _tables(world: World, jobs: Mapping[str, ReportedJob]) -> dict[str, _TableRows]:
+def _tables(jobs: Iterable[JobEntries]) -> dict[str, _TableRows]:
     """The rows of all jobs, table by table."""
-    entries_by_table: dict[str, list[tuple[Any, int, int, int, int]]] = {
-        name: [] for name in ("instance", "edge", "source", "sink")
+    entries_by_table = {
+        name: [entry for entries in jobs for entry in entries.by_table[name]] for name in _TABLES
     }
-    nodes, machine = world.nodes, world.actors["machine"]
-
-    def first_of(node: int) -> int:
-        """The machine of a node's first actor; of a sink, that of who writes to it."""
-        if nodes["kind"][node] == SINK:
-            node = int(world.edges["source"][world.into[nodes["in_first"][node]]])
-        return int(machine[nodes["first"][node]])
-
-    for reported in jobs.values():
-        job, rows, life = reported.job, reported.rows, reported.life
-        for name in job.order:
-            node = rows.nodes[name]
-            kind = nodes["kind"][node]
-            if kind == OPERATOR:
-                sender = first_of(int(world.edges["source"][world.into[nodes["in_first"][node]]]))
-                for index in range(reported.allocation.parallelism[name]):
-                    actor = int(nodes["first"][node]) + index
-                    key = (job.id, name, index)
-                    entries_by_table["instance"].append(
-                        (key, actor, life, sender, int(machine[actor]))
-                    )
-            else:
-                table = "source" if kind == SOURCE else "sink"
-                at = first_of(node)
-                entries_by_table[table].append(((job.id, name), node, life, at, at))
-        for (source, target), edge in rows.edges.items():
-            sends, takes = first_of(rows.nodes[source]), first_of(rows.nodes[target])
-            entries_by_table["edge"].append(((job.id, source, target), edge, life, sends, takes))
     return {
         name: _TableRows(
             tuple(entry[0] for entry in entries),
@@ -336,11 +441,23 @@ _NO_SKETCHES: Final = Sketches.missing(0)
 
 
 def _sketches(world: World, sinks: Ints) -> Sketches:
-    if not len(sinks):
-        return _NO_SKETCHES
     counts = world.histogram[sinks]
     row, bucket = np.nonzero(counts)
     offsets = np.searchsorted(row, np.arange(len(sinks) + 1)).astype(np.int64)
     return Sketches(
         offsets, (bucket + LOWEST).astype(np.int64), counts[row, bucket], np.ones(len(sinks), bool)
+    )
+
+
+def _part(sketches: Sketches, rows: slice) -> Sketches:
+    """Some rows that stand side by side."""
+    if rows.start == rows.stop:
+        return _NO_SKETCHES
+    offsets = sketches.offsets[rows.start : rows.stop + 1]
+    entries = slice(offsets[0], offsets[-1])
+    return Sketches(
+        offsets - offsets[0],
+        sketches.buckets[entries],
+        sketches.counts[entries],
+        sketches.known[rows],
     )

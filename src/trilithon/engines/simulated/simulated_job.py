@@ -1,5 +1,6 @@
 """Defines what the engine knows of a job that it simulates, and of one that was stopped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +13,9 @@ class SourceLoad(Protocol):
     """The records that come to a source: how many from the start up to a moment."""
 
     def total(self, at_s: float) -> float: ...
+
+    def totals(self, at_s: Sequence[float]) -> list[float]:
+        """The same for several moments."""
 
 
 @dataclass

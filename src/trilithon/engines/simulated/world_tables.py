@@ -41,10 +41,11 @@ def _fields(whole: str, real: str) -> np.dtype[np.void]:
 
 
 JOB: Final = _fields("mode alive stops_sources stopped generates", "busy low_mark")
-# Counted: arrived and read (sources), written and latency_s (sinks). From `potential` on: flows.
+# Counted: arrived and read (sources), written and latency_s (sinks). From `potential` on: flows;
+# there, the tasks from `used` on are at rest.
 NODE: Final = _fields(
-    "job kind first tasks active pulled out_first out_count out_sinks in_first in_count"
-    " arrival_version steps head log turn",
+    "job kind first tasks active used pulled out_first out_count out_sinks in_first in_count"
+    " arrival_version steps head log",
     "selectivity window_s senders arrived read written latency_s arrival_rate arrival_cv2"
     " next_arrival_s"
     " open stalled_s"

@@ -5,9 +5,10 @@ from typing import Final
 from trilithon.experiments.definition import Topology
 from trilithon.experiments.latency.catalogue import EXPERIMENTS, LATENCY, THRESHOLD
 from trilithon.experiments.latency.measures import MEASURES
+from trilithon.experiments.latency.mixes_reasons import mixes_with_reasons
+from trilithon.experiments.latency.promise_plot import draw_promises
 from trilithon.experiments.latency.random_jobs import (
     FEWEST,
-    mixes_text,
     run_random_job,
 )
 from trilithon.experiments.latency.set_ups import LatencyBuilder
@@ -89,7 +90,7 @@ PAPER: Final = Paper(
     measures=MEASURES,
     plots=PLOTS,
     mix=run_random_job,
-    mixes_text=mixes_text,
+    mixes_text=mixes_with_reasons,
     mixed_topologies=(Topology.PRIMETESTER, Topology.TWITTERSENTIMENT),
     builder=LatencyBuilder,
     # Seeds 1 and 11 to 13 were for development.
@@ -102,6 +103,7 @@ PAPER: Final = Paper(
             lambda run: run_promises(run.done, run.tell),
             page,
             in_all=False,
+            draw=draw_promises,
         ),
     ),
 )

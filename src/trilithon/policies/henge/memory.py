@@ -9,8 +9,10 @@ not name the job yet. So a thousand jobs, a few of them changed, cost a few numb
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
+from operator import itemgetter
 from types import NoneType
 from typing import Any, Final
 
@@ -229,22 +231,35 @@ _PLAIN: Final = frozenset({float, int, bool, str, NoneType})
 
 
 def _to_plain(value: Any) -> Any:
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if hasattr(value, "__dataclass_fields__"):
+    if kind is dict:
         return {
-            name: _to_plain(getattr(value, name)) for name in sorted(value.__dataclass_fields__)
+            key: item if type(item) in _PLAIN else _to_plain(item)
+            for key, item in sorted(value.items(), key=_first)
         }
-    if isinstance(value, dict):
-        return {key: _to_plain(value[key]) for key in sorted(value)}
-    if isinstance(value, list | tuple):
-        return [_to_plain(item) for item in value]
+    if kind is list or kind is tuple:
+        return [item if type(item) in _PLAIN else _to_plain(item) for item in value]
+    if is_dataclass(kind):
+        return {name: _to_plain(getattr(value, name)) for name in _sorted_fields(kind)}
     return str(value) if isinstance(value, StrEnum) else value
 
 
+_first: Final = itemgetter(0)
+
+
+@cache
+def _sorted_fields(kind: type) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in fields(kind)))
+
+
 def _copy(value: Any) -> Any:
-    if type(value) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, Mapping):
-        return {key: _copy(item) for key, item in value.items()}
-    return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
+    if kind is dict or isinstance(value, Mapping):
+        return {key: item if type(item) in _PLAIN else _copy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [item if type(item) in _PLAIN else _copy(item) for item in value]
+    return value

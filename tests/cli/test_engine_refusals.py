@@ -127,8 +127,32 @@ def test_plan_says_when_a_job_needs_more_than_the_defaults_give(terminal: Termin
         WIDE.replace("initial: 1, min: 1, max: 5000", "initial: 40, min: 1, max: 100")
     )
     assert terminal.run("plan", "job.yaml").code == 0
-    assert "--master 'local[101]'" in terminal.out
+    assert "--master 'local[81]'" in terminal.out
     assert "--slots 32" in terminal.out
+
+
+def test_plan_says_what_a_job_holds_and_to_what_it_may_grow(terminal: Terminal) -> None:
+    Path("job.yaml").write_text(WIDE.replace("max: 5000", "max: 16"))
+    out = terminal.run("plan", "job.yaml").out
+    assert "holds   5 Spark tasks at the start, up to 17: 1 + 4–16 (readers + operators)" in out
+    assert "'last' holds 4 tasks at the start and may grow to 16: up to 4 instances while" in out
+    plan = terminal.json("plan", "job.yaml")
+    assert (plan["tasks"], plan["max_tasks"]) == (5, 17)
+    (node,) = (node for node in plan["nodes"] if node["name"] == "last")
+    assert (node["tasks"], node["max_tasks"]) == (4, 16)
+    # The simulated cluster holds all tasks from the start, and so does an operator that says so.
+    assert terminal.json("plan", "job.yaml", "--engine", "simulated")["tasks"] == 17
+    Path("job.yaml").write_text(WIDE.replace("max: 5000", "max: 16, tasks: all"))
+    out = terminal.run("plan", "job.yaml").out
+    assert "holds   17 Spark tasks while it runs: 1 + 16 (readers + operators)" in out
+    assert "may grow" not in out
+
+
+def test_plan_says_when_a_job_may_outgrow_the_default_master(terminal: Terminal) -> None:
+    Path("job.yaml").write_text(WIDE.replace("max: 5000", "max: 100"))
+    assert "to grow to 101 tasks, start Spark with --master 'local[101]'" in (
+        terminal.run("plan", "job.yaml").out
+    )
 
 
 def test_plan_prints_the_parts_of_a_graph_on_spark(terminal: Terminal) -> None:
@@ -154,6 +178,7 @@ name: diamond
         "reads": [],
         "writes": ["first->left", "first->right"],
         "tasks": 3,
+        "max_tasks": 3,
     }
     assert terminal.run("plan", "job.yaml", "--engine", "simulated").code == 0
     assert "holds   9 Spark tasks" in terminal.out

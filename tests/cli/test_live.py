@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tests.recording.test_recordings import SMALL
-from trilithon.cli.live import JUICE, draw, draw_brief, line, several, slots
+from trilithon.cli.live import JUICE, draw, draw_brief, intent_text, line, several, slots
 from trilithon.cli.output import Listing
 from trilithon.contract.engine import Accepted, Condition, Health
 from trilithon.contract.figures import summary
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import initial
-from trilithon.model.intent import Constraint
+from trilithon.model.intent import Constraint, Metric, Threshold
 from trilithon.model.series import Series
 from trilithon.recording.snapshots import snapshot_from_json
 
@@ -116,12 +116,15 @@ def test_many_jobs_fit_on_a_small_screen() -> None:
     assert "work×2" in captured.get()
 
 
-def limited(met: bool | None, at_most_ms: float = 20.0) -> dict[str, object]:
+def limited(
+    met: bool | None, at_most_ms: float = 20.0, thresholds: tuple[Threshold, ...] = ()
+) -> dict[str, object]:
     """The figures of a job with a constraint."""
     snapshot = snapshot_from_json(SMALL)
     constraint = Constraint(("work",), at_most_ms, over_s=10)
     job = snapshot.jobs["ads/mine"]
-    job = replace(job, intent=replace(job.intent, constraints=(constraint,)))
+    intent = replace(job.intent, thresholds=thresholds, constraints=(constraint,))
+    job = replace(job, intent=intent)
     busy_s = snapshot.instances.busy_s.copy()
     busy_s[:] = np.nan if met is None else [20, 100]
     snapshot = replace(
@@ -138,12 +141,33 @@ def limited(met: bool | None, at_most_ms: float = 20.0) -> dict[str, object]:
 def test_a_constraint_is_shown_with_its_mean_its_limit_and_whether_it_is_met() -> None:
     found = limited(met=True)
     assert found["constraints"] == [
-        {"sequence": ["work"], "mean_ms": 20.0, "at_most_ms": 20.0, "met": True}
+        {"sequence": ["work"], "mean_ms": 20.0, "at_most_ms": 20.0, "over_s": 10, "met": True}
     ]
-    assert "work: mean 20.0 ms, at most 20 ms met" in shown([found])
+    assert "work: mean 20.0 ms, at most 20 ms over 10 seconds met" in shown([found])
     missed = limited(met=False, at_most_ms=19.0)
-    assert "work: mean 20.0 ms, at most 19 ms missed" in shown([missed])
+    assert "work: mean 20.0 ms, at most 19 ms over 10 seconds missed" in shown([missed])
     assert "constraint missed" in shown([missed])
     unknown = limited(met=None)
-    assert "work: mean not measured, at most 20 ms" in shown([unknown])
+    assert "work: mean not measured, at most 20 ms over 10 seconds" in shown([unknown])
     assert "constraint missed" not in shown([unknown])
+
+
+@pytest.mark.parametrize(
+    ("met", "at_most_ms", "text"),
+    [(True, 20.0, "met"), (False, 19.0, "constraint missed"), (None, 20.0, "")],
+)
+@pytest.mark.parametrize("thresholds", [(), (Threshold(Metric.THROUGHPUT, 100),)])
+def test_the_intent_of_a_job_is_met_if_its_constraints_are(
+    met: bool | None, at_most_ms: float, text: str, thresholds: tuple[Threshold, ...]
+) -> None:
+    """Figures counted thresholds alone: a job with constraints only was neither met nor missed, and
+    one that missed a constraint had a met intent in the API.
+    """
+    found = limited(met, at_most_ms, thresholds)
+    assert found["met"] is met
+    assert str(intent_text(found)) == text
+
+
+def test_a_missed_threshold_is_not_called_a_missed_constraint() -> None:
+    found = limited(met=False, at_most_ms=19.0, thresholds=(Threshold(Metric.THROUGHPUT, 200),))
+    assert str(intent_text(found)) == "missed"

@@ -121,6 +121,26 @@ def test_g_draws_the_graph_with_numbers_and_w_the_reasons(screen: TopScreen) -> 
     assert screen.ended
 
 
+def test_the_constraints_of_the_selected_job_are_below_the_table_and_its_graph(
+    screen: TopScreen,
+) -> None:
+    """Only a terminal without keys showed them."""
+    bounded = {
+        "sequence": ["in->a", "a"],
+        "mean_ms": 12.0,
+        "at_most_ms": 20.0,
+        "over_s": 5.0,
+        "met": True,
+    }
+    expected = "in->a, a: mean 12.0 ms, at most 20 ms over 5 seconds met"
+    assert expected not in shown(screen)
+    screen.take([job("a/met", utility=10.0, constraints=[bounded])], [])
+    assert expected in shown(screen)
+    screen.graph = chain()
+    screen.press("g")
+    assert expected in shown(screen)
+
+
 def test_keys_come_one_by_one_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = pty.openpty()
     with os.fdopen(slave, "r") as terminal:

@@ -51,7 +51,7 @@ def _job(found: Assessment, row: int, growth: Mapping[tuple[str, str], float]) -
     layout, intents = found.window.layout, found.intents
     name = layout.jobs[row]
     values = {key: plain(value[row]) for key, value in intents.values.items()}
-    met = plain(intents.met[row])
+    met = plain(found.met[row])
     job = found.window.jobs.get(name)
     return {
         "job": name,

@@ -1,21 +1,22 @@
 """Owns the command `advise`: measures of a recording, or what a policy decides at its end."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.advice import advice, draw_advice
-from trilithon.cli.output import Format, Output, answer
+from trilithon.cli.output import Format, Output, answer, complain
 from trilithon.cli.promises import Promise, draw_promises, promises
 from trilithon.control.encoding import decision_to_json
-from trilithon.control.replay import replay, rounds_of
+from trilithon.control.replay import last_capabilities, last_statuses, replay, rounds_of
 from trilithon.errors import InvalidPolicy, InvalidRecording
 from trilithon.model.series import Series
+from trilithon.model.snapshot import Snapshot
 from trilithon.policies.registry import policy as known_policy
-from trilithon.recording.files import load_recording
 
 LATENCY: Final = "latency"
 
@@ -43,13 +44,21 @@ def advise_command(
             raise InvalidPolicy(
                 "`--constraint` is a question to the policy `latency`.", "Add --policy latency."
             )
-        data = promises(_series(recording), Promise.of(constraint))
-        answer(output, data, lambda console: draw_promises(data, console))
+        rounds = rounds_of(recording)
+        tables, refusals = promises(
+            _series(rounds),
+            last_statuses(rounds),
+            Promise.of(constraint),
+            last_capabilities(rounds),
+        )
+        answer(output, tables, lambda console: draw_promises(tables, console))
+        for refusal in refusals:
+            complain(refusal)
         return
     if policy is not None:
         _advise_by(recording, policy, output)
         return
-    series = _series(recording)
+    series = _series(rounds_of(recording))
     if series.window() is None:
         raise InvalidRecording(
             f"{recording} holds one snapshot without `since_s`: its counters have no start time.",
@@ -59,11 +68,9 @@ def advise_command(
     answer(output, measures, lambda console: draw_advice(measures, console))
 
 
-def _series(recording: Path) -> Series:
-    """The snapshots of a file, or of all files in a folder: some of them are in two files."""
-    if not recording.is_dir():
-        return load_recording(recording)
-    by_time = {snapshot.time_s: snapshot for snapshot, _ in rounds_of(recording)}
+def _series(rounds: Sequence[tuple[Snapshot, Mapping[str, Any] | None]]) -> Series:
+    """The snapshots of a recording. Some of a folder are in two of its files."""
+    by_time = {snapshot.time_s: snapshot for snapshot, _ in rounds}
     return Series(tuple(by_time[time_s] for time_s in sorted(by_time)))
 
 

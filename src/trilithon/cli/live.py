@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trilithon.cli.output import MISSING, Listing, number, table
+from trilithon.spec.durations import format_duration
 
 JOB_COLUMNS = {
     "in/s": "input_per_s",
@@ -108,7 +109,8 @@ def constraint_line(constraint: Mapping[str, Any]) -> Text:
     mean = constraint["mean_ms"]
     measured = "not measured" if mean is None else f"{mean:.1f} ms"
     path = f"  {', '.join(constraint['sequence'])}: mean {measured}, "
-    return Text.assemble(path, f"at most {constraint['at_most_ms']:g} ms ", _met(constraint["met"]))
+    limit = f"at most {constraint['at_most_ms']:g} ms over {format_duration(constraint['over_s'])} "
+    return Text.assemble(path, limit, _met(constraint["met"]))
 
 
 def problem_notes(job: Mapping[str, Any]) -> tuple[Text, ...]:
@@ -135,8 +137,11 @@ def _state(job: Mapping[str, Any]) -> Text:
 
 
 def intent_text(job: Mapping[str, Any]) -> Text:
-    """Whether the job meets its intent."""
-    if job.get("met") is not False and any(c["met"] is False for c in job["constraints"]):
+    """Whether the job meets its whole intent. A job that has all its utility meets its thresholds:
+    then it is a constraint that it misses.
+    """
+    missed = any(constraint["met"] is False for constraint in job["constraints"])
+    if missed and (job.get("utility") is None or job["utility"] >= job["max_utility"]):
         return Text("constraint missed", "red")
     return _met(job.get("met"))
 

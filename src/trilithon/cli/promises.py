@@ -7,13 +7,16 @@ from typing import Any, Final
 from rich.console import Console
 
 from trilithon.cli.output import table
-from trilithon.control.replay import status_in
 from trilithon.errors import InvalidIntent, InvalidRecording
+from trilithon.model.capability import Capabilities
 from trilithon.model.job import Job
 from trilithon.model.paths import JobPath, path_between
 from trilithon.model.series import Series
+from trilithon.policies.latency.latency_parameters import LatencyParameters
+from trilithon.policies.latency.latency_policy import adapts_batching
 from trilithon.policies.latency.promises import promise_table
 from trilithon.policies.latency.sequence import GlobalSummary
+from trilithon.policies.scene import JobStatus
 from trilithon.spec.durations import parse_milliseconds
 
 # The promises that the table has besides the one that was asked for.
@@ -41,27 +44,56 @@ class Promise:
         return cls(path, limit_ms)
 
 
-def promises(series: Series, promise: Promise) -> list[dict[str, Any]]:
-    """A table of promises for each job that has the path, as data."""
-    last = series.last
-    paths = _paths(last.jobs, promise.path)
-    tables = []
-    for name, path in paths.items():
-        window = _steady(series, name).window()
-        if window is None:
-            raise InvalidRecording(
-                f"The recording shows {name} only once since its instances changed.",
-                "Record for longer, or add `since_s` to a single snapshot.",
-            )
-        summary = GlobalSummary.of(window)
-        found = promise_table(summary, status_in(last, name), path, (*USUAL_MS, promise.limit_ms))
-        if found is None:
-            raise InvalidRecording(
-                f"A part of {promise.path} in {name} is not measured.",
-                _measured_part(last.jobs[name], path),
-            )
-        tables.append({"job": name, "window_s": window.span_s, **found.to_json()})
-    return tables
+def promises(
+    series: Series,
+    statuses: Mapping[str, JobStatus],
+    promise: Promise,
+    capabilities: Capabilities,
+) -> tuple[list[dict[str, Any]], list[InvalidRecording]]:
+    """A table of promises for each job that has the path, as data; and why a job has none. Raises
+    the first of these if no job has a table.
+    """
+    tables, refusals = [], []
+    for name, path in _paths(series.last.jobs, promise.path).items():
+        try:
+            tables.append(_table(series, statuses[name], path, promise, capabilities))
+        except InvalidRecording as error:
+            refusals.append(error)
+    if not tables:
+        raise refusals[0]
+    return tables, refusals
+
+
+def _table(
+    series: Series,
+    status: JobStatus,
+    path: JobPath,
+    promise: Promise,
+    capabilities: Capabilities,
+) -> dict[str, Any]:
+    name = status.job
+    window = _steady(series, name).window()
+    if window is None:
+        raise InvalidRecording(
+            f"The recording shows {name} only once since its instances changed.",
+            "Record for longer, or add `since_s` to a single snapshot.",
+        )
+    summary = GlobalSummary.of(window)
+    parameters = LatencyParameters()
+    measured = promise_table(
+        summary,
+        status,
+        path,
+        (*USUAL_MS, promise.limit_ms),
+        parameters,
+        adaptive=adapts_batching(capabilities, parameters),
+    )
+    if measured is None:
+        raise InvalidRecording(
+            f"A part of {promise.path} in {name} is not measured.",
+            _measured_part(series.last.jobs[name], path),
+        )
+    return {"job": name, "window_s": window.span_s, **measured.to_json()}
 
 
 def _measured_part(job: Job, path: JobPath) -> str:

@@ -114,11 +114,14 @@ class TopScreen:
             lines = map(_decision, self.decisions)
             return Group(headline, Text(), live.draw(self.jobs), Text(), *lines)
         if self.view == "graph" and self.graph is not None and self.selected_job is not None:
-            body: RenderableType = _graph(self.graph, self.selected_job)
+            graph = _graph(self.graph, self.selected_job)
+            body: RenderableType = Group(graph, *self._constraints())
         elif self.view == "why":
             body = _why(self.selected, self.explanations)
         else:
-            body = Group(self._table(), Text(), *map(_decision, self.decisions))
+            body = Group(
+                self._table(), *self._constraints(), Text(), *map(_decision, self.decisions)
+            )
         return Group(headline, Text(), body, Text(), self._footer())
 
     def _table(self) -> RenderableType:
@@ -137,6 +140,12 @@ class TopScreen:
         ]
         notes = map(live.problem_notes, self.jobs)
         return Listing(columns, rows, notes, ("of", "p50 ms", "out/s", "juice", "lag", "utility"))
+
+    def _constraints(self) -> list[RenderableType]:
+        """The constraints of the selected job, a line each."""
+        job = self.selected_job
+        lines = [] if job is None else list(map(live.constraint_line, job["constraints"]))
+        return [Text(), *lines] if lines else []
 
     def _footer(self) -> Text:
         if self.asks is not None:

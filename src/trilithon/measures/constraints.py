@@ -64,7 +64,10 @@ def constraint_key(number: int) -> str:
 
 def assess_constraints(window: Window) -> ConstraintAssessment:
     """The constraints of all jobs in a window."""
-    return ConstraintTable.of(window).assess(task_latency(window), channel_latency(window))
+    table = ConstraintTable.of(window)
+    if not table.constraints:
+        return table.assess(np.zeros(0), np.zeros(0))
+    return table.assess(task_latency(window), channel_latency(window))
 
 
 def constraints_over(series: Series, measured: ConstraintAssessment) -> ConstraintAssessment:

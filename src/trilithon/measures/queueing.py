@@ -122,6 +122,26 @@ def waiting(window: Window) -> Floats:
     return np.maximum(0.0, ratio(total, sum_by(layout.edge_target, edges.transfers, nodes)))
 
 
+def drained_waiting(window: Window) -> Floats:
+    """How long queues that were worked off within the window made records wait, per operator, on
+    average over all records that it took; 0 where no queue has become shorter.
+
+    The queue of an instance shrinks from q₀ to q₁ records at a rate of μ − λ, for (q₀ − q₁)/(μ − λ)
+    seconds. Meanwhile (q₀ + q₁)/2 records wait. Each instance has its own: where records stay with
+    the instance that they were sent to, those that were added later have none. What others grow by
+    meanwhile is no queue that is worked off, and counts against it: queues go up and down.
+    """
+    layout, instances, span_s = window.layout, window.instances, window.span_s
+    gone = instances.taken - instances.sent
+    spare = ratio(instances.taken, instances.busy_s) * span_s - instances.sent
+    lasts_s = span_s * np.where(spare > gone, ratio(gone, spare), 1.0)
+    waited_s = np.where(gone > 0, lasts_s * (window.queue + gone / 2), 0.0)
+    taken = sum_by_node(layout, instances.taken)
+    shrunk = sum_by_node(layout, np.maximum(gone, 0.0))
+    net = np.maximum(0.0, ratio(sum_by_node(layout, gone), shrunk))
+    return np.nan_to_num(ratio(sum_by_node(layout, waited_s), taken) * net)
+
+
 def kingman(load: OperatorLoad) -> Floats:
     """Kingman's waiting in seconds; infinite at a utilisation of 1 or more."""
     rho = load.utilisation

@@ -134,6 +134,22 @@ def test_a_slow_instance_gets_records_in_proportion_to_its_speed() -> None:
 
 
 LOWERED = Allocation("t/words", 1, {"count": 3}, weights={"count": (1.0, 1.0, 0.25)})
+
+
+def test_an_instance_that_gets_less_keeps_that_when_another_becomes_slow() -> None:
+    """The second cure gave the first slow instance its full share back."""
+    views = [instance_view(service_s=0.008), instance_view(), SLOW_ONE[2]]
+    case = case_of(operator_view("count", views), allocation=LOWERED)
+    for slow in ((0,), (0, 2)):
+        resolution = RelieveInstanceResolver().resolve(case, diagnosis(SLOW, *slow))
+        assert resolution is not None
+        assert resolution.action == "relieve_instance.weights"
+        change = only_change(resolution)
+        assert isinstance(change, WeightsChange)
+        assert change.weights["count"] == (0.5, 1.0, 0.25)
+        assert resolution.sentence == "Weights: count-0 0.5."
+
+
 WEIGHTS_FAILED = frozenset({action_key(SLOW, "count", "relieve_instance.weights")})
 
 

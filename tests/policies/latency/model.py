@@ -108,6 +108,8 @@ class QueueCluster:
     time_s: float = 1000.0
     # Records per second that come to each source; not measured if none is given.
     arriving_per_s: float | None = None
+    # Records that were sent to an operator and not taken, by job and operator.
+    queued: Mapping[tuple[str, str], float] = field(default_factory=dict)
     missing: bool = False
     idle: bool = False
     obey: bool = True
@@ -192,7 +194,10 @@ class QueueCluster:
                 n,
                 incarnation=np.zeros(n),
                 machine=[float(i % 2) for _, _, i in layout.instance_row],
-                sent=taken,
+                sent=[
+                    records + self.queued.get((job, operator), 0.0) / counts[job][operator]
+                    for records, (job, operator, _) in zip(taken, layout.instance_row, strict=True)
+                ],
                 taken=taken,
                 **{
                     what: column(layout.instance_row, what)

@@ -261,6 +261,15 @@ def test_predictions_are_compared_with_what_came() -> None:
     assert checked[0].numbers["a.error"] == pytest.approx(0, abs=1e-9)
 
 
+def test_an_operator_in_two_sequences_over_one_edge_is_predicted_once() -> None:
+    """Its error counted twice, so that one bad prediction filled two of three places."""
+    paths = (limit(60.0, "in->a", "a", "a->b", "b"), limit(50.0, "in->a", "a"))
+    job = line("a", "b", constraints=paths)
+    stage = QueueCluster.of((job, {"a": Operating(370.0), "b": Operating(370.0, service_s=0.001)}))
+    checked = [d for d in stage.rounds(4) if d.reason == messages.PREDICTION]
+    assert [d.sentence.count("a with") for d in checked] == [1]
+
+
 def test_a_load_that_changed_is_no_error_of_the_model() -> None:
     stage = cluster(370.0)
     stage.rounds(1)

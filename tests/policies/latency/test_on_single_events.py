@@ -68,14 +68,12 @@ def test_instances_follow_the_load(run: Path) -> None:
     assert 3 <= count[150] <= 6
 
 
-def test_predictions_are_checked_and_scale_downs_are_too_bold(run: Path) -> None:
+def test_a_scale_down_that_was_too_bold_is_not_made_again(run: Path) -> None:
     """The model takes arrivals at one tester to be as regular as at eight, which get every eighth
-    record in turn: the first prediction is far too low. The next one, from 1 to 2, is near.
+    record in turn: the first prediction is far too low. What was measured with one tester keeps the
+    policy from going back there as long as the load is the same.
     """
     checked = [d for d in decisions(run) if d["reason"] == messages.PREDICTION]
-    first, second = (d["numbers"]["tester.error"] for d in checked[:2])
-    assert first > LatencyParameters().error_bound
-    assert abs(second) < 0.25
-    alone = [d["numbers"] for d in checked if d["numbers"]["tester.instances"] == 1]
-    assert len(alone) >= 3
-    assert all(numbers["tester.error"] > 0.2 for numbers in alone)
+    assert checked[0]["numbers"]["tester.error"] > LatencyParameters().error_bound
+    alone = [d for d in checked if d["numbers"]["tester.instances"] == 1]
+    assert len(alone) == 1

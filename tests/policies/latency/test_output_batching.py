@@ -7,7 +7,7 @@ import pytest
 from tests.policies.latency.model import Operating, QueueCluster, limit, line
 from trilithon.model.capability import Ability, How
 from trilithon.model.change import BatchingChange
-from trilithon.model.intent import EdgeName
+from trilithon.model.intent import Constraint, EdgeName
 from trilithon.policies.latency import messages
 from trilithon.policies.latency.latency_parameters import UNCHANGED, LatencyParameters
 from trilithon.policies.latency.output_batching import batching_limits_ms, longest_batching_s
@@ -95,6 +95,29 @@ def test_where_batching_changes_at_the_end_of_a_batch_waiting_keeps_its_half() -
     assert all(ms < live.batching_ms[edge] for edge, ms in change.batching_ms.items())
     assert not rounds(How.AT_BOUNDARY, LatencyParameters(batching=UNCHANGED))
     assert not rounds(How.NOT_AT_ALL)
+
+
+def test_a_promise_that_is_not_measured_keeps_its_edges_from_gathering_longer() -> None:
+    """A quiet operator on its path let an edge gather for as long as a looser promise allows."""
+    loose, strict = limit(100.0, "in->a", "a"), limit(10.0, "in->a", "a", "a->b", "b", "b->out")
+    into = EdgeName("in", "a")
+
+    def changes(now_ms: float, *constraints: Constraint) -> dict[EdgeName, float]:
+        job = line("a", "b", constraints=constraints)
+        stage = QueueCluster.of(
+            (job, {"a": Operating(100.0), "b": Operating(100.0, service_s=0.001)}),
+            how={Ability.BATCHING: How.LIVE},
+            parameters=LatencyParameters(),
+        )
+        ((name, status),) = stage.statuses.items()
+        allocation = replace(status.allocation, batching_ms={into: now_ms})
+        stage.statuses[name] = replace(status, allocation=allocation)
+        decided = [c for d in stage.rounds(1) for c in d.changes if isinstance(c, BatchingChange)]
+        return dict(decided[0].batching_ms) if decided else {}
+
+    assert changes(2.0, loose)[into] > 2.0
+    assert changes(2.0, loose, strict) == {}
+    assert changes(500.0, loose, strict)[into] < 500.0
 
 
 def test_its_sentence_names_edges_and_times() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.policies.latency.model import Operating, QueueCluster, limit, line, scaling
+from trilithon.policies.latency.latency_parameters import LatencyParameters
 from trilithon.policies.latency.promises import OUTCOMES, promise_table
 from trilithon.policies.latency.scaling import Technique
 from trilithon.policies.latency.sequence import GlobalSummary
@@ -18,14 +19,19 @@ def stage(rate: float = 300.0, limit_ms: float = 50.0, most: int = 20) -> QueueC
     )
 
 
-def rows(cluster: QueueCluster) -> dict[float, dict[str, object]]:
+def rows(cluster: QueueCluster, *, adaptive: bool = False) -> dict[float, dict[str, object]]:
     window = cluster.series.window()
     assert window is not None
     (status,) = cluster.statuses.values()
     (job,) = cluster.jobs.values()
     sequence = job.intent.constraints[0].sequence
     table = promise_table(
-        GlobalSummary.of(window), status, sequence, PROMISES_MS, cluster.parameters
+        GlobalSummary.of(window),
+        status,
+        sequence,
+        PROMISES_MS,
+        cluster.parameters,
+        adaptive=adaptive,
     )
     assert table is not None
     data = table.to_json()
@@ -58,6 +64,16 @@ def test_a_row_is_what_the_policy_decides(promise_ms: float) -> None:
     now = cluster.parallelism()
     wanted = {**now, **decisions[0].changes[0].parallelism} if decisions else now  # type: ignore[union-attr]
     assert rows(cluster)[promise_ms]["instances"] == wanted
+
+
+def test_on_an_engine_with_live_batching_a_row_has_the_paper_s_share_for_waiting() -> None:
+    cluster = stage()
+    cluster.parameters = LatencyParameters()
+    cluster.rounds(1)
+    alone, adaptive = rows(cluster), rows(cluster, adaptive=True)
+    for ms in (50.0, 100.0):
+        limits = [table[ms]["waiting_limit_ms"] for table in (alone, adaptive)]
+        assert limits[1] < limits[0]  # type: ignore[operator]
 
 
 def test_beside_a_bottleneck_the_model_says_nothing() -> None:

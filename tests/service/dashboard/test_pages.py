@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.service.dashboard.showcase import BASE, Showcase, showcase
-from tests.service.dashboard.test_parts import write_decision
+from tests.service.dashboard.test_parts import checked, write_decision
 from tools import demo
 from trilithon.cli.client import Client
 from trilithon.cli.top_command import _figures
@@ -250,7 +250,9 @@ def test_a_constraint_that_is_missed_is_a_missed_intent_everywhere(tmp_path: Pat
     with showcase(tmp_path, 30.0) as made:
         job = made.controller.state.jobs["science/features"].job
         tight = Constraint((job.operators[0].name,), 0.001, 10.0)
-        made.daemon.commands.apply(replace(job, intent=replace(job.intent, constraints=(tight,))))
+        reading = Constraint((job.edges[0].name,), 1000.0, 5.0)
+        limits = (tight, reading)
+        made.daemon.commands.apply(replace(job, intent=replace(job.intent, constraints=limits)))
         made.run(90.0)
         facts = made.daemon.monitor.last.jobs[job.id]
         assert (facts.met, facts.utility) == (False, facts.max_utility)  # its thresholds are met
@@ -259,6 +261,7 @@ def test_a_constraint_that_is_missed_is_a_missed_intent_everywhere(tmp_path: Pat
         assert f"mean of {job.operators[0].name} ≤" in text_of(page)
         cluster = text_of(made.logged_in().get("/dashboard").text)
         assert f"mean of {job.operators[0].name} ≤" in cluster
+        assert f"mean of {job.edges[0].name} ≤ 1 s over 5 seconds" in cluster
         budget = ErrorBudgets(made.daemon).of(job.id, made.controller.clock.now_s())
         assert budget.missed_s > 0
 
@@ -343,6 +346,21 @@ def test_the_graph_has_every_operator_with_its_numbers(shown: Showcase, admin: T
         assert f"/operators/{operator.name}" in svg
     for label in ("rate", "busy", "back-pressure", "queue", "skew", "waiting", "predicted"):
         assert svg.count(f">{label}<") == len(record.job.operators)
+
+
+def test_the_page_of_an_operator_has_what_was_predicted_beside_what_was_measured(
+    shown: Showcase, admin: TestClient
+) -> None:
+    path = f"{JOB}/operators/join"
+    assert "measured waiting" not in text_of(admin.get(path).text)
+    row = replace(checked("checked", 2.0, 3.0, shown.controller.clock.now_s()), job="ads/pageload")
+    write_decision(shown.journal, row)
+    page = admin.get(path).text
+    assert page.count('<circle class="point"') == 1
+    assert "3 2 ms 3 ms" in text_of(page)
+    assert "/dashboard/decisions?id=checked" in page
+    assert "measured waiting" not in text_of(admin.get(f"{JOB}/operators/parse").text)
+    shown.journal.database.write("DELETE FROM decision WHERE id = ?", "checked")
 
 
 def test_what_was_not_measured_is_not_a_number(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from trilithon.service.dashboard.job_page import colour
 from trilithon.service.dashboard.ledger import entries, explanation
 from trilithon.service.dashboard.numbers import ago, milliseconds, number, percent, rate, seconds
 from trilithon.service.dashboard.plots import lost_utility_hours
+from trilithon.service.dashboard.waiting_plot import LEFT, SIZE, waiting_plot
 from trilithon.service.dashboard.why import PolicyWords, Why, why
 from trilithon.service.monitor.history import History
 from trilithon.workloads.paper_jobs import load_topology, topology_names
@@ -235,6 +236,33 @@ def write_decision(journal: Journal, row: DecisionRow) -> None:
         for name, value in asdict(row).items()
     }
     journal.database.insert("decision", **values)
+
+
+def checked(id_: str, predicted_ms: float, measured_ms: float, at_s: float = 60.0) -> DecisionRow:
+    """A prediction for the operator `join` that was checked."""
+    numbers = {
+        "join.instances": 3.0,
+        "join.predicted_for_load_ms": predicted_ms,
+        "join.measured_waiting_ms": measured_ms,
+    }
+    return replace(decision(id_), reason="PREDICTION_CHECKED", numbers=numbers, time_s=at_s)
+
+
+def test_measured_waiting_is_drawn_over_what_was_predicted() -> None:
+    assert waiting_plot([decision("other")], "join") is None
+    rows = [checked("a", 2.0, 2.0), decision("other"), checked("b", 0.5, 50.0), checked("c", 0, 0)]
+    assert waiting_plot(rows, "parse") is None
+    plot = waiting_plot(rows, "join")
+    assert plot is not None
+    assert [point.id for point in plot.points] == ["a", "b", "c"]
+    right, above, least = plot.points
+    assert right.x - LEFT == pytest.approx(SIZE - right.y)  # on the diagonal
+    assert above.x - LEFT < SIZE - above.y
+    assert (least.x, least.y) == (LEFT, SIZE)
+    assert (above.instances, above.predicted, above.measured) == ("3", "0.500 ms", "50 ms")
+    assert [tick.text for tick in plot.ticks] == ["0.010 ms", "0.100 ms", "1 ms", "10 ms", "100 ms"]
+    (alone,) = waiting_plot([checked("a", 1.0, 1.0)], "join").points  # type: ignore[union-attr]
+    assert (alone.x, alone.y) == (LEFT, SIZE)
 
 
 NOTHING_SAID = PolicyWords("henge", {}, None)

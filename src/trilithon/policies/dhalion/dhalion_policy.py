@@ -221,14 +221,14 @@ class Examination:
         """What each health policy finds by its own parts. The surest comes first; of equally sure
         ones in the order of policies and their diagnosers. Of similar ones the first counts.
         """
-        found: list[tuple[HealthPolicy, Diagnosis]] = []
+        diagnoses: list[tuple[HealthPolicy, Diagnosis]] = []
         for policy in self.policies:
             symptoms = tuple(s for d in policy.detectors for s in d.detect(self.case))
             for diagnoser in policy.diagnosers:
-                found += ((policy, each) for each in diagnoser.diagnose(self.case, symptoms))
-        found.sort(key=lambda each: -each[1].confidence)
+                diagnoses += ((policy, each) for each in diagnoser.diagnose(self.case, symptoms))
+        diagnoses.sort(key=lambda each: -each[1].confidence)
         first: dict[tuple[str, str | None], tuple[HealthPolicy, Diagnosis]] = {}
-        for policy, diagnosis in found:
+        for policy, diagnosis in diagnoses:
             first.setdefault((diagnosis.kind, diagnosis.operator), (policy, diagnosis))
         return list(first.values())
 

@@ -129,11 +129,11 @@ class GrowthDiagnoser:
             if symptom.kind != GROWTH:
                 continue
             if symptom.operator is not None:
-                found = _of_queues(case, symptom, case.view.operator(symptom.operator))
+                diagnosis = _of_queues(case, symptom, case.view.operator(symptom.operator))
             else:
-                found = _of_lag(case, symptom)
-            if found is not None:
-                return (found,)
+                diagnosis = _of_lag(case, symptom)
+            if diagnosis is not None:
+                return (diagnosis,)
         return ()
 
 
@@ -184,9 +184,9 @@ def _of_lag(case: JobCase, symptom: Symptom) -> Diagnosis:
     readers are the limit.
     """
     first = _first(case)
-    found = next((each for o in first if (each := _lacking(symptom, o)) is not None), None)
-    if found is not None:
-        return found
+    lacking = next((each for o in first if (each := _lacking(symptom, o)) is not None), None)
+    if lacking is not None:
+        return lacking
     sentence = f"the sources cannot read as much as arrives: {symptom.sentence}"
     return Diagnosis(SOURCE_BOUND, None, sentence, (symptom,), symptom.numbers)
 

@@ -34,6 +34,8 @@ RELIEVE: Final = "relieve_instance"
 MOVE_KEYS: Final = "move_keys"
 SOURCE_SCALE_UP: Final = "source_scale_up"
 TELL: Final = "tell"
+# Below this share of the highest weight an instance counts as relieved.
+_LOWERED: Final = 0.99
 # A weight below this leaves an instance practically without records.
 _LEAST_WEIGHT: Final = 0.05
 # A note in the action log: the bits of the key groups of which one is hot, in hexadecimal.
@@ -225,21 +227,26 @@ class RelieveInstanceResolver:
         placed = allocation.placement.get(operator.name, ())
         if any(place is not None for place in placed) or operator.name in allocation.groups:
             return (), ""  # weights are refused beside places, and groups count in their stead
-        if any(operator.instances[i].weight < 0.99 for i in slow):
-            return (), ""  # it gets less already
-        known = [value for value in service if value is not None]
-        rest = [value for i, value in enumerate(known) if i not in slow]
-        usual = sum(rest) / len(rest)
-        weights = tuple(
-            max(_LEAST_WEIGHT, round(usual / value, 3)) if i in slow and value > 0 else 1.0
-            for i, value in enumerate(known)
-        )
-        if min(weights) >= 1.0:
+        now = allocation.weights.get(operator.name, ())
+        if len(now) != len(service):
+            now = (1.0,) * len(service)
+        full = max(now)
+        peers = [i for i, each in enumerate(now) if i not in slow and each > _LOWERED * full]
+        if not peers:
             return (), ""
+        known = [value for value in service if value is not None]
+        usual = sum(known[i] for i in peers) / len(peers)
+        # An instance that gets less already keeps that when another becomes slow.
+        fresh = [i for i in slow if now[i] > _LOWERED * full and known[i] > usual]
+        if not fresh:
+            return (), ""
+        weights = list(now)
+        for i in fresh:
+            weights[i] = full * max(_LEAST_WEIGHT, round(usual / known[i], 3))
         lowered = ", ".join(
-            f"{operator.name}-{operator.instances[i].index} {weights[i]:g}" for i in slow
+            f"{operator.name}-{operator.instances[i].index} {weights[i]:g}" for i in fresh
         )
-        return (WeightsChange(case.name, {operator.name: weights}),), f"Weights: {lowered}."
+        return (WeightsChange(case.name, {operator.name: tuple(weights)}),), f"Weights: {lowered}."
 
     def _placement(
         self, case: JobCase, operator: OperatorView, slow: tuple[int, ...]

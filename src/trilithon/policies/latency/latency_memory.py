@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from trilithon.policies.latency.latency_parameters import LatencyParameters
+from trilithon.policies.latency.measured_waiting import MeasuredWaiting
 from trilithon.policies.latency.predictions import CheckedPrediction, WaitingPrediction
 from trilithon.policies.scene import JobStatus
 
@@ -19,7 +20,8 @@ class LatencyMemory:
 
     `counts` is the parallelism that was last seen, `raised_s` when it was last seen to grow,
     whoever made it grow. `pending` are predictions that were not measured yet, `checked` those of
-    the latest adjustments that were. `held` are the operators whose scale-down was held in the last
+    the latest adjustments that were. `measured` is how long records waited with each number of
+    instances. `held` are the operators whose scale-down was held in the last
     round. `alerts` are those that were raised lately, with their times. `last` is the id of the
     last scaling decision.
     """
@@ -28,6 +30,7 @@ class LatencyMemory:
     raised_s: float | None = None
     pending: list[WaitingPrediction] = field(default_factory=list)
     checked: list[CheckedPrediction] = field(default_factory=list)
+    measured: list[MeasuredWaiting] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     alerts: dict[str, float] = field(default_factory=dict)
     last: str = ""
@@ -41,6 +44,8 @@ class LatencyMemory:
             data["raised_s"],
             [WaitingPrediction.from_json(item) for item in data["pending"]],
             [CheckedPrediction.from_json(item) for item in data["checked"]],
+            # Journals of earlier versions have none.
+            [MeasuredWaiting.from_json(item) for item in data.get("measured", ())],
             list(data["held"]),
             dict(data["alerts"]),
             data["last"],
@@ -52,6 +57,7 @@ class LatencyMemory:
             "raised_s": self.raised_s,
             "pending": [item.to_json() for item in self.pending],
             "checked": [item.to_json() for item in self.checked],
+            "measured": [item.to_json() for item in self.measured],
             "held": self.held,
             "alerts": self.alerts,
             "last": self.last,

@@ -52,6 +52,12 @@ class LatencyParameters(Parameters):
     error_keep_s: float = parameter(
         600.0, "s", "for which an error of the model holds scale-downs", least=1
     )
+    waiting_keep_s: float = parameter(
+        120.0,
+        "s",
+        "for which waiting measured with fewer instances counts when instances would go; 0 is the "
+        "paper's way",
+    )
     uneven: float = parameter(
         1.5,
         "ratio",

@@ -15,7 +15,7 @@ from typing import Any
 
 from trilithon.measures.constraints import constraint_key
 from trilithon.measures.group import sum_by_node
-from trilithon.model.capability import Ability, How
+from trilithon.model.capability import Ability, Capabilities, How
 from trilithon.model.change import Alert, BatchingChange, ParallelismChange
 from trilithon.model.columns import Floats
 from trilithon.model.intent import Constraint, EdgeName
@@ -28,6 +28,7 @@ from trilithon.policies.latency import messages
 from trilithon.policies.latency.assumptions import Evenness
 from trilithon.policies.latency.latency_memory import SETTLING, LatencyMemory
 from trilithon.policies.latency.latency_parameters import ADAPTIVE, LatencyParameters
+from trilithon.policies.latency.measured_waiting import with_measured
 from trilithon.policies.latency.output_batching import batching_limits_ms
 from trilithon.policies.latency.predictions import (
     CheckedPrediction,
@@ -94,7 +95,7 @@ class LatencyPolicy:
         window = scene.series.window(self.parameters.interval_s)
         summary = None if window is None else GlobalSummary.of(window)
         stored: Mapping[str, Any] = state.get("jobs", {})
-        adaptive = adapts_batching(scene, self.parameters)
+        adaptive = adapts_batching(scene.cluster.capabilities, self.parameters)
         jobs: dict[str, Any] = {}
         for name in sorted(stored):
             if name not in scene.statuses:
@@ -165,14 +166,21 @@ class _JobTurn:
         checked = self._check(sequences)
         if checked:
             yield self._checked_decision(checked)
-        limits_ms = self._batching_limits(sequences)
+        limits_ms = self._batching_limits(sequences, missing)
         if self.scene.now_s < self.memory.inactive_until_s(self.parameters):
             # Batching is adapted by others than the elastic scaler, which alone is inactive (V).
             yield from self._batching_decision(limits_ms)
             return
         keep = {name for constraint in missing for name in constraint.operators}
         now = self.status.allocation.parallelism
-        plan = scale_reactively(sequences, keep, now, self.parameters, adaptive=self._adaptive)
+        plan = scale_reactively(
+            sequences,
+            keep,
+            now,
+            self.parameters,
+            adaptive=self._adaptive,
+            measured=self.memory.measured,
+        )
         plan = self._with_held_scale_downs(plan)
         job = self.observed.summary.window.jobs[self.status.job]
         room = _slot_room(self.slots, self.status, job.bounds.max_instances)
@@ -212,18 +220,33 @@ class _JobTurn:
 
     @property
     def _adaptive(self) -> bool:
-        return adapts_batching(self.scene, self.parameters)
+        return adapts_batching(self.scene.cluster.capabilities, self.parameters)
 
-    def _batching_limits(self, sequences: Sequence[ConstrainedSequence]) -> dict[EdgeName, float]:
-        """The batching limits that change, in ms."""
+    def _batching_limits(
+        self, sequences: Sequence[ConstrainedSequence], missing: Sequence[Constraint]
+    ) -> dict[EdgeName, float]:
+        """The batching limits that change, in ms. A promise that is not measured still counts: the
+        limits of its edges do not rise.
+        """
         now_ms, parameters = self.status.allocation.batching_ms, self.parameters
         if self._adaptive:
-            return batching_limits_ms(sequences, now_ms, parameters.waiting_share)
-        how = self.scene.cluster.capabilities.of(Ability.BATCHING)
-        if how is How.AT_BOUNDARY and parameters.batching == ADAPTIVE:
+            limits_ms = batching_limits_ms(sequences, now_ms, parameters.waiting_share)
+        elif self._batches_at_boundaries:
             share = parameters.waiting_share_alone
-            return batching_limits_ms(sequences, now_ms, share, live=False)
-        return {}
+            limits_ms = batching_limits_ms(sequences, now_ms, share, live=False)
+        else:
+            return {}
+        unmeasured = {part for each in missing for part in each.sequence}
+        return {
+            edge: ms
+            for edge, ms in limits_ms.items()
+            if edge not in unmeasured or ms < now_ms.get(edge, 0.0)
+        }
+
+    @property
+    def _batches_at_boundaries(self) -> bool:
+        how = self.scene.cluster.capabilities.of(Ability.BATCHING)
+        return how is How.AT_BOUNDARY and self.parameters.batching == ADAPTIVE
 
     # The honesty of the model.
 
@@ -234,6 +257,13 @@ class _JobTurn:
         give_up_s = 10 * self.parameters.interval_s
         memory.pending, checked = check_predictions(
             memory.pending, sequences, now_s, give_up_s, self.parameters.bottleneck
+        )
+        memory.measured = with_measured(
+            memory.measured,
+            sequences,
+            now_s,
+            self.parameters.waiting_keep_s,
+            self.parameters.bottleneck,
         )
         memory.checked = kept_errors(memory.checked, checked, now_s, self.parameters.error_keep_s)
         return checked
@@ -410,9 +440,9 @@ class _JobTurn:
         )
 
 
-def adapts_batching(scene: Scene, parameters: LatencyParameters) -> bool:
+def adapts_batching(capabilities: Capabilities, parameters: LatencyParameters) -> bool:
     """Whether the policy can shorten batching at once where waiting needs more room."""
-    live = scene.cluster.capabilities.of(Ability.BATCHING) is How.LIVE
+    live = capabilities.of(Ability.BATCHING) is How.LIVE
     return live and parameters.batching == ADAPTIVE
 
 

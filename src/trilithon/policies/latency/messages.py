@@ -44,6 +44,9 @@ def plan_text(plan: SequencePlan, counts: Mapping[str, int]) -> str:
     if plan.technique is Technique.RESOLVE_BOTTLENECKS:
         busy = ", ".join(f"{o.name} ({o.utilisation:.0%} utilised)" for o in plan.bottlenecks)
         return f"{head}. Bottleneck: {busy}"
+    if plan.technique is Technique.WORK_OFF_QUEUES:
+        queues = ", ".join(f"{o.name} ({o.queue:.0f} left)" for o in sequence.operators)
+        return f"{head}. Queues are worked off: {queues}"
     if plan.technique is Technique.OUT_OF_REACH:
         return f"{head}. Without any waiting it takes {_ms(sequence.task_s + sequence.transport_s)}"
     predicted = sum(plan.predicted_s(counts).values())

@@ -84,28 +84,24 @@ class CheckedPrediction:
 def predictions_of(
     plans: Iterable[SequencePlan], changed: Mapping[str, int], decision: str, at_s: float
 ) -> list[WaitingPrediction]:
-    """The predictions of an adjustment, for the operators that it changes."""
-    predictions = []
+    """The predictions of an adjustment, for the operators that it changes. An edge in several
+    sequences is predicted once, for the strictest of them.
+    """
+    predictions: dict[tuple[str, str], WaitingPrediction] = {}
     for plan in plans:
-        predicted = plan.predicted_s(changed)
+        predicted, limit_s = plan.predicted_s(changed), plan.waiting_limit_s
         for operator in plan.sequence.operators:
             waiting_s, e = predicted.get(operator.name, math.inf), plan.coefficient_of(operator)
             if operator.name not in changed or operator.edge is None or e is None:
                 continue
-            if math.isfinite(waiting_s) and plan.waiting_limit_s > 0:
-                predictions.append(
-                    WaitingPrediction(
-                        decision,
-                        at_s,
-                        operator.name,
-                        operator.edge,
-                        changed[operator.name],
-                        waiting_s,
-                        e,
-                        plan.waiting_limit_s,
-                    )
-                )
-    return predictions
+            if not math.isfinite(waiting_s) or limit_s <= 0:
+                continue
+            key = operator.name, operator.edge
+            if key in predictions and predictions[key].limit_s <= limit_s:
+                continue
+            count = changed[operator.name]
+            predictions[key] = WaitingPrediction(decision, at_s, *key, count, waiting_s, e, limit_s)
+    return list(predictions.values())
 
 
 def check_predictions(
@@ -117,10 +113,11 @@ def check_predictions(
 ) -> tuple[list[WaitingPrediction], list[CheckedPrediction]]:
     """Those that still wait to be measured, and those that were measured now.
 
-    A prediction for a number of instances that the operator does not have, and one that waited for
-    longer than `give_up_s`, is dropped. So is one whose operator has become a bottleneck, with a
-    utilisation of at least `bottleneck`: its queue grows for as long as that lasts, and no model of
-    a steady state says how long records wait (IV-E).
+    While a queue is worked off, nothing is measured. A prediction for a number of instances that
+    the operator does not have, and one that waited for longer than `give_up_s`, is dropped. So is
+    one whose operator has become a bottleneck, with a utilisation of at least `bottleneck`: its
+    queue grows for as long as that lasts, and no model of a steady state says how long records wait
+    (IV-E).
     """
     measured: dict[tuple[str, str], ConstrainedOperator] = {
         (o.name, o.edge): o for s in sequences for o in s.operators if o.edge is not None
@@ -129,7 +126,7 @@ def check_predictions(
     checked: list[CheckedPrediction] = []
     for prediction in pending:
         operator = measured.get((prediction.operator, prediction.edge))
-        if operator is None:
+        if operator is None or operator.draining:
             if now_s - prediction.at_s < give_up_s:
                 waiting.append(prediction)
             continue

@@ -24,6 +24,7 @@ OUTCOMES = {
     Technique.INFEASIBLE: "missed even with the maxima",
     Technique.OUT_OF_REACH: "out of reach of any parallelism",
     Technique.RESOLVE_BOTTLENECKS: "bottleneck: resolve it, then measure again",
+    Technique.WORK_OFF_QUEUES: "a queue was worked off: measure again",
 }
 
 
@@ -79,8 +80,12 @@ def promise_table(
     sequence: Sequence[str | EdgeName],
     promises_ms: Iterable[float],
     parameters: LatencyParameters | None = None,
+    *,
+    adaptive: bool = False,
 ) -> PromiseTable | None:
-    """The table of promises in ascending order; None if a part of the sequence is not measured."""
+    """The table of promises in ascending order; None if a part of the sequence is not measured.
+    `adaptive`: batching gives way to waiting, as it does under the policy on such an engine.
+    """
     ascending = sorted(set(promises_ms))
     constraint = Constraint(tuple(sequence), ascending[0], over_s=summary.window.span_s)
     measured = measure_sequence(summary, status, constraint)
@@ -92,6 +97,8 @@ def promise_table(
             measured, constraint=replace(measured.constraint, mean_latency_ms=promise_ms)
         )
         now = status.allocation.parallelism
-        plan = scale_reactively([promised], (), now, parameters or LatencyParameters())
+        plan = scale_reactively(
+            [promised], (), now, parameters or LatencyParameters(), adaptive=adaptive
+        )
         plans.append(plan.sequences[0])
     return PromiseTable(measured, tuple(plans))

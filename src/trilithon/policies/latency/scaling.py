@@ -21,6 +21,10 @@ from enum import StrEnum
 
 from trilithon.measures.queueing import WaitingCurve
 from trilithon.policies.latency.latency_parameters import LatencyParameters
+from trilithon.policies.latency.measured_waiting import (
+    MeasuredWaiting,
+    without_vain_scale_downs,
+)
 from trilithon.policies.latency.rebalance import rebalance
 from trilithon.policies.latency.sequence import ConstrainedOperator, ConstrainedSequence
 
@@ -30,6 +34,7 @@ class Technique(StrEnum):
 
     REBALANCE = "rebalance"
     RESOLVE_BOTTLENECKS = "resolve_bottlenecks"
+    WORK_OFF_QUEUES = "work_off_queues"  # what was measured is that of a queue that shrinks
     INFEASIBLE = "infeasible"  # not even the maxima keep the promise
     OUT_OF_REACH = "out_of_reach"  # no parallelism could
 
@@ -46,12 +51,13 @@ class SequencePlan:
     waiting_limit_s: float
     bottlenecks: tuple[ConstrainedOperator, ...] = ()
     curves: tuple[WaitingCurve, ...] = ()
-    least_coefficient: float = 0.0
 
     def coefficient_of(self, operator: ConstrainedOperator) -> float | None:
-        """The e that the model uses for an operator."""
-        e = operator.coefficient
-        return None if e is None else max(e, self.least_coefficient)
+        """The e that the model uses for an operator; None without a model."""
+        for each, curve in zip(self.sequence.operators, self.curves, strict=False):
+            if each is operator and operator.coefficient is not None:
+                return curve.waiting(operator.instances) / operator.kingman_s
+        return None
 
     def predicted_s(self, counts: Mapping[str, int]) -> dict[str, float]:
         """The predicted waiting for each operator at these instances; empty without a model."""
@@ -86,14 +92,16 @@ def scale_reactively(
     parameters: LatencyParameters,
     *,
     adaptive: bool = False,
+    measured: Sequence[MeasuredWaiting] = (),
 ) -> JobPlan:
     """Algorithm 2. `keep` are operators of sequences that were not measured: they are not lowered.
     Operators in no constraint are not touched. `adaptive`: batching gives way to waiting.
+    `measured` is what is remembered against scaling down in vain.
     """
     wanted = {name: now[name] for name in keep if name in now}
     plans: list[SequencePlan] = []
     for sequence in sequences:
-        plan = _plan_sequence(sequence, wanted, parameters, adaptive=adaptive)
+        plan = _plan_sequence(sequence, wanted, parameters, measured, adaptive=adaptive)
         plans.append(plan)
         for name, count in plan.wanted.items():
             wanted[name] = max(wanted.get(name, 0), count)
@@ -104,6 +112,7 @@ def _plan_sequence(
     sequence: ConstrainedSequence,
     minima: Mapping[str, int],
     parameters: LatencyParameters,
+    measured: Sequence[MeasuredWaiting],
     *,
     adaptive: bool,
 ) -> SequencePlan:
@@ -115,17 +124,30 @@ def _plan_sequence(
         wanted = present | {o.name: resolved(o) for o in bottlenecks}
         technique = Technique.RESOLVE_BOTTLENECKS
         return SequencePlan(sequence, technique, wanted, limit_s, bottlenecks)
-    least_e = parameters.least_coefficient
-    curves = tuple(o.curve(least_e) for o in sequence.operators)
+    if any(o.draining for o in sequence.operators):
+        wanted = {o.name: worked_off(o, parameters.interval_s) for o in sequence.operators}
+        return SequencePlan(sequence, Technique.WORK_OFF_QUEUES, wanted, limit_s)
+    curves = tuple(o.curve(parameters.least_coefficient) for o in sequence.operators)
     if limit_s <= 0:
-        technique = Technique.OUT_OF_REACH
-        return SequencePlan(sequence, technique, present, limit_s, (), curves, least_e)
+        return SequencePlan(sequence, Technique.OUT_OF_REACH, present, limit_s, (), curves)
     most = [o.most for o in sequence.operators]
     # A wait of just the limit keeps it, however the last digit was rounded.
-    balance = rebalance(curves, limit_s * (1 + 1e-9), minima_of(sequence, minima, parameters), most)
-    wanted = dict(zip(present, balance.parallelism, strict=True))
+    limit_s *= 1 + 1e-9
+    balance = rebalance(curves, limit_s, minima_of(sequence, minima, parameters), most)
+    counts, curves = without_vain_scale_downs(
+        sequence.operators, curves, balance.parallelism, limit_s, measured
+    )
+    wanted = dict(zip(present, counts, strict=True))
     technique = Technique.REBALANCE if balance.feasible else Technique.INFEASIBLE
-    return SequencePlan(sequence, technique, wanted, limit_s, (), curves, least_e)
+    return SequencePlan(sequence, technique, wanted, limit_s, (), curves)
+
+
+def worked_off(operator: ConstrainedOperator, interval_s: float) -> int:
+    """Enough instances for the load and for what is left of the queue within an interval, and no
+    fewer than there are.
+    """
+    needed = math.ceil(operator.work + operator.queue * operator.service_s / interval_s)
+    return max(operator.instances, min(operator.most, needed))
 
 
 def resolved(operator: ConstrainedOperator) -> int:
@@ -138,11 +160,15 @@ def minima_of(
     sequence: ConstrainedSequence, minima: Mapping[str, int], parameters: LatencyParameters
 ) -> list[int]:
     """Pmin: the operators' own minima, what earlier constraints need, and enough instances for the
-    highest utilisation.
+    highest utilisation. An operator that is a little above that and no bottleneck may stay so: a
+    load at the bound would add an instance and take it away in turn.
     """
     highest = parameters.highest_utilisation
     return [
-        min(o.most, max(o.least, minima.get(o.name, 0), math.ceil(o.work / highest)))
+        min(
+            o.most,
+            max(o.least, minima.get(o.name, 0), min(o.instances, math.ceil(o.work / highest))),
+        )
         for o in sequence.operators
     ]
 

@@ -15,6 +15,7 @@ class ConstraintFigures(BaseModel):
     sequence: list[str]
     mean_ms: float | None
     at_most_ms: float
+    over_s: float = Field(description="the time over which the mean is to be kept")
     met: bool | None
 
 
@@ -48,7 +49,9 @@ class LatestFigures(BaseModel):
     juice: float | None = None
     utility: float | None = None
     max_utility: float | None = None
-    met: bool | None = None
+    met: bool | None = Field(
+        default=None, description="the whole intent: thresholds and constraints"
+    )
 
 
 class SnapshotJob(BaseModel):

@@ -15,6 +15,7 @@ from trilithon.service.dashboard.why import Why
 from trilithon.service.job_order import by_lost_utility
 from trilithon.service.monitor.alerts import ActiveAlert
 from trilithon.service.visibility import sees_job
+from trilithon.spec.durations import format_duration
 
 ALERTS = 8
 
@@ -182,10 +183,10 @@ def constraint_lines(reading: Reading, job: str) -> Iterator[ThresholdLine]:
         figures = constraint_figures(assessment, row)
     for number, constraint in enumerate(reading.record(job).job.intent.constraints):
         figure = figures[number] if number < len(figures) else {"mean_ms": None, "met": None}
-        path = " → ".join(constraint.operators)
+        path, over = ", ".join(constraint.steps), format_duration(constraint.over_s)
         yield ThresholdLine(
             key=constraint_key(number),
-            text=f"mean of {path} ≤ {milliseconds(constraint.mean_latency_ms)}",
+            text=f"mean of {path} ≤ {milliseconds(constraint.mean_latency_ms)} over {over}",
             value=figure["mean_ms"],
             shown=milliseconds(figure["mean_ms"]),
             limit=constraint.mean_latency_ms,

@@ -1,4 +1,6 @@
-"""Builds the page of an operator: each of its instances, beside the others."""
+"""Builds the page of an operator: each of its instances beside the others, and how long records
+waited beside what was predicted.
+"""
 
 from dataclasses import dataclass
 
@@ -10,6 +12,7 @@ from trilithon.model.snapshot import plain
 from trilithon.service.dashboard.job_page import OperatorLine, colour, operator_lines
 from trilithon.service.dashboard.numbers import MISSING
 from trilithon.service.dashboard.reading import Reading
+from trilithon.service.dashboard.waiting_plot import SEARCHED_ROWS, WaitingPlot, waiting_plot
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class OperatorPage:
     line: OperatorLine
     instances: tuple[InstanceLine, ...]
     span_s: float | None
+    waiting: WaitingPlot | None = None
 
 
 def operator_page(reading: Reading, job: str, operator: str) -> OperatorPage:
@@ -42,8 +46,9 @@ def operator_page(reading: Reading, job: str, operator: str) -> OperatorPage:
     if line is None:
         names = ", ".join(line.name for line in lines)
         raise NotFound(f"{job} has no operator {operator!r}.", f"It has: {names}.")
+    waiting = waiting_plot(reading.daemon.journal.decisions(job, SEARCHED_ROWS), operator)
     if assessment is None or reading.row(job) is None or not reading.measured(job):
-        return OperatorPage(line, (), None)
+        return OperatorPage(line, (), None, waiting)
     window, layout = assessment.window, assessment.window.layout
     rows = [
         (index, row)
@@ -73,4 +78,4 @@ def operator_page(reading: Reading, job: str, operator: str) -> OperatorPage:
                 failed=at(window.instances.failed, row),
             )
         )
-    return OperatorPage(line, tuple(instances), span_s)
+    return OperatorPage(line, tuple(instances), span_s, waiting)

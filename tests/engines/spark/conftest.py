@@ -165,4 +165,7 @@ def spark_engine(spark: SparkSession, broker: Kafka, tmp_path: Path) -> Iterator
     yield engine
     for name in list(engine.jobs()):
         engine.cancel(name)
-    assert not spark.streams.active
+    left = list(spark.streams.active)
+    for query in left:
+        query.stop()  # or every test after it would fail, too
+    assert not left

@@ -336,6 +336,7 @@ def test_a_part_that_does_not_end_keeps_the_job(dags: Dags) -> None:
     chains = started(dags)
     chains.fails = {"j~c"}
     assert dags.cancel(NAME, keep=False).code == "THREADS_LEFT"
+    assert [name for _, name in calls(dags)] == ["j~a", "j~b", "j~c", "j~d"]
     assert NAME in dags.accepted
     assert dags.joined({})[NAME].health is Health.FAILED
     chains.fails = set()

@@ -170,16 +170,20 @@ class Dags:
 
     def cancel(self, job: str, *, keep: bool) -> Outcome:
         """Stops all parts, those that read the sources first; without `keep` deletes the internal
-        topics.
+        topics. If a part does not end, the others are stopped all the same, and the job stays.
         """
         dag, codes, messages = self.accepted[job], [], []
+        failed: list[Outcome] = []
         for part in dag.planned.parts:
             outcome = self.chains.cancel_chain(part.id, keep)
             if outcome.status is Status.FAILED:
-                return outcome
+                failed.append(outcome)
+                continue
             codes.append(outcome.code)
             messages.append(outcome.message)
             self.lags.forget(part.id)
+        if failed:
+            return replace(failed[0], message=" ".join(outcome.message for outcome in failed))
         del self.accepted[job]
         self.whole.forget(job)
         if not keep and (left := self.delete_topics(job)):

@@ -113,6 +113,10 @@ class ProbeControl:
         lives: dict[str, dict[str, int]] = json.loads(self._probe.threads(job))
         return {executor: sum(counts.values()) for executor, counts in lives.items()}
 
+    def stacks(self, job: str) -> str:
+        """Where the threads of a job are that run in the driver's JVM."""
+        return str(self._probe.stacks(job))
+
     def halt_executor(self, executor: str, reason: str) -> None:
         """Ends an executor's JVM; the cluster manager starts another. Not the driver's."""
         self._probe.halt(executor, reason)

@@ -21,8 +21,10 @@ from trilithon.model.job import Job
 SHORTEST_BOUND_S: Final = 20.0
 # How much longer than the longest record so far a record may take.
 FACTOR: Final = 20.0
-# How long threads may go on after their query was stopped by the engine.
-THREADS_END_S: Final = 5.0
+# How long threads may go on after their query was stopped by the engine. A reader of a shuffle
+# waits up to 5 s for each of two thread pools (`StreamingShuffleReader.cleanupResources`), which
+# take that long to end if it was about to connect when it was stopped.
+THREADS_END_S: Final = 15.0
 # The same after the query died or was restarted. A thread that reads from an executor that died
 # tries to connect three times, five seconds apart (`spark.shuffle.io.retryWait`), and then ends.
 THREADS_RETRY_S: Final = 25.0
@@ -216,7 +218,15 @@ class Watchdog:
             message = f"{count} cannot be ended: the engine host is replaced."
         if left.executor not in self._replaced:
             self._replaced.add(left.executor)
-            _log.error("threads_left", job=left.job, executor=left.executor, message=message)
+            # An executor logs where its threads are when it ends.
+            stacks = self.control.stacks(left.job) if left.executor == _DRIVER else ""
+            _log.error(
+                "threads_left",
+                job=left.job,
+                executor=left.executor,
+                message=message,
+                **({"stacks": stacks} if stacks else {}),
+            )
             if left.executor == _DRIVER and self.replace_host is not None:
                 self.replace_host(message)
         return message

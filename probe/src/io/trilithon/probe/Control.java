@@ -112,6 +112,11 @@ public final class Control {
     return Json.write(state().threads(job));
   }
 
+  /** Where the threads of the job are that run in this JVM. */
+  public static String stacks(String job) {
+    return Registry.JVM.stacks(job);
+  }
+
   /** Ends the JVM of an executor; the cluster manager starts another. Not that of the driver. */
   public static void halt(String executor, String reason) {
     state().halt(executor, reason);

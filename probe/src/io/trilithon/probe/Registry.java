@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.LongConsumer;
 import java.util.function.Predicate;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
 
 class Registry {
   /** The functions are static calls, so their registry is static, too. */
@@ -165,6 +166,12 @@ class Registry {
       lives.put(life, lives.path(life).asInt() + 1);
     }
     return json;
+  }
+
+  /** Where the threads of a job are in this JVM. */
+  String stacks(String job) {
+    return tasks.stream().filter(task -> task.job().equals(job)).map(TaskProbe::stack)
+        .collect(Collectors.joining("\n"));
   }
 
   /** A row per instance, as it goes into reports. */

@@ -4,9 +4,11 @@ package io.trilithon.probe;
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import org.apache.spark.TaskContext;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -105,6 +107,12 @@ final class TaskProbe {
 
   int incarnation() {
     return incarnation;
+  }
+
+  /** Where the task's thread is, a line per frame. */
+  String stack() {
+    return thread.getName() + Arrays.stream(thread.getStackTrace()).map(frame -> "\n  " + frame)
+        .collect(Collectors.joining());
   }
 
   /** The task works on one record for very long: everything else on the machine goes first. */

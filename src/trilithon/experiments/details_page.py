@@ -92,8 +92,8 @@ def _variants(summaries: Mapping[str, Mapping[str, RunSummary]], paper: Paper) -
             interval(summary.average, summary.half_widths.get(AVERAGE), "ratio"),
             number(summary.worst_tenth, "ratio"),
             percent(summary.at_end),
-            f"{summary.actions:g}",
-            f"{summary.instances:g}",
+            number(summary.actions, ""),
+            number(summary.instances, ""),
             interval(summary.instance_hours, summary.half_widths.get(INSTANCE_HOURS), ""),
         )
         for variant, by_strategy in summaries.items()

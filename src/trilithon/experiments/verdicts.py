@@ -215,8 +215,8 @@ def _context(paper: Paper, result: ExperimentResult, compared: ComparedFigure) -
             actions = sum(summary.actions for summary in known)
             runs = "" if len(variants) == 1 else f" in {len(variants)} runs"
             yield (
-                f"{paper.title} has {percent(mean)} of the utility on average after {actions:g} "
-                f"actions{runs}"
+                f"{paper.title} has {percent(mean)} of the utility on average after "
+                f"{number(actions, 'actions')}{runs}"
             )
         else:
             yield f"{paper.label(strategy)} {percent(mean)}"

@@ -48,7 +48,7 @@ def run(around: Scene, options: argparse.Namespace, *, paced: bool) -> dict[str,
         spark, around.kafka, around.folder / mode, tasks=lambda: max_tasks(spark), slots=100
     )
     if not paced:
-        engine.pacer.next_end = lambda *_: None  # type: ignore[method-assign]
+        engine.pacer.next_end = lambda *_, **__: None  # type: ignore[method-assign]
         queries.UNPACED_BATCHES = 1.0  # type: ignore[misc]
     with ExitStack() as ending:
         flows, names = [], []

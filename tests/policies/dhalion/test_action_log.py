@@ -31,6 +31,16 @@ def test_entries_older_than_so_many_hours_are_dropped() -> None:
     assert [each.time_s / 3600 for each in log.entries] == [2, 3, 4]
 
 
+def test_a_log_to_which_nothing_is_added_is_purged_too() -> None:
+    parameters = DhalionParameters(log_hours=2)
+    log = ActionLog().added(entry(0.0), parameters).evaluated(True, None)
+    log = log.added(entry(3600.0), parameters)
+    assert [each.time_s for each in log.purged(2.5 * 3600, parameters).entries] == [3600]
+    open_entry = log.purged(9 * 3600, parameters).entries
+    assert [each.time_s for each in open_entry] == [3600], "it is still to be evaluated"
+    assert log.purged(9 * 3600, DhalionParameters()) == log
+
+
 def blacklisted(
     log: ActionLog,
     *,

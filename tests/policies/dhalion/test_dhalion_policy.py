@@ -145,12 +145,14 @@ def test_an_alert_is_raised_again_after_its_time_only() -> None:
     assert raised(86400.0) == [320.0]
 
 
-def test_an_slo_above_what_arrives_is_told_and_nothing_is_scaled() -> None:
-    job = with_slo(words(split=2, count=3), 1000.0)
-    clinic = treated(job, 400.0, minutes=15)
+@pytest.mark.parametrize(("load", "count"), [(400.0, 3), (600.0, 4), (800.0, 5)])
+def test_an_slo_above_what_arrives_is_told_and_nothing_is_scaled(load: float, count: int) -> None:
+    """At 800 records/s the first operator is busy for 80 % of the time: it got an instance."""
+    job = with_slo(words(split=2, count=count), 1000.0)
+    clinic = treated(job, load, minutes=30)
     assert set(clinic.reasons()) == {"TELL"}
     assert clinic.alerts() == {"NOT_ENOUGH_DATA"}
-    assert clinic.parallelism == {"split": 2, "count": 3}
+    assert clinic.parallelism == {"split": 2, "count": count}
 
 
 def lowered(clinic: Clinic, operator: str) -> list[int]:

@@ -15,7 +15,7 @@ def diagnosed(busy: float, *, lag_growth: float = 0.0, emission: float = 1000.0)
     2,000 records/s.
     """
     view = operator_view("count", [instance_view(busy=busy)] * 4, 0.0, at_source=True)
-    case = case_of(view, emission=emission)
+    case = case_of(view, emission=emission, arriving=3000.0)
     job = replace(case.view.job, intent=Intent((Threshold(Metric.EMISSION, 2000.0),)))
     case = replace(case, view=replace(case.view, job=job, lag_growth_per_s=lag_growth))
     policy = ThroughputSloPolicy()

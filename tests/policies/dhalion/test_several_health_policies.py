@@ -43,13 +43,54 @@ class StrictPolicy(ProvisioningPolicy):
         return False
 
 
+class FailingDetector:
+    name = "failing"
+
+    def detect(self, case: JobCase) -> Sequence[Any]:
+        raise ValueError(f"nothing is known of {case.name}")
+
+
+class FailingResolver:
+    name = "tell_quiet"
+    cures = ("quiet",)
+
+    def resolve(self, case: JobCase, diagnosis: Diagnosis) -> Any:
+        raise ValueError(f"no cure of {diagnosis.kind} for {case.name}")
+
+
+class FailingPolicy(QuietPolicy):
+    """Raises when it detects."""
+
+    name = "failing"
+    detectors: Any = (FailingDetector(),)
+
+
+class UnresolvedPolicy(QuietPolicy):
+    """Raises when it resolves."""
+
+    name = "unresolved"
+    resolvers: Any = (FailingResolver(),)
+
+
+class UnjudgedPolicy(ProvisioningPolicy):
+    """As the built-in one, and raises when it judges."""
+
+    name = "unjudged"
+
+    def helped(self, case: JobCase, entry: LogEntry) -> bool | None:
+        raise ValueError(f"{entry.action} of {case.name}")
+
+
+OWN = (QuietPolicy, StrictPolicy, FailingPolicy, UnresolvedPolicy, UnjudgedPolicy)
+
+
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    for policy in (QuietPolicy(), StrictPolicy()):
-        extensions.register(policy)
+    for policy in OWN:
+        extensions.register(policy())
     yield
-    for name in (QuietPolicy.name, StrictPolicy.name):
-        extensions.unregister(name)
+    for policy in OWN:
+        extensions.unregister(policy.name)
 
 
 @pytest.mark.parametrize("health", ["throughput_slo, quiet_jobs", "quiet_jobs,throughput_slo"])
@@ -106,3 +147,20 @@ def test_at_least_one_health_policy_is_named_and_none_twice() -> None:
     for wrong in ("", " , ", "strict, nobody"):
         with pytest.raises(InvalidPolicy, match="'health'"):
             DhalionParameters(health=wrong)
+
+
+@pytest.mark.parametrize("own", ["failing", "unresolved"])
+@pytest.mark.parametrize("order", ["{0}, throughput_slo", "throughput_slo, {0}"])
+def test_a_policy_that_raises_is_left_out_with_an_alert(own: str, order: str) -> None:
+    """It kept all jobs from being examined."""
+    clinic = treated(words(split=3, count=8), 400.0, minutes=6, health=order.format(own))
+    assert "SCALE_DOWN" in clinic.reasons()
+    assert clinic.alerts() == {"HEALTH_POLICY_FAILED"}
+    (said,) = {d.sentence for d in clinic.decisions if d.reason == "HEALTH_POLICY_FAILED"}
+    assert said.startswith(f"The health policy {own} failed, and is left out: ValueError: ")
+
+
+def test_a_policy_that_cannot_judge_its_action_does_not_stop_the_others() -> None:
+    clinic = treated(words(split=3, count=8), 400.0, minutes=30, health="unjudged, quiet_jobs")
+    assert clinic.reasons().count("SCALE_DOWN") == 1
+    assert clinic.alerts() == {"HEALTH_POLICY_FAILED", "QUIET_JOB"}

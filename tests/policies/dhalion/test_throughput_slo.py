@@ -25,10 +25,18 @@ def with_slo(job: Job, per_s: float = SLO_PER_S) -> Job:
     return replace(job, intent=Intent((Threshold(Metric.EMISSION, per_s),), priority=10.0))
 
 
-def case(emitted: float | None, busy: float = 1.0, held_back: float = 0.0) -> JobCase:
+ARRIVING_PER_S = 2000.0
+
+
+def case(
+    emitted: float | None,
+    busy: float = 1.0,
+    held_back: float = 0.0,
+    arriving: float = ARRIVING_PER_S,
+) -> JobCase:
     """A job whose sources should emit 1200 records/s."""
     view = operator_view("count", [instance_view(busy=busy)] * 2, held_back, at_source=True)
-    plain = case_of(view, emission=emitted)
+    plain = case_of(view, emission=emitted, arriving=arriving)
     return replace(plain, view=replace(plain.view, job=with_slo(plain.view.job)))
 
 
@@ -42,7 +50,7 @@ def of_the_slo(of: JobCase) -> list[Diagnosis]:
 def test_the_detector_tells_what_the_sources_emit_and_what_arrives() -> None:
     [symptom] = EmissionDetector().detect(case(400.0))
     assert (symptom.kind, symptom.operator) == (EMISSION, None)
-    assert symptom.numbers == {"emission": 400.0, "arriving": 400.0}
+    assert symptom.numbers == {"emission": 400.0, "arriving": ARRIVING_PER_S}
     assert not EmissionDetector().detect(case(None))
 
 
@@ -63,6 +71,25 @@ def test_sources_with_time_to_spare_lack_records_not_instances() -> None:
     [diagnosis] = of_the_slo(case(400.0, busy=0.2))
     assert (diagnosis.kind, diagnosis.operator) == (NO_DATA, None)
     assert "no more records arrive" in diagnosis.sentence
+
+
+def test_an_slo_above_what_arrives_lacks_records_however_busy_the_operators_are() -> None:
+    """They would be given instances that have nothing to do."""
+    [diagnosis] = of_the_slo(case(800.0, busy=0.8, arriving=800.0))
+    assert diagnosis.kind == NO_DATA
+    assert diagnosis.numbers["arriving"] == 800.0
+
+
+def test_sources_that_are_always_at_work_may_be_the_limit_of_what_arrives() -> None:
+    [diagnosis] = of_the_slo(case(800.0, busy=0.98, arriving=800.0))
+    assert diagnosis.kind == SLO_MISSED
+
+
+def test_a_backlog_can_be_emitted_although_no_more_arrives() -> None:
+    behind = case(800.0, busy=0.8, arriving=800.0)
+    behind = replace(behind, view=replace(behind.view, lag=5000.0))
+    [diagnosis] = of_the_slo(behind)
+    assert diagnosis.kind == SLO_MISSED
 
 
 @pytest.mark.parametrize("emitted", [SLO_PER_S, 1300.0, None])

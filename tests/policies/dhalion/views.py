@@ -58,11 +58,14 @@ def case_of(
     most: int = 16,
     blacklist: frozenset[str] = frozenset(),
     emission: float | None = 1000.0,
+    arriving: float | None = None,
     how: Any = REAL_TIME,
     tasks: int = 16,
     **more: Any,
 ) -> JobCase:
-    """A job whose operator `count` has this view, on three machines."""
+    """A job whose operator `count` has this view, on three machines. What arrives is read, if
+    nothing else is said.
+    """
     count = view.parallelism
     counting = replace(
         operator("count", count), parallelism=Parallelism(count, 1, max(count, tasks))
@@ -78,5 +81,6 @@ def case_of(
         {job.id: status},
         Cluster(Capabilities(how)),
     )
-    shown = MeasuredJob(job, status, 300.0, (view,), emission, emission, 0.0)
+    arrives = emission if arriving is None else arriving
+    shown = MeasuredJob(job, status, 300.0, (view,), emission, arrives, 0.0)
     return JobCase(shown, scene, parameters or DhalionParameters(), blacklist=blacklist)

@@ -6,7 +6,7 @@ purged with the log: what did not help is not tried again for a similar diagnosi
 learned under one load is forgotten when the load has changed by half.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -42,11 +42,16 @@ class ActionLog:
         return last if last is not None and last.helped is None else None
 
     def added(self, entry: LogEntry, parameters: DhalionParameters) -> "ActionLog":
-        entries: Sequence[LogEntry] = (*self.entries, entry)
-        if parameters.log_hours > 0:
-            oldest_s = entry.time_s - 3600 * parameters.log_hours
-            entries = [each for each in entries if each.time_s >= oldest_s]
-        return replace(self, entries=tuple(entries[-max(1, parameters.log_entries) :]))
+        kept = self.purged(entry.time_s, parameters).entries
+        return replace(self, entries=(*kept, entry)[-max(1, parameters.log_entries) :])
+
+    def purged(self, now_s: float, parameters: DhalionParameters) -> "ActionLog":
+        """Without entries that are too old. One that is still to be evaluated stays."""
+        if parameters.log_hours <= 0:
+            return self
+        oldest_s = now_s - 3600 * parameters.log_hours
+        kept = (e for e in self.entries if e.time_s >= oldest_s or e.helped is None)
+        return replace(self, entries=tuple(kept))
 
     def dropped(self) -> "ActionLog":
         """Without the last entry: the action was not done."""

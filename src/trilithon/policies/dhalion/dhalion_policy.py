@@ -7,15 +7,16 @@ the wait only, so that what an action stirs up is not taken for a symptom (secti
 
 A decision names its causes: symptom ← diagnosis ← resolution ← evaluation, one decision each, of
 which only the resolution changes anything. A diagnosis without a resolution is recorded once, when
-it begins.
+it begins. A health policy that raises is left out of the examination, with an alert.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from trilithon.model.change import Alert, Proposal
+from trilithon.model.change import Alert, Proposal, Severity
 from trilithon.model.mode import Mode
 from trilithon.model.series import Window
 from trilithon.policies.decision import Claim, Decision
@@ -39,9 +40,11 @@ from trilithon.policies.scene import JobStatus, Scene
 SYMPTOM: Final = "SYMPTOM"
 DIAGNOSIS: Final = "DIAGNOSIS"
 EVALUATED: Final = "EVALUATED"
+HEALTH_POLICY_FAILED: Final = "HEALTH_POLICY_FAILED"
 _JOBS: Final = "jobs"
 # Rounds for which the feedback on an action is needed: until it is seen for the first time.
 _FEEDBACK_ROUNDS: Final = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,8 @@ class Examination:
         unresolved: Sequence[str] = (),
     ) -> None:
         self.policies, self.case, self.seed = policies, case, seed
-        self._keep(log)
+        self._failed: set[str] = set()
+        self._keep(log.purged(case.scene.now_s, case.parameters))
         now_s, again_s = case.scene.now_s, case.parameters.alert_again_s
         known = (alerts or {}).items()
         self.alerts = {key: at_s for key, at_s in known if now_s - at_s < again_s * (1 - 1e-9)}
@@ -204,7 +208,9 @@ class Examination:
         self.diagnosis_kind = diagnoses[0][1].kind if diagnoses else None
         acted = False
         for policy, diagnosis in diagnoses:
-            resolution = self._resolution(policy, diagnosis)
+            resolution = self._of(policy, partial(self._resolution, policy, diagnosis))
+            if policy.name in self._failed:
+                continue
             if resolution is None:
                 self._leave(diagnosis)
                 continue
@@ -223,14 +229,36 @@ class Examination:
         """
         diagnoses: list[tuple[HealthPolicy, Diagnosis]] = []
         for policy in self.policies:
-            symptoms = tuple(s for d in policy.detectors for s in d.detect(self.case))
-            for diagnoser in policy.diagnosers:
-                diagnoses += ((policy, each) for each in diagnoser.diagnose(self.case, symptoms))
+            own = self._of(policy, partial(self._own_diagnoses, policy)) or ()
+            diagnoses += ((policy, each) for each in own)
         diagnoses.sort(key=lambda each: -each[1].confidence)
         first: dict[tuple[str, str | None], tuple[HealthPolicy, Diagnosis]] = {}
         for policy, diagnosis in diagnoses:
             first.setdefault((diagnosis.kind, diagnosis.operator), (policy, diagnosis))
         return list(first.values())
+
+    def _own_diagnoses(self, policy: HealthPolicy) -> list[Diagnosis]:
+        symptoms = tuple(s for d in policy.detectors for s in d.detect(self.case))
+        return [each for d in policy.diagnosers for each in d.diagnose(self.case, symptoms)]
+
+    def _of(self, policy: HealthPolicy, ask: Callable[[], T]) -> T | None:
+        """What a health policy answers; None if it raises now, or has raised: people write them."""
+        if policy.name in self._failed:
+            return None
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other policies go on
+            self._failed.add(policy.name)
+            sentence = (
+                f"The health policy {policy.name} failed, and is left out: "
+                f"{type(error).__name__}: {error}"
+            )
+            advice = "Replay a recording with it to find out why."
+            job = self.case.name
+            raised = Alert(job, Severity.CRITICAL, HEALTH_POLICY_FAILED, sentence, advice)
+            if changes := self._news((raised,)):
+                self._decision(changes, HEALTH_POLICY_FAILED, sentence, {}, ())
+            return None
 
     def _keep(self, log: ActionLog) -> None:
         """Keeps a log, and shows it to the parts of the health policy."""
@@ -244,7 +272,8 @@ class Examination:
         if entry is None:
             return
         own = (policy for policy in self.policies if policy.name == entry.policy)
-        helped = next(own, self.policies[0]).helped(self.case, entry)
+        judge = next(own, self.policies[0])
+        helped = self._of(judge, partial(judge.helped, self.case, entry))
         if helped is None:
             return
         self._keep(self.log.evaluated(helped, self.case.view.emission_per_s))

@@ -45,6 +45,8 @@ SMALL_DEFICIT: Final = "small_deficit"
 SATURATED: Final = 0.9
 # Chosen: sources at work for less of the time than this would emit more if there were more.
 STARVED: Final = 0.5
+# A lag of what arrives in so long is no backlog: records are on their way for some time.
+SMALL_LAG_S: Final = 1.0
 
 
 def condition(
@@ -102,6 +104,14 @@ def _catches_up(case: JobCase) -> bool:
     """Whether a backlog is being worked off: then everybody is busy, and there are enough."""
     emitted, arriving = case.view.emission_per_s, case.view.arriving_per_s
     return emitted is not None and arriving is not None and emitted > CATCHING_UP * arriving
+
+
+def _reads_all(case: JobCase) -> bool:
+    """Whether the sources emit all that arrives, and no backlog waits that they could emit."""
+    emitted, arriving = case.view.emission_per_s, case.view.arriving_per_s
+    if emitted is None or arriving is None or emitted * CATCHING_UP < arriving:
+        return False
+    return case.view.lag is None or case.view.lag <= SMALL_LAG_S * arriving
 
 
 UNDER_PROVISIONED: Final = TableOneDiagnoser(
@@ -258,7 +268,9 @@ def _almost_empty(operator: OperatorView, pending: float | None, within_s: float
 
 class EmissionDiagnoser:
     """The sources emit less than the SLO. Silent under back-pressure (section 5.2), and where a lag
-    grows although the first operators have room: more of them would not read more.
+    grows although the first operators have room: more of them would not read more. Where all that
+    arrives is read by operators with room, records are missing, not instances. (Of sources that
+    make their records themselves, as Heron's do, all arrives at which they are always at work.)
     """
 
     name = SLO_MISSED
@@ -280,7 +292,8 @@ class EmissionDiagnoser:
         busy = max((operator.busiest or 0.0 for operator in first), default=0.0)
         numbers = {**emitted.numbers, "slo": wanted, "busiest": busy}
         behind = f"{emitted.sentence}, the SLO is {wanted:.4g}"
-        if busy < STARVED and not any(s.kind == GROWTH for s in symptoms):
+        grows = any(symptom.kind == GROWTH for symptom in symptoms)
+        if not grows and (busy < STARVED or (busy <= SATURATED and _reads_all(case))):
             sentence = f"{behind}: no more records arrive"
             return (Diagnosis(NO_DATA, None, sentence, (emitted,), numbers),)
         slowest = max(first, key=lambda operator: operator.busiest or 0.0)

@@ -117,6 +117,19 @@ def test_plan_draws_the_graph(terminal: Terminal, snapshot: SnapshotAssertion) -
     assert YAML(typ="safe").load(terminal.run("plan", *simulated, "-o", "yaml").out) == plan
 
 
+def test_plan_prints_what_a_constraint_wants(terminal: Terminal) -> None:
+    Path("promised.yaml").write_text(
+        "name: promised\n"
+        "sources: [{name: in, options: {subscribe: t}, schema: v INT}]\n"
+        "operators: [{name: a, input: in}, {name: b, input: a}]\n"
+        "sinks: [{name: out, input: b, options: {topic: o}}]\n"
+        "intent:\n"
+        "  constraints: [{sequence: [in->a, a, a->b, b], at_most: 4 ms, over: 5 seconds}]\n"
+    )
+    assert terminal.run("plan", "promised.yaml").code == 0
+    assert "  wants   mean latency ≤ 4 ms over 5 seconds of in->a, a, a->b, b" in terminal.out
+
+
 def test_plan_of_a_bad_job_ends_with_its_problems_on_stderr(terminal: Terminal) -> None:
     Path("bad.yaml").write_text(BAD)
     assert terminal.run("plan", "bad.yaml").code == 3

@@ -9,10 +9,12 @@ from syrupy.assertion import SnapshotAssertion
 from typer.testing import CliRunner
 
 from tests.cluster import chain
+from tests.policies.latency.model import Operating, QueueCluster, limit, line
 from trilithon.cli.main import app
 from trilithon.control.journal import FILE, Journal
 from trilithon.model.allocation import initial
 from trilithon.model.mode import Mode
+from trilithon.policies.latency.messages import PREDICTION
 
 JOB = chain("words", "ads")
 OTHER = chain("other", "news")
@@ -29,7 +31,7 @@ ASKED = [{"change": "parallelism", "job": JOB.id, "parallelism": {"count": 5}}]
 
 def decided(journal: Journal, id_: str, time_s: float, reason: str, said: str, **more: Any) -> None:
     row = {"numbers": {}, "causes": [], "asked": [], "granted": [], "clips": [], **more}
-    job = row.pop("job", JOB.id)
+    job, policy = row.pop("job", JOB.id), row.pop("policy", "dhalion")
     written: dict[str, Any] = {name: json.dumps(value) for name, value in row.items()}
     journal.database.insert(
         "decision",
@@ -38,7 +40,7 @@ def decided(journal: Journal, id_: str, time_s: float, reason: str, said: str, *
         time_s=time_s,
         last_s=time_s,
         job=job,
-        policy="dhalion",
+        policy=policy,
         reason=reason,
         sentence=said,
         **written,
@@ -138,3 +140,35 @@ def test_every_cause_that_is_named_is_an_entry_with_its_id(journal: Path) -> Non
 
 def test_decisions_about_other_jobs_are_not_shown(journal: Path) -> None:
     assert "Of another tenant." not in explained(journal, "--limit", "100")
+
+
+def test_a_prediction_that_was_checked_shows_what_was_predicted_and_what_was_measured(
+    tmp_path: Path,
+) -> None:
+    """Of the policy `latency`, after an adjustment."""
+    spec = line("a", constraints=(limit(50.0, "in->a", "a"),))
+    rounds = QueueCluster.of((spec, {"a": Operating(370.0)})).rounds(4)
+    checked = next(decision for decision in rounds if decision.reason == PREDICTION)
+    journal = Journal(tmp_path / FILE)
+    journal.adopt(JOB, 1, initial(JOB), Mode.AUTO, 0.0)
+    with journal.database.transaction("round"):
+        decided(
+            journal,
+            f"3:{JOB.id}",
+            15.0,
+            PREDICTION,
+            checked.sentence,
+            numbers=dict(checked.numbers),
+            policy="latency",
+        )
+    journal.close()
+    text = explained(tmp_path / FILE)
+    predicted, measured = (
+        checked.numbers[f"a.{name}_ms"] for name in ("predicted_for_load", "measured_waiting")
+    )
+    assert (
+        f"latency decided (PREDICTION_CHECKED): a with {checked.numbers['a.instances']:g}" in text
+    )
+    assert f" ms of waiting predicted, {measured:.2f} ms measured (" in text
+    assert f"a.predicted_for_load_ms {predicted:.4g}" in text
+    assert f"a.measured_waiting_ms {measured:.4g}" in text

@@ -41,6 +41,8 @@ def test_list_and_show_name_every_policy_and_its_parts() -> None:
         if key in {"name", "default"}
     } == {"name": "window_s", "default": 300.0}
     assert "back_pressure" in json.loads(run("show", "provisioning", "-o", "json"))["detectors"]
+    part = json.loads(run("show", "relieve_instance", "-o", "json"))
+    assert part["used_by"] == ["provisioning", "throughput_slo"]
 
 
 def test_an_unknown_policy_is_refused() -> None:

@@ -120,6 +120,12 @@ def test_a_sentence_is_made_of_the_numbers() -> None:
     assert judged(figure(), 100.0) == (AGREES, "")
 
 
+def test_a_strategy_alone_says_what_its_number_is() -> None:
+    static = figure(0.9, "ratio", True, FigureScope(strategy="uncontrolled"))
+    _, sentence = judged(static, 0.5, {"uncontrolled": WORSE, "manual": SUMMARY})
+    assert "; uncontrolled has 25.0 % of the utility on average, manual 50.0 %." in sentence
+
+
 def test_it_is_void_if_the_policy_took_no_action_where_the_papers_did() -> None:
     idle = {**SUMMARIES, "henge": replace(SUMMARY, actions=0, acted=())}
     sentence = "Henge took no action, and the paper's did."
@@ -174,12 +180,22 @@ def test_void_and_incomparable_figures_are_not_counted() -> None:
     result = experiment_of("cost", 0.93)
     text = verdict_counts(judged_figures(PAPER, result))
     assert "Of 3 figures that the texts print, 2 are counted: **2 as in the paper**" in text
-    assert "0 are void" in text
-    assert "1 cannot be compared." in text
+    assert "void" not in text
+    assert text.endswith(" 1 cannot be compared.")
     missing = replace(result, figures=tuple(replace(one, measured=False) for one in result.figures))
     text = verdict_counts(judged_figures(PAPER, missing))
     assert "0 are counted" in text
     assert "2 have no number in the stored results." in text
+    idle = {**SUMMARIES, "henge": replace(SUMMARY, actions=0, acted=())}
+    void = judged_figures(PAPER, result_of(figure(), 1.0, idle))
+    assert "0 are counted" in verdict_counts(void)
+    assert verdict_counts(void).endswith("a fault's end brought satisfaction back.")
+    assert " 1 is void: " in verdict_counts(void)
+    all_counted = verdict_counts(2 * judged_figures(PAPER, result_of(figure(), 1.0)))
+    assert all_counted.startswith("All 2 figures that the texts print are counted: **0 as in the")
+    assert all_counted.endswith(
+        "**2 better**, **0 worse**, **0 different** (no direction is better)."
+    )
 
 
 def test_a_void_figure_says_why_nothing_was_decided() -> None:

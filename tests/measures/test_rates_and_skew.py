@@ -187,13 +187,6 @@ def test_imbalance_is_the_largest_over_the_mean(window: Window) -> None:
     assert np.isnan(found[[0, 3]]).all()
 
 
-def test_contrast_compares_some_instances_with_the_rest(window: Window) -> None:
-    chosen = np.array([True, False, False, False, False])
-    queue = np.array([150.0, 10, 20, 30, 0])
-    assert skew.contrast(window.layout, queue, chosen)[1] == pytest.approx(7.5)
-    assert np.isnan(skew.contrast(window.layout, queue, chosen)[2])
-
-
 def test_the_slope_of_a_queue_leaves_out_what_is_missing() -> None:
     times = np.array([0.0, 10.0, 20.0, 30.0])
     values = np.array([[0, 5, nan, nan], [100, 5, nan, 1], [200, 5, 7, nan], [300, nan, 9, nan]])

@@ -82,7 +82,10 @@ def show(
         data = {"name": name, "summary": "; ".join(said), "used_by": used}
     else:
         known = ", ".join((*registry.POLICIES, *health))
-        raise NotFound(f"No policy is named {name!r}.", f"There are: {known}.")
+        raise NotFound(
+            f"No policy is named {name!r}.",
+            f"There are: {known}. `trilithon policy list` lists their parts, too.",
+        )
     answer(output, data, lambda console: _draw_one(data, console))
 
 

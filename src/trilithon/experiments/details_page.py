@@ -57,10 +57,10 @@ def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -
         )
         for one in judged
     ]
-    chosen = "; ".join(experiment.chosen) or "nothing"
+    chosen = _listed_choices(experiment.chosen)
     parts = [
         f"## {experiment.name}\n",
-        f"{capitalised(experiment.about)} ({experiment.source}). Chosen: {chosen}.\n",
+        f"{capitalised(experiment.about)} ({experiment.source}). Chosen: {chosen}\n",
         table(("", "paper", "here", "", "source"), rows),
     ]
     finding = paper.findings.get(experiment.name)
@@ -71,6 +71,12 @@ def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -
         parts += [*sentences, ""]
     parts += [_variants(result.summaries, paper), *images(plots, experiment.name)]
     return "\n".join(parts)
+
+
+def _listed_choices(chosen: Sequence[str]) -> str:
+    """What was chosen, with one stop at its end. What comes as sentences stays sentences."""
+    between = ". " if any(text.endswith(".") for text in chosen) else "; "
+    return f"{between.join(text.rstrip('.') for text in chosen) or 'nothing'}."
 
 
 def _variants(summaries: Mapping[str, Mapping[str, RunSummary]], paper: Paper) -> str:
@@ -231,17 +237,7 @@ def _spans(moved: Sequence[MovedRun], paper: Paper) -> Iterator[tuple[str, ...]]
 
 
 def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) -> str:
-    from trilithon.experiments.diurnal_loads import (  # noqa: PLC0415
-        BUSY_AT_PEAK,
-        NEED_AT_PEAK,
-        scarce_slots,
-    )
-    from trilithon.experiments.spark_diurnal import (  # noqa: PLC0415 - imports Spark
-        HOURS,
-        LENGTH_S,
-        WARM_S,
-    )
-    from trilithon.experiments.tenants import TENANTS, slots  # noqa: PLC0415
+    from trilithon.experiments.tenants import TENANTS  # noqa: PLC0415
 
     jobs = [(tenant.job.id, tenant.priority) for tenant in TENANTS]
     heads = ("", *(f"{job} ({priority:g})" for job, priority in jobs))
@@ -252,19 +248,43 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, plots: Sequence[Plot]) 
     return "\n".join(
         [
             "## On Spark\n",
-            (
-                f"A day of two traces in {LENGTH_S / 60:.0f} minutes, an hour in "
-                f"{LENGTH_S / HOURS:.0f} s, on Spark's real-time mode with a Kafka broker and two "
-                "cores: the five jobs of `make demo`, neighbours with different traces, on "
-                f"{scarce_slots()} slots, of which they begin with {slots()}. The "
-                "loads and the slots were chosen before the runs by one rule: in the busiest hour "
-                f"of its trace the slowest operator of each job that waits needs {BUSY_AT_PEAK:g} "
-                f"instances, and all jobs together need {NEED_AT_PEAK:g} times the slots. "
-                f"In the first {WARM_S:.0f} s no policy acts and nothing counts. Rounds, "
-                "windows and waits are those of the demo, a few times shorter than the paper's. "
-                "The table has the satisfaction of each job, with its priority.\n"
-            ),
+            _spark_set_up(runs),
+            "The table has the satisfaction of each job, with its priority.\n",
             table(heads, rows),
             *images(plots, "spark"),
         ]
+    )
+
+
+def _spark_set_up(runs: Sequence[SparkRunResult]) -> str:
+    from trilithon.experiments.diurnal_loads import (  # noqa: PLC0415
+        BUSY_AT_PEAK,
+        NEED_AT_PEAK,
+        scarce_slots,
+    )
+    from trilithon.experiments.spark_diurnal import (  # noqa: PLC0415 - imports Spark
+        HOURS,
+        LENGTH_S,
+        WARM_S,
+    )
+    from trilithon.experiments.tenants import slots  # noqa: PLC0415
+
+    machine = (
+        "on Spark's real-time mode with a Kafka broker and two cores: the five jobs of `make "
+        "demo`, neighbours with different traces"
+    )
+    if not all(run.made_by for run in runs):
+        hours = max((len(run.by_hour) for run in runs), default=0)
+        return (
+            f"**From an earlier set-up**, to be run again: {hours} hours of two traces, {machine}, "
+            "with as many slots as their loads need nearly all the time.\n"
+        )
+    return (
+        f"A day of two traces in {LENGTH_S / 60:.0f} minutes, an hour in {LENGTH_S / HOURS:.0f} s, "
+        f"{machine}, on {scarce_slots()} slots, of which they begin with {slots()}. The loads and "
+        "the slots were chosen before the runs by one rule: in the busiest hour of its trace the "
+        f"slowest operator of each job that waits needs {BUSY_AT_PEAK:g} instances, and all jobs "
+        f"together need {NEED_AT_PEAK:g} times the slots. In the first {WARM_S:.0f} s no policy "
+        "acts and nothing counts. Rounds, windows and waits are those of the demo, a few times "
+        "shorter than the paper's.\n"
     )

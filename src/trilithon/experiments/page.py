@@ -158,16 +158,37 @@ def verdict_counts(judged: Sequence[JudgedFigure]) -> str:
     """How many figures agree, are better, worse, different, void, or cannot be compared."""
     counts = count_verdicts(judged)
     counted = sum(counts[verdict] for verdict in COUNTED)
-    missing = counts[FigureVerdict.NOT_MEASURED]
+    head = (
+        f"All {counted} figures that the texts print are counted"
+        if counted == len(judged)
+        else f"Of {len(judged)} figures that the texts print, {counted} are counted"
+    )
+    return (
+        f"{head}: **{counts[FigureVerdict.AGREES]} as in the paper** (within 10 %, or one "
+        f"percentage point), **{counts[FigureVerdict.BETTER]} better**, "
+        f"**{counts[FigureVerdict.WORSE]} worse**, "
+        f"**{counts[FigureVerdict.DIFFERENT]} different** (no direction is better)."
+        + _not_counted(judged)
+    )
+
+
+def _not_counted(judged: Sequence[JudgedFigure]) -> str:
+    """What else there is to say of the figures, and nothing of what there is none of."""
+    counts = count_verdicts(judged)
+    void, missing = counts[FigureVerdict.VOID], counts[FigureVerdict.NOT_MEASURED]
     said = sum(bool(one.compared.figure.words) for one in judged)
     return (
-        f"Of {len(judged)} figures that the texts print, {counted} are counted: "
-        f"**{counts[FigureVerdict.AGREES]} as in the paper** (within 10 %, or one percentage "
-        f"point), **{counts[FigureVerdict.BETTER]} better**, "
-        f"**{counts[FigureVerdict.WORSE]} worse**, "
-        f"**{counts[FigureVerdict.DIFFERENT]} different** (no direction is better). "
-        f"{counts[FigureVerdict.VOID]} are void: nothing was decided in their runs, or a fault's "
-        f"end brought satisfaction back. {counts[FigureVerdict.NOT_COMPARABLE]} cannot be compared."
+        (
+            f" {void} {'is' if void == 1 else 'are'} void: nothing was decided in their runs, or a "
+            "fault's end brought satisfaction back."
+            if void
+            else ""
+        )
+        + (
+            f" {other} cannot be compared."
+            if (other := counts[FigureVerdict.NOT_COMPARABLE])
+            else ""
+        )
         + (f" {missing} have no number in the stored results." if missing else "")
         + (f" {said} are words without a number, which must hold." if said else "")
     )
@@ -367,10 +388,17 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
                 "spark-diurnal`, two hours on an otherwise idle machine, not part of `all`). Means "
                 "over the runs of each policy, which were made in turn.\n"
             ),
+            *_earlier(runs),
             table(heads, rows),
             f"{spark_sentences(runs, paper)}\n",
         ]
     )
+
+
+def _earlier(runs: Sequence[SparkRunResult]) -> list[str]:
+    if all(run.made_by for run in runs):
+        return []
+    return ["**From an earlier set-up**, in which slots were hardly scarce; to be run again.\n"]
 
 
 def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:

@@ -172,6 +172,8 @@ class UtilityOverTime(Plot):
 
     variant: str
     hours: bool = False
+    # What the utility is, for its axis.
+    axis: str = "total utility"
 
     def available(self, results: PaperResults) -> bool:
         return bool(_series(results, self.section, self.variant))
@@ -197,17 +199,18 @@ class UtilityOverTime(Plot):
         axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= 1.05 * top])
         axes.set_ylim(bottom, 1.05 * top)
         axes.set_xlabel(f"time ({'h' if self.hours else 'min'})")
-        axes.set_ylabel("total utility")
+        axes.set_ylabel(self.axis)
         label_ends(canvas, axes, ends)
         legend_above(canvas, axes, 4)
 
     def _observed_only(self, axes: "Axes", results: PaperResults, scale: float) -> None:
-        """Shades the time in which no policy may act yet."""
+        """Shades the time in which no policy may act yet, if there is any."""
         result = results.experiment(self.section)
         assert result is not None  # noqa: S101 - it is available
         until = result.experiment.policy_from_s / scale
         label = "policies only observe"
-        axes.axvspan(0, until, color="#EFEFEF", linewidth=0, zorder=0, label=label)
+        if until > 0:
+            axes.axvspan(0, until, color="#EFEFEF", linewidth=0, zorder=0, label=label)
 
     def _actions(self, axes: "Axes", series: RunSeries, scale: float, top: float) -> float:
         """Marks below the lines, a row and a marker for each reason; how far down they go."""

@@ -202,6 +202,7 @@ def _context(paper: Paper, result: ExperimentResult, compared: ComparedFigure) -
     """What else the runs of the figure show: how good the policy and others were in them."""
     variants = result.variants_of(compared.figure)
     own = paper.policy.name
+    said = False
     for strategy in (own, UNCONTROLLED.name, MANUAL.name, BEST_STATIC.name):
         known = [
             result.summaries[variant][strategy]
@@ -218,8 +219,12 @@ def _context(paper: Paper, result: ExperimentResult, compared: ComparedFigure) -
                 f"{paper.title} has {percent(mean)} of the utility on average after "
                 f"{number(actions, 'actions')}{runs}"
             )
-        else:
+        elif said:
             yield f"{paper.label(strategy)} {percent(mean)}"
+        else:
+            # Without the policy before it, nothing has said what the number is.
+            yield f"{paper.label(strategy)} has {percent(mean)} of the utility on average"
+        said = True
 
 
 def _bound(paper: Paper, result: ExperimentResult, compared: ComparedFigure) -> str:

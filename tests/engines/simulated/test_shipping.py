@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.engines.simulated.worlds import ASSUMED, line, operator
+from trilithon.contract.engine import Reallocate
 from trilithon.engines.simulated.character import Character, nephele
 from trilithon.engines.simulated.engine import SimulatedEngine, SimulationMode
 from trilithon.engines.simulated.faults import OtherSelectivity
@@ -197,3 +198,19 @@ def test_there_is_room_for_everything_that_leaves_at_once() -> None:
     engine.advance(5.0)
     assert engine.world.single[0]["gathering"] == engine.world.channels["gathered"].sum()
     assert engine.world.nodes["written"].sum() > 50_000
+
+
+def test_an_instance_that_goes_works_off_its_queue() -> None:
+    """Latency guarantees, section V: a scale-down drains queues first."""
+    job = line(operator("a", 4, service_ms=20.0))
+    engine = fed(job, 400, {}, engine_of(character(0.0)))
+    engine.advance(10.0)
+    (running,) = engine.running.values()
+    first = running.rows.actor(engine.world, "a", 0)
+    queued = engine.world.actors["queue_length"][first + 1 : first + 4].tolist()
+    assert engine.apply(Reallocate(initial(job).rescaled({"a": 1}).next_generation())).changed
+    engine.advance(15.0)
+    leaving = engine.world.actors[first + 1 : first + 4]
+    assert min(queued) > 20
+    assert leaving["queue_length"].tolist() == [0, 0, 0]
+    assert leaving["taken"].tolist() == leaving["sent"].tolist()

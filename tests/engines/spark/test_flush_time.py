@@ -10,7 +10,8 @@ import pytest
 from tests.engines.spark.diamond import diamond
 from tests.engines.spark.test_supervision import World
 from tests.policies.latency.model import limit, line
-from trilithon.contract.engine import Reallocate, Status
+from trilithon.contract.engine import Ability, How, Reallocate, Status
+from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.spark.cuts import cut_into_parts, part_job
 from trilithon.engines.spark.flush_time import (
     FLUSH_MS,
@@ -157,6 +158,10 @@ def test_the_engine_takes_what_its_jobs_need_and_pushes_no_table_for_it(
     strange = replace(wanted, batching_ms={EdgeName("a", "nowhere"): 1.0}, generation=9)
     world.submit("patient")
     assert world.engine.apply(Reallocate(strange)).status is Status.REFUSED
+
+
+def test_batching_changes_at_the_end_of_a_batch() -> None:
+    assert REAL_TIME[Ability.BATCHING] is How.AT_BOUNDARY
 
 
 def test_an_outcome_says_which_times_wait_for_a_restart(

@@ -89,16 +89,39 @@ def test_two_intervals_after_each_step_settle_and_the_plateau_is_no_step() -> No
 
 def test_goals_are_judged() -> None:
     text = page_of(run_of(LATENCY, 92), run_of(PEAK, 99, 5), run_of(MEAN, 60))
-    assert "90% of the intervals kept: met (92.0%)" in text
-    assert "95% without the two after each step: missed (92.0%)" in text
-    assert "at most 75% of the instance-seconds at the peak: met (60%)" in text
-    assert "2 predictions of waiting were checked" in text
+    assert "90 % of the intervals kept: met (92.0 %)" in text
+    assert "95 % without the two after each step: missed (92.0 %)" in text
+    assert "at most 75 % of the instance-seconds at the peak: met (60.0 %)" in text
+    assert "2 predictions of waiting were checked, each recomputed for the load that came" in text
 
 
 def test_a_load_that_is_too_easy_makes_the_comparison_void() -> None:
     text = page_of(run_of(LATENCY, 92), run_of(PEAK, 99, 5), run_of(MEAN, 81))
     assert "**Void**" in text
     assert "met (" not in text
+
+
+def test_the_page_says_what_was_fixed_beforehand() -> None:
+    text = page_of(run_of(LATENCY, 92), run_of(PEAK, 99, 5), run_of(MEAN, 60))
+    assert "5 for the highest load and 3 for the mean load keep instances at most 85 % busy" in text
+    assert "kept more than 80 % of the intervals" in text
+    assert "the comparison void. It keeps 60.0 %." in text
+    assert f"Spark runs as `{promised.MASTER}` on 2 cores" in text
+
+
+def test_the_computing_run_is_told_by_its_work_and_its_intervals() -> None:
+    late = (replace(GOOD, at_s=5.0), *(replace(LATE, at_s=5.0 * i) for i in (2, 3)))
+    most = tuple(replace(LATE, at_s=5.0 * i, instances=promised.MOST) for i in (4, 5))
+    text = promised.page({"runs": [asdict(PromisedRun(COMPUTING, LATENCY, 0, (*late, *most), ()))]})
+    # 30 records/s of 20 ms times 1 to 7 and back, in 14 steps of 30 s.
+    assert "1,008 s of work in 420 s, in which the cores have 840 s" in text
+    assert "From 90 s on (120 records/s) more comes than they can do" in text
+    # 12, 30, 48, 66, 66, 48, 30 and 12 s are added, and 6, 24 and 42 s made good.
+    assert "240 s of work would be left at the end" in text
+    assert "From 5 s on records wait to the end" in text
+    assert "in all 4 intervals (61 ms in the median)" in text
+    assert "The policy gives its maximum of 8 from 20 s on." in text
+    assert "No prediction could be checked" in text
 
 
 def test_the_first_runs_are_drawn_beside_the_page_once_all_strategies_were_run(

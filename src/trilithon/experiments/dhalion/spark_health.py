@@ -36,6 +36,7 @@ from trilithon.model.mode import Mode
 from trilithon.model.series import Window
 from trilithon.model.snapshot import present
 from trilithon.policies.dhalion.diagnosers import OVER, SKEW, SLOW, UNDER
+from trilithon.policies.dhalion.resolvers import SCALE_UP
 from trilithon.service.system import RunningSystem, running_system
 from trilithon.spec.job_file import parse_job
 
@@ -321,11 +322,20 @@ def page(data: Mapping[str, Any]) -> str:
                         [each.met for each in of],
                         [each.cured for each in of],
                         [each.alerts for each in of],
+                        [scaled_up_besides(each) for each in of],
                     )
                 ),
             )
         )
-    counts = ("right", "SLO met before", "changed", "SLO met after", "cured", "alerted")
+    counts = (
+        "right",
+        "SLO met before",
+        "changed",
+        "SLO met after",
+        "cured",
+        "alerted",
+        "scaled up besides",
+    )
     heads = ("", *confusion.HEADS, *counts)
     return (
         "# Diagnoses on Spark\n\n"
@@ -339,7 +349,9 @@ def page(data: Mapping[str, Any]) -> str:
         f"count runs. The SLO is met if a job reads at least {100 * KEEPS_UP:.0f} % of what "
         f"arrives, in {BEFORE_S:.0f} s before the policy may act and in the last {END_S:.0f} s. "
         "Cured are the runs in which something was changed, and the SLO was missed before and met "
-        "after. Alerted are those in which the policy raised an alert.\n\n"
+        "after. Alerted are those in which the policy raised an alert. Scaled up besides are those "
+        "in which a slow instance or a hot key was cured by its own cure and by more instances, "
+        "too: while a backlog is worked off, all instances are always at work.\n\n"
         f"{table(heads, rows)}\n"
         f"{_ailments()}\n"
         "All jobs share one JVM. So the second cure of a slow instance, a spare task on another "
@@ -347,6 +359,12 @@ def page(data: Mapping[str, Any]) -> str:
         "`tests/engines/spark/test_two_executors.py`.\n\n"
         "## Goals\n\n" + "\n".join(f"- {sentence}" for sentence in _goals(results)) + "\n"
     )
+
+
+def scaled_up_besides(run: HealthRun) -> bool:
+    """Whether a job that lacked no instances got some."""
+    right = next(case.right for case in CASES if case.name == run.case)
+    return right in {SLOW, SKEW} and SCALE_UP.upper() in run.actions
 
 
 def _ailments() -> str:

@@ -6,11 +6,13 @@ from trilithon.experiments.definition import Topology
 from trilithon.experiments.latency.catalogue import EXPERIMENTS, LATENCY, THRESHOLD
 from trilithon.experiments.latency.measures import MEASURES
 from trilithon.experiments.latency.mixes_reasons import mixes_with_reasons
+from trilithon.experiments.latency.overview import overview
 from trilithon.experiments.latency.promise_plot import draw_promises
 from trilithon.experiments.latency.random_jobs import (
     FEWEST,
     run_random_job,
 )
+from trilithon.experiments.latency.reasons import REASONS
 from trilithon.experiments.latency.set_ups import LatencyBuilder
 from trilithon.experiments.latency.spark_primetester import page, run_promises
 from trilithon.experiments.paper import Paper, PaperPart
@@ -44,7 +46,11 @@ is made with three seeds that were not used while developing; series are those o
 
 def _over_time(experiment: str, variant: str, file: str, caption: str) -> Plot:
     return UtilityOverTime(
-        file=f"plots/latency-{file}.svg", section=experiment, variant=variant, caption=caption
+        file=f"plots/latency-{file}.svg",
+        section=experiment,
+        variant=variant,
+        caption=caption,
+        axis="share of promises kept",
     )
 
 
@@ -88,10 +94,12 @@ PAPER: Final = Paper(
         FEWEST_INSTANCES,
     ),
     measures=MEASURES,
+    reasons=REASONS,
     plots=PLOTS,
     mix=run_random_job,
     mixes_text=mixes_with_reasons,
     mixed_topologies=(Topology.PRIMETESTER, Topology.TWITTERSENTIMENT),
+    overview=overview,
     builder=LatencyBuilder,
     # Seeds 1 and 11 to 13 were for development.
     seeds=(21, 22, 23),

@@ -24,6 +24,7 @@ import numpy as np
 
 from trilithon.control.rules import Rules
 from trilithon.engines.spark.application import Setup
+from trilithon.experiments.markdown import percent, table
 from trilithon.experiments.tenants import TenantJob, TenantLoad, load_generators
 from trilithon.measures.constraints import assess_constraints
 from trilithon.model.intent import Metric, Threshold
@@ -34,6 +35,8 @@ from trilithon.service.system import RunningSystem, running_system
 from trilithon.spec.job_file import parse_job
 
 MASTER: Final = "local[32]"
+# Of the machine that the results come from.
+CORES: Final = 2
 TURNS: Final = 3
 INTERVAL_S: Final = 5.0
 # The first half minute belongs to the JVM, which compiles what it runs.
@@ -310,45 +313,81 @@ def page(data: Mapping[str, Any]) -> str:
     results = [PromisedRun.of(each) for each in data["runs"]]
     waiting = [each for each in results if each.work == WAITING]
     at_peak = [each.instance_s for each in waiting if each.strategy == PEAK]
-    text = (
-        "# A promise on Spark\n\n"
-        "Printed by `trilithon experiment latency spark-primetester --into docs/results/latency.md`"
-        " (`experiments/latency/spark_primetester.py`): PrimeTester with a promise of "
-        f"{PROMISE_MS} ms on the mean over {INTERVAL_S:g} s, {min(STEPS) * BASE_PER_S:g} to "
-        f"{max(STEPS) * BASE_PER_S:g} records/s, {SERVICE_MS} ms for each. An interval is kept if "
-        "the mean is within the promise and what came in was read.\n\n"
-        "| work | strategy | runs | kept | without batch boundaries | without two intervals after "
-        "each step | instance-seconds, of those at the peak |\n|" + " --- |" * 7 + "\n"
+    parts = [
+        (
+            "# A promise on Spark\n\n"
+            "Printed by `trilithon experiment latency spark-primetester --into "
+            "docs/results/latency.md` (`experiments/latency/spark_primetester.py`): PrimeTester "
+            f"with a promise of {PROMISE_MS} ms on the mean over {INTERVAL_S:g} s, "
+            f"{min(STEPS) * BASE_PER_S:g} to {max(STEPS) * BASE_PER_S:g} records/s, {SERVICE_MS} "
+            "ms for each. An interval is kept if the mean is within the promise and what came in "
+            "was read.\n"
+        ),
+        _conditions(waiting),
+        table(
+            (
+                "work",
+                "strategy",
+                "runs",
+                "kept",
+                "without batch boundaries",
+                "without two intervals after each step",
+                "instance-seconds, of those at the peak",
+            ),
+            _rows(results, at_peak),
+        ),
+        "\n".join(_verdict(waiting, at_peak)),
+        _honesty(results),
+        *(_computing(each) for each in results if each.work == COMPUTING),
+    ]
+    if {each.strategy for each in waiting} == {LATENCY, PEAK, MEAN}:
+        parts.append(f"![{PLOT_CAPTION}]({PLOT})\n\n*{PLOT_CAPTION}*\n")
+    return "\n".join(parts)
+
+
+def _conditions(waiting: Sequence[PromisedRun]) -> str:
+    """What was fixed before the runs, and what would have made them void."""
+    plan = LoadPlan()
+    fixed = [each.kept() for each in waiting if each.strategy == MEAN]
+    ours = f" It keeps {percent(mean(fixed))}." if fixed else ""
+    return (
+        "The promise and the fixed numbers of instances are constants of that file, set before the "
+        f"runs: {plan.instances(PEAK)} for the highest load and {plan.instances(MEAN)} for the "
+        f"mean load keep instances at most {_whole(BUSY)} busy, as the policy does. If the number "
+        f"for the mean load kept more than {_whole(VOID_ABOVE)} of the intervals, the load would "
+        f"be too easy and the comparison void.{ours} What came in counts as read if no more is "
+        "left than arrives in a second, since reports are a second old. Spark runs as "
+        f"`{MASTER}` on {CORES} cores: waiting takes none of them.\n"
     )
+
+
+def _rows(results: Sequence[PromisedRun], at_peak: Sequence[float]) -> Iterator[tuple[str, ...]]:
     for work in (WAITING, COMPUTING):
         for strategy in (LATENCY, PEAK, MEAN):
             runs = [e for e in results if (e.work, e.strategy) == (work, strategy)]
             if not runs:
                 continue
             seconds = mean(each.instance_s for each in runs)
-            share = f"{seconds / mean(at_peak):.0%}" if at_peak else "–"
-            text += (
-                f"| {work} | {strategy} | {len(runs)} | {_spread([e.kept() for e in runs])} | "
-                f"{_spread([e.kept(boundaries=False) for e in runs])} | "
-                f"{_spread([e.kept(settling=False) for e in runs])} | {share} |\n"
+            yield (
+                work,
+                strategy,
+                str(len(runs)),
+                _spread([e.kept() for e in runs]),
+                _spread([e.kept(boundaries=False) for e in runs]),
+                _spread([e.kept(settling=False) for e in runs]),
+                percent(seconds / mean(at_peak)) if at_peak else "–",
             )
-    text += "\n" + "\n".join(_verdict(waiting, at_peak)) + "\n" + _honesty(results)
-    if any(each.work == COMPUTING for each in results):
-        text += (
-            f"\nComputing testers share the machine's two cores, which {SERVICE_MS} ms per record "
-            f"fill from {2000 / SERVICE_MS:g} records/s on. More of them make each slower, and the "
-            "model takes service times as constant: it asks for its maximum in vain. The policy "
-            "has no goal there.\n"
-        )
-    if {each.strategy for each in waiting} == {LATENCY, PEAK, MEAN}:
-        text += f"\n![{PLOT_CAPTION}]({PLOT})\n\n*{PLOT_CAPTION}*\n"
-    return text
+
+
+def _whole(share: float) -> str:
+    """A share that is a number of per cent by definition."""
+    return f"{100 * share:.0f} %"
 
 
 def _spread(shares: Sequence[float]) -> str:
     if len(shares) == 1:
-        return f"{shares[0]:.1%}"
-    return f"{mean(shares):.1%} ({min(shares):.1%} to {max(shares):.1%})"
+        return percent(shares[0])
+    return f"{percent(mean(shares))} ({percent(min(shares))} to {percent(max(shares))})"
 
 
 def _verdict(waiting: Sequence[PromisedRun], at_peak: Sequence[float]) -> list[str]:
@@ -358,25 +397,25 @@ def _verdict(waiting: Sequence[PromisedRun], at_peak: Sequence[float]) -> list[s
         return ["Not all strategies were run yet."]
     missed = 1 - mean(each.kept() for each in fixed)
     if mean(each.kept() for each in fixed) > VOID_ABOVE:
-        return [
-            f"**Void**: {MEAN} misses only {missed:.1%} of the intervals; the load is too easy."
-        ]
+        return [f"**Void**: {MEAN} misses only {percent(missed)} of them; the load is too easy."]
     kept, settled = (mean(e.kept(settling=s) for e in own) for s in (True, False))
     seconds = mean(each.instance_s for each in own) / mean(at_peak)
     goals = (
-        (f"{GOAL_KEPT:.0%} of the intervals kept", kept >= GOAL_KEPT, f"{kept:.1%}"),
+        (f"{_whole(GOAL_KEPT)} of the intervals kept", kept >= GOAL_KEPT, kept),
         (
-            f"{GOAL_SETTLED:.0%} without the two after each step",
+            f"{_whole(GOAL_SETTLED)} without the two after each step",
             settled >= GOAL_SETTLED,
-            f"{settled:.1%}",
+            settled,
         ),
         (
-            f"at most {GOAL_SECONDS:.0%} of the instance-seconds at the peak",
+            f"at most {_whole(GOAL_SECONDS)} of the instance-seconds at the peak",
             seconds <= GOAL_SECONDS,
-            f"{seconds:.0%}",
+            seconds,
         ),
     )
-    return [f"- {goal}: {'met' if met else 'missed'} ({figure})" for goal, met, figure in goals]
+    return [
+        f"- {goal}: {'met' if met else 'missed'} ({percent(share)})" for goal, met, share in goals
+    ]
 
 
 def _honesty(results: Sequence[PromisedRun]) -> str:
@@ -388,8 +427,64 @@ def _honesty(results: Sequence[PromisedRun]) -> str:
             above_ms = float(np.percentile(errors, 90))
             high = f"at most {above_ms:.1f} ms more" if above_ms > 0 else "less"
             text += (
-                f"With {work} testers, {len(pairs)} predictions of waiting were checked: what was "
-                f"measured differs by {median(map(abs, errors)):.1f} ms in the median, and is "
-                f"{high} than predicted in nine of ten.\n"
+                f"With {work} testers, {len(pairs)} predictions of waiting were checked, each "
+                "recomputed for the load that came: what was measured differs by "
+                f"{median(map(abs, errors)):.1f} ms in the median, and is {high} than predicted in "
+                "nine of ten.\n"
             )
     return text
+
+
+def _computing(run: PromisedRun) -> str:
+    """What comes of testers that share the cores: how much work there is, and what the policy does
+    about it.
+    """
+    plan, step_s = LoadPlan(), LoadPlan().step_s
+    work_s = [load * BASE_PER_S * step_s * SERVICE_MS / 1000 for load in plan.steps]
+    left_s = 0.0
+    for each in work_s:
+        left_s = max(0.0, left_s + each - CORES * step_s)
+    first = next(i for i, each in enumerate(work_s) if each > CORES * step_s)
+    sentences = [
+        (
+            f"Computing testers share the machine's {CORES} cores. The load brings "
+            f"{sum(work_s):,.0f} s of work in {plan.length_s:.0f} s, in which the cores have "
+            f"{CORES * plan.length_s:.0f} s. From {first * step_s:.0f} s on "
+            f"({plan.steps[first] * BASE_PER_S:g} records/s) more comes than they can do: if "
+            f"testers had them for themselves, {left_s:.0f} s of work would be left at the end."
+        ),
+        *_late_to_the_end(run),
+        *_at_most(run),
+        "More testers make each slower, and the model takes service times as constant.",
+    ]
+    if not run.predictions:
+        sentences.append(
+            "No prediction could be checked: the model makes them for a steady state only."
+        )
+    return f"{' '.join(sentences)} The policy has no goal there.\n"
+
+
+def _late_to_the_end(run: PromisedRun) -> list[str]:
+    """From when on no interval's mean was within the promise."""
+    late = _from_last(run, lambda each: each.mean_ms is None or each.mean_ms > PROMISE_MS)
+    if not late:
+        return []
+    known = [each.mean_ms for each in late if each.mean_ms is not None]
+    return [
+        (
+            f"From {late[0].at_s - INTERVAL_S:.0f} s on records wait to the end: the mean is above "
+            f"the promise in all {len(late)} intervals ({median(known):,.0f} ms in the median)."
+        )
+    ]
+
+
+def _at_most(run: PromisedRun) -> list[str]:
+    """From when on the policy gave all that it may."""
+    most = _from_last(run, lambda each: each.instances >= MOST)
+    return [f"The policy gives its maximum of {MOST} from {most[0].at_s:.0f} s on."] if most else []
+
+
+def _from_last(run: PromisedRun, holds: Callable[[Interval], bool]) -> Sequence[Interval]:
+    """The intervals at the end of a run in which something holds without a break."""
+    breaks = [i for i, each in enumerate(run.intervals) if not holds(each)]
+    return run.intervals[breaks[-1] + 1 if breaks else 0 :]

@@ -30,6 +30,9 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
 GREY, BLACK, BROWN = "#6E6E6E", "#111111", "#7A5600"
 FONT_PT: Final = 9.0
 LABEL_PT: Final = 8.5
+# What fits into a row of a legend, and what the mark beside a label takes, in characters.
+_LEGEND_CHARS: Final = 108
+_MARK_CHARS: Final = 6
 RC: Final[dict[Any, Any]] = {
     "svg.hashsalt": "trilithon",
     # Text stays text: it can be searched, and a changed number is a changed line.
@@ -136,9 +139,20 @@ def _spread(heights: Sequence[float], gap: float, low: float, high: float) -> li
     return places
 
 
+def _row_chars(labels: Sequence[str], columns: int) -> int:
+    """The characters of the longest labels of all columns, with the space for their marks."""
+    return sum(
+        _MARK_CHARS + max(map(len, labels[column::columns]), default=0) for column in range(columns)
+    )
+
+
 def legend_above(canvas: "Canvas", axes: "Axes", columns: int) -> None:
-    """A legend above the axes, over the whole width, in rows from left to right."""
+    """A legend above the axes, in rows from left to right, of at most so many columns: of fewer
+    where labels are long, since what goes beyond the canvas is cut off.
+    """
     handles, labels = axes.get_legend_handles_labels()
+    while columns > 1 and _row_chars(labels, columns) > _LEGEND_CHARS:
+        columns -= 1
     rows = -(-len(handles) // columns)
     # matplotlib fills columns first.
     order = [row * columns + column for column in range(columns) for row in range(rows)]

@@ -263,7 +263,7 @@ class TooManyInstances(InvalidAllocation):
 
 
 class UnknownMachine(InvalidAllocation):
-    """A placement on a machine that the engine does not have."""
+    """A placement on a machine that the engine does not have, or a removal of it."""
 
     code = "UNKNOWN_MACHINE"
 

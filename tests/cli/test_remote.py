@@ -45,6 +45,7 @@ cluster status
 cluster crunch
 cluster scale-out --machines 1 --dry-run
 cluster scale-in --machines 1 --dry-run
+cluster scale-in --machine m0 --dry-run
 top --once
 token create reader --grant ads=viewer
 token list

@@ -5,6 +5,7 @@ never longer than its age limit.
 import json
 import sqlite3
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.cluster import FakeCluster, chain
 from tests.control.scene import World, rules
 from tests.strategies import jobs
 from trilithon.control.compact import CompactSeries
+from trilithon.control.encoding import request_from_json, request_to_json, text
 from trilithon.control.explain import explain_one
 from trilithon.control.journal import FILE, Journal
 from trilithon.control.journal.database import Database, migrations
@@ -22,6 +24,7 @@ from trilithon.errors import JournalUnusable
 from trilithon.model.allocation import initial
 from trilithon.model.job import Job
 from trilithon.model.mode import Mode
+from trilithon.policies.requests import ScalingKind, ScalingRequest
 from trilithon.recording.snapshots import job_from_json, job_to_json
 
 JOB = chain()
@@ -61,6 +64,38 @@ def test_a_journal_is_brought_to_the_newest_version_step_by_step(tmp_path: Path)
     again = Database(tmp_path / "j", both)
     assert again.all("PRAGMA user_version")[0][0] == 2
     again.close()
+
+
+def test_requests_of_an_older_journal_name_no_machines(tmp_path: Path) -> None:
+    """Version 4 had the number of machines only."""
+    old = {number: step for number, step in migrations().items() if number <= 4}
+    database = Database(tmp_path / FILE, old)
+    with database.transaction("request") as db:
+        db.insert("request", id="scale-in-1", kind="scale_in", machines=2, asked_s=5.0)
+    database.close()
+    journal = Journal(tmp_path / FILE)
+    (request,) = journal.open_requests()
+    assert request == ScalingRequest("scale-in-1", ScalingKind.IN, 2, None, 5.0)
+    assert request.machine_names == ()
+    journal.close()
+
+
+@pytest.mark.parametrize("names", [(), ("host/1", "hôte,2")])
+def test_a_request_comes_back_from_the_journal_and_a_recording_as_it_was(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    request = ScalingRequest("scale-in-1", ScalingKind.IN, 2, None, 5.0, names)
+    journal = Journal(tmp_path / FILE)
+    journal.request(request)
+    journal.close()
+    journal = Journal(tmp_path / FILE)
+    assert load(journal).requests == [request]
+    assert [row.request for row in journal.requests(10)] == [request]
+    journal.close()
+    data = json.loads(text(request_to_json(request)))
+    assert request_from_json(data) == request
+    del data["machine_names"]
+    assert request_from_json(data) == replace(request, machine_names=())
 
 
 def test_a_step_that_fails_leaves_the_journal_as_it_was(tmp_path: Path) -> None:

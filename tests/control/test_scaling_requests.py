@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from trilithon.control.cluster_commands import ClusterCommands
 from trilithon.control.explain import explain, explain_cluster
 from trilithon.control.journal import FILE, Journal, database
 from trilithon.control.loop import Controller, Round
+from trilithon.control.recorder import RecordingFolder
+from trilithon.control.replay import replay
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
-from trilithon.errors import NotFound, Refused
+from trilithon.errors import NotFound, Refused, TrilithonError
 from trilithon.model.action import Action, Outcome, Reallocate, RemoveMachines, Status
 from trilithon.model.capability import Ability, How
+from trilithon.model.change import MachinesRemoval
 from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
 from trilithon.policies.requests import ScalingKind
@@ -264,6 +268,110 @@ def test_what_can_never_be_done_is_refused_at_once(world: World) -> None:
     assert world.ended == []
 
 
+def test_named_machines_go_and_no_others_and_the_names_are_journaled(world: World) -> None:
+    (least,) = world.commands.preview(ScalingKind.IN, 1)["machines_to_remove"]
+    names = tuple(name for name in world.engine.machines.names() if name != least)[:2]
+    shown = world.commands.preview(ScalingKind.IN, machine_names=names)
+    assert (shown["machines"], shown["machine_names"]) == (2, list(names))
+    assert set(shown["machines_to_remove"]) == set(names)
+    assert {move["from"] for move in shown["moves"]} == set(names)
+    assert not {move["to"] for move in shown["moves"]} & set(names)
+    request = world.commands.scale(ScalingKind.IN, machine_names=names)
+    assert (request.machines, request.machine_names) == (2, names)
+    assert world.journal is not None
+    assert world.journal.open_requests() == (request,)
+    (said,) = [event.text for event in world.journal.events() if event.kind == "requested"]
+    assert said == f"scale-in of {', '.join(names)} requested: {request.id}"
+    world.start()
+    assert world.controller.state.requests == [request]
+    world.rounds(4)
+    assert world.ended == [True]
+    assert set(world.engine.machines.names()) == {"m0", "m1", "m2", "m3"} - set(names)
+    entry = next(e for e in explain_cluster(world.journal) if e["reason"] == "SCALE_IN")
+    assert ", as named. Instances of" in entry["sentences"][0]
+
+
+def test_names_that_contradict_the_cluster_or_the_number_change_nothing(world: World) -> None:
+    before, machines = world.allocations, world.engine.machines.names()
+    for count, names, code, words in (
+        (None, (), "NOT_UNDERSTOOD", "No number of machines, and none is named"),
+        (3, ("m1", "m2"), "NOT_UNDERSTOOD", "3 machines are asked for, and 2 named: m1, m2"),
+        (2, ("m1", "m1"), "NOT_UNDERSTOOD", "'m1': named more than once"),
+        (None, ("m1", "m7"), "UNKNOWN_MACHINE", "no machine 'm7'. It has: m0, m1, m2, m3."),
+        (None, tuple(machines), "NOT_ENOUGH_MACHINES", "one must stay"),
+    ):
+        with pytest.raises(TrilithonError, match=re.escape(words)) as refused:
+            world.commands.scale(ScalingKind.IN, count, machine_names=names)
+        assert refused.value.code == code
+        assert "Nothing was changed." in refused.value.hint
+        if code == "NOT_ENOUGH_MACHINES":  # the dry run says why not, as without names
+            shown = world.commands.preview(ScalingKind.IN, count, machine_names=names)
+            assert shown["hindrance"]["code"] == code
+            continue
+        with pytest.raises(TrilithonError, match=re.escape(words)):
+            world.commands.preview(ScalingKind.IN, count, machine_names=names)
+    world.rounds(4)
+    assert world.ended == []
+    assert (world.allocations, world.engine.machines.names()) == (before, machines)
+
+
+def test_no_machine_is_removed_by_name_before_the_first_round(tmp_path: Path) -> None:
+    """The controller does not know the machines yet."""
+    world = World(tmp_path)
+    with pytest.raises(NotFound, match="no measurements yet"):
+        world.commands.scale(ScalingKind.IN, machine_names=("m1",))
+    assert world.ended == []
+    assert world.journal is not None
+    world.journal.close()
+
+
+def test_if_a_named_machine_cannot_be_removed_instances_are_where_they_were(world: World) -> None:
+    before = world.allocations
+    _refuse_once(world, RemoveMachines)
+    world.commands.scale(ScalingKind.IN, machine_names=("m3",))
+    world.rounds(4)
+    assert world.ended == [False]
+    assert world.allocations == before
+    assert len(world.engine.machines.names()) == 4
+
+
+def test_a_machine_that_is_lost_while_its_removal_waits_takes_no_other_with_it(
+    world: World,
+) -> None:
+    before = world.allocations
+    world.commands.scale(ScalingKind.IN, machine_names=("m3", "m1"))
+    assert world.engine.apply(RemoveMachines("lost", ("m3",))).changed
+    world.rounds(2)
+    assert world.ended == [False]
+    assert world.journal is not None
+    (row,) = world.journal.requests(1)
+    assert row.message.startswith("UNKNOWN_MACHINE: The cluster has no machine 'm3'.")
+    assert "m1" in world.engine.machines.names()
+    assert world.allocations.keys() == before.keys()
+
+
+def test_a_recorded_request_with_names_is_decided_again_byte_for_byte(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    recorder = RecordingFolder(tmp_path / "recording")
+    world.controller.recorder = recorder
+    world.rounds(8)
+    world.commands.scale(ScalingKind.IN, machine_names=("m3",))
+    world.rounds(4)
+    recorder.close()
+    rounds = list(replay(tmp_path / "recording", world.deciding))
+    assert all(replayed.same for replayed in rounds)
+    removed = [
+        change.machines
+        for replayed in rounds
+        for decision in replayed.decisions
+        for change in decision.changes
+        if isinstance(change, MachinesRemoval)
+    ]
+    assert removed == [("m3",)]
+    assert world.journal is not None
+    world.journal.close()
+
+
 def test_an_engine_that_cannot_change_machines_refuses_with_the_next_step(world: World) -> None:
     how = {**world.engine.character.how}
     how[Ability.ADD_MACHINES] = how[Ability.REMOVE_MACHINES] = How.NOT_AT_ALL
@@ -374,7 +482,27 @@ class Death:
             self.world.start()
 
 
-def check_whole_or_as_before(world: World, kind: ScalingKind, before: dict[str, Any]) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of the cluster: a machine more, one fewer, or this one fewer."""
+
+    kind: ScalingKind
+    names: tuple[str, ...] = ()
+
+    def of(self, world: World) -> None:
+        world.commands.scale(self.kind, 1, machine_names=self.names)
+
+    def __str__(self) -> str:
+        return " ".join((self.kind.words, *self.names))
+
+
+ASKED = [
+    pytest.param(asked, id=str(asked))
+    for asked in (Asked(ScalingKind.OUT), Asked(ScalingKind.IN), Asked(ScalingKind.IN, ("m3",)))
+]
+
+
+def check_whole_or_as_before(world: World, asked: Asked, before: dict[str, Any]) -> None:
     for _ in range(80):
         if None not in world.ended:
             break
@@ -382,79 +510,81 @@ def check_whole_or_as_before(world: World, kind: ScalingKind, before: dict[str, 
     world.rounds(2)
     (done,) = world.ended
     machines = world.engine.machines.names()
+    scale_out = asked.kind is ScalingKind.OUT
     if done:
-        assert len(machines) == (5 if kind is ScalingKind.OUT else 3)
+        assert len(machines) == (5 if scale_out else 3)
+        assert not set(asked.names) & set(machines)
         assert world.allocations != before
         places = [by for _, places in world.allocations.values() for by in places.values()]
         assert {machine for by in places for machine in by} <= {*machines, None}
-        if kind is ScalingKind.OUT:
+        if scale_out:
             assert all(world.allocations[job] != before[job] for job in JOBS)
         return
     assert world.allocations == before
     # A machine that was added has no instance; none has gone.
-    assert len(machines) in ({4, 5} if kind is ScalingKind.OUT else {4})
+    assert len(machines) in ({4, 5} if scale_out else {4})
     # It can be repeated.
-    world.commands.scale(kind, 1)
+    asked.of(world)
     world.rounds(8)
     assert world.ended[-1]
 
 
-@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize(("point", "nth"), PLACES)
 def test_killed_anywhere_a_request_ends_whole_or_everything_is_as_before(
-    kind: ScalingKind, point: str, nth: int, world: World, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, point: str, nth: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = world.allocations
-    world.commands.scale(kind, 1)
+    asked.of(world)
     death = Death(world, monkeypatch)
     death.arm(point, nth)
     death.rounds(6)
     assert death.count == 1
-    check_whole_or_as_before(world, kind, before)
+    check_whole_or_as_before(world, asked, before)
 
 
-@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("asked", ASKED)
 def test_every_place_that_a_request_passes_is_one_to_be_killed_at(
-    kind: ScalingKind, world: World, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writes of what is wanted of a job were once among those that nobody was killed at."""
     passed: Counter[str] = Counter()
     for module in (database, engine_calls):
         monkeypatch.setattr(module, "hit", lambda name: passed.update([name]))
-    world.commands.scale(kind, 1)
+    asked.of(world)
     assert set(passed) == {f"journal.request.{when}" for when in ("before", "inside", "after")}
     passed.clear()
     while None in world.ended:
         world.rounds(1)
     assert {point: nth for point, nth in passed.items() if nth > TIMES["round"]} == (
         {f"journal.round.{when}": 3 for when in ("before", "inside", "after")}
-        if kind is ScalingKind.OUT
+        if asked.kind is ScalingKind.OUT
         else {}
     )
     assert {(point, min(nth, TIMES["round"])) for point, nth in passed.items()} <= set(PLACES)
 
 
-@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 def test_killed_while_a_request_is_written_it_is_there_or_not(
-    kind: ScalingKind, when: str, world: World, monkeypatch: pytest.MonkeyPatch
+    asked: Asked, when: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = world.allocations
     death = Death(world, monkeypatch)
     death.arm(f"journal.request.{when}")
     with pytest.raises(Killed):
-        world.commands.scale(kind, 1)
+        asked.of(world)
     death.start()
     assert death.count == 1
     assert world.ended == ([None] if when == "after" else [])
     if when != "after":
         world.rounds(3)
         assert world.allocations == before
-        world.commands.scale(kind, 1)
-    check_whole_or_as_before(world, kind, before)
+        asked.of(world)
+    check_whole_or_as_before(world, asked, before)
 
 
-@pytest.mark.parametrize("kind", list(ScalingKind))
+@pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("when", ["before", "inside", "after"])
 @pytest.mark.parametrize(
     ("first", "write"),
@@ -465,7 +595,7 @@ def test_killed_while_a_request_is_written_it_is_there_or_not(
     ],
 )
 def test_killed_again_while_it_recovers_it_ends_the_same_way(
-    kind: ScalingKind,
+    asked: Asked,
     first: str,
     write: str,
     when: str,
@@ -473,7 +603,7 @@ def test_killed_again_while_it_recovers_it_ends_the_same_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = world.allocations
-    world.commands.scale(kind, 1)
+    asked.of(world)
     death = Death(world, monkeypatch)
     death.arm(first)
     with pytest.raises(Killed):
@@ -482,7 +612,7 @@ def test_killed_again_while_it_recovers_it_ends_the_same_way(
     death.start()
     death.rounds(1)
     assert death.count == 2
-    check_whole_or_as_before(world, kind, before)
+    check_whole_or_as_before(world, asked, before)
 
 
 def test_one_request_is_done_after_the_other(world: World) -> None:

@@ -111,19 +111,25 @@ def test_a_dry_run_prints_ranking_projection_and_plan_and_writes_nothing(
     assert len(served.controller.scene.machine_names) == 4  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("kind", ["scale-out", "scale-in"])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("scale-out", {"machines": 1}),
+        ("scale-in", {"machines": 1}),
+        ("scale-in", {"machine_names": ["m1"]}),
+    ],
+)
 def test_plans_and_requests_have_the_shape_that_the_document_says(
-    kind: str, running: tuple[Daemon, TestClient]
+    kind: str, body: dict[str, Any], running: tuple[Daemon, TestClient]
 ) -> None:
     (_, client), described, path = running, Document(), f"{API}/cluster/{kind}"
-    plan = client.post(f"/cluster/{kind}", json={"machines": 1, "dry_run": True}).json()
+    plan = client.post(f"/cluster/{kind}", json={**body, "dry_run": True}).json()
     described.check_answer("post", path, plan)
     assert plan["ranking"]
     assert plan["steps"]
     assert plan["placement"]
-    described.check_answer(
-        "post", path, client.post(f"/cluster/{kind}", json={"machines": 1}).json()
-    )
+    assert bool(plan["moves"]) is (kind == "scale-in")
+    described.check_answer("post", path, client.post(f"/cluster/{kind}", json=body).json())
     until(lambda: client.get("/cluster/explanation").json())
     for about in ("requests", "explanation"):
         answer = client.get(f"/cluster/{about}").json()
@@ -175,12 +181,58 @@ def test_machines_are_added_and_given_back_by_commands(
     requested, ended = client.get("/audit").json()[-4:-2]
     assert (requested["action"], ended["action"]) == ("scale-out requested", "scale-out ended")
     assert requested["name"] == ended["name"] == "owner of this machine's state folder"
-    assert requested["after"] == {"request": "scale-out-1", "machines": 1, "job": None}
+    assert requested["after"] == {
+        "request": "scale-out-1",
+        "machines": 1,
+        "machine_names": [],
+        "job": None,
+    }
     assert ended["before"] == requested["before"]
     assert len(ended["before"]["machines"]) == 4
     assert ended["after"]["done"] is True
     reasons = [entry["reason"] for entry in client.get("/cluster/explanation").json()]
     assert {"MACHINES_REQUESTED", "SCALE_OUT", "SCALE_IN"} <= set(reasons)
+
+
+def test_named_machines_and_no_others_are_given_back_by_command(
+    running: tuple[Daemon, TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, client = running
+    monkeypatch.setattr(scaling_commands, "client", lambda: OfTest(client))
+    monkeypatch.setenv("COLUMNS", "200")
+    plan = client.post("/cluster/scale-in", json={"machines": 1, "dry_run": True}).json()
+    first, second = sorted({"m0", "m1", "m2", "m3"} - {*plan["machines_to_remove"]})[:2]
+    command = ["scale-in", "--machine", first, "--machine", second]
+    shown = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert shown.exit_code == 0, shown.output
+    for words in ("named; its ETPSum is", "moves", "from", "Nothing was changed."):
+        assert words in shown.output
+    assert any(f"remove {a}, {b}" in shown.output for a, b in ((first, second), (second, first)))
+    assert client.get("/cluster/requests").json() == []
+    done = CliRunner().invoke(app, [*command, "--machines", "2", "--wait", "300"])
+    assert done.exit_code == 0, done.output
+    until(partial(has_machines, client, 2))
+    assert not {first, second} & set(client.get("/cluster").json()["machines"])
+    (row,) = client.get("/cluster/requests").json()
+    assert (row["machines"], row["machine_names"]) == (2, [first, second])
+    assert row["done"] is True
+    until(lambda: client.get("/audit").json()[-1]["action"] == "scale-in ended")
+    requested, ended = client.get("/audit").json()
+    assert requested["after"]["machine_names"] == [first, second]
+    assert set(ended["before"]["machines"]) - set(ended["after"]["machines"]) == {first, second}
+    entries = client.get("/cluster/explanation").json()
+    (said,) = [each["sentences"][0] for each in entries if each["reason"] == "SCALE_IN"]
+    assert ", as named." in said
+    assert served.controller.state.requests == []
+
+
+def test_a_scale_in_by_command_needs_a_number_or_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scaling_commands, "client", lambda: pytest.fail("it asked the daemon"))
+    refused = CliRunner().invoke(app, ["scale-in"])
+    assert refused.exit_code == 2
+    assert "--machine NAME" in " ".join(refused.output.replace("│", " ").split())
 
 
 def test_machines_can_be_for_one_job_alone(
@@ -209,7 +261,20 @@ def test_bad_requests_have_a_code_and_change_nothing(running: tuple[Daemon, Test
     assert client.post("/cluster/scale-out", json={"machines": 0}).status_code == 422
     unknown = client.post("/cluster/scale-out", json={"machines": 1, "job": "x/y"})
     assert unknown.json()["code"] == "NOT_FOUND"
+    for body, code, status in (
+        ({}, "NOT_UNDERSTOOD", 422),
+        ({"machines": 2, "machine_names": ["m1"]}, "NOT_UNDERSTOOD", 422),
+        ({"machine_names": ["m1", "m1"]}, "NOT_UNDERSTOOD", 422),
+        ({"machine_names": [""]}, "NOT_UNDERSTOOD", 422),
+        ({"machine_names": ["m1", "m9"]}, "UNKNOWN_MACHINE", 422),
+        ({"machine_names": ["m0", "m1", "m2", "m3"]}, "NOT_ENOUGH_MACHINES", 409),
+    ):
+        refused = client.post("/cluster/scale-in", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (status, code), body
+    dry = client.post("/cluster/scale-in", json={"machine_names": ["m9"], "dry_run": True})
+    assert dry.json()["detail"] == "The cluster has no machine 'm9'. It has: m0, m1, m2, m3."
     assert client.get("/cluster/requests").json() == []
+    assert has_machines(client, 4)
 
 
 def test_a_request_that_is_not_audited_is_carried_out_and_its_end_is_audited_later(

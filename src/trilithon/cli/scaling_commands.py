@@ -42,14 +42,30 @@ def scale_out(
 
 
 def scale_in(
-    machines: Machines,
+    machines: Annotated[
+        int | None,
+        typer.Option("--machines", min=1, help="How many machines; the policy chooses which."),
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--machine", help="A machine to remove, by its name; may be repeated."),
+    ] = None,
     dry_run: DryRun = False,
     wait: Wait = WAIT_S,
     output: Output = Format.TABLE,
 ) -> None:
-    """Remove the machines that throughput needs least, after moving their instances."""
+    """Remove machines after moving their instances: those that throughput needs least, or those
+    that are named.
+    """
+    if machines is None and not names:
+        raise typer.BadParameter(
+            "Write how many machines to remove (--machines N), or which (--machine NAME).",
+            param_hint="--machines / --machine",
+        )
     with client() as daemon:
-        body = {"machines": machines, "dry_run": dry_run}
+        body: dict[str, Any] = {"machines": machines, "dry_run": dry_run}
+        if names:
+            body["machine_names"] = names
         _scale(daemon, "/cluster/scale-in", body, wait, output)
 
 
@@ -116,6 +132,12 @@ def _draw_plan(data: dict[str, Any], console: Console) -> None:
     if any(step["instead_of"] for step in data["steps"]):
         console.print(Text(_exchange(data)), soft_wrap=True)
     console.print(table("instances", ("operator", "instances", "machines"), _changes(data)))
+    if data["machines_to_remove"]:
+        moves = [
+            (f"{move['job']} {move['operator']}", move["instances"], move["from"], move["to"])
+            for move in data["moves"]
+        ]
+        console.print(table("moves", ("operator", "instances", "from", "to"), moves))
     console.print(Text(_sentence(data)), soft_wrap=True)
     for note in data["notes"]:
         console.print(Text(note), soft_wrap=True)

@@ -131,7 +131,9 @@ def request_to_json(request: ScalingRequest) -> dict[str, Any]:
 
 
 def request_from_json(data: Mapping[str, Any]) -> ScalingRequest:
-    return ScalingRequest(**{**data, "kind": ScalingKind(data["kind"])})
+    # Older recordings have no names of machines.
+    names = tuple(data.get("machine_names", ()))
+    return ScalingRequest(**{**data, "kind": ScalingKind(data["kind"]), "machine_names": names})
 
 
 def cluster_to_json(cluster: Cluster) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Defines what people ask of a cluster on demand: so many machines more, or fewer."""
+"""Defines what people ask of a cluster on demand: machines more, or fewer, or these ones fewer."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,8 @@ class ScalingKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ScalingRequest:
     """A request that a policy carries out in the next rounds. With a job, new machines are used for
-    that job alone.
+    that job alone. With names, a scale-in removes these machines, and `machines` is their number;
+    without, the policy chooses which.
     """
 
     id: str
@@ -24,6 +25,7 @@ class ScalingRequest:
     machines: int
     job: str | None
     asked_s: float
+    machine_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

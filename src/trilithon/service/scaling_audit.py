@@ -36,7 +36,12 @@ class ScalingAudit:
     def requested(self, caller: Caller, request: ScalingRequest) -> None:
         """Audits a request that was accepted."""
         before, action = self._cluster(), request.kind.words
-        asked = {"request": request.id, "machines": request.machines, "job": request.job}
+        asked = {
+            "request": request.id,
+            "machines": request.machines,
+            "machine_names": list(request.machine_names),
+            "job": request.job,
+        }
         self._open[request.id] = (caller, action, before)
         self._store.audit(caller, action + _REQUESTED, None, SUBJECT, before, asked)
 

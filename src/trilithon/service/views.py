@@ -185,6 +185,7 @@ def request(row: RequestRow) -> dict[str, Any]:
         "request": asked.id,
         "kind": asked.kind.value,
         "machines": asked.machines,
+        "machine_names": list(asked.machine_names),
         "job": asked.job,
         "asked_s": asked.asked_s,
         "ended_s": row.ended_s,

@@ -40,12 +40,14 @@ from trilithon.engines.spark.warm_up import WARM_UP
 from trilithon.errors import ClusterUnavailable
 from trilithon.experiments.stela.live_scaling import longest_gap_s
 from trilithon.experiments.stela.spark_cluster import (
+    REQUEST_S,
     WORKERS,
     SparkClusters,
     SparkLiveCluster,
     cores_per_worker,
 )
 from trilithon.model.snapshot import Snapshot
+from trilithon.policies.requests import ScalingKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -267,6 +269,32 @@ def test_a_machine_that_is_added_by_command_raises_throughput_and_is_given_back(
         assert Counter(each.id for each in arrivals) == Counter(sent)
         assert longest_gap_s(arrivals, asked_s, more_s) < allowed_s(10)
         assert longest_gap_s(arrivals, more_s, left_s) < allowed_s(10)
+
+
+def test_a_machine_that_is_named_is_drained_and_given_back_without_losing_a_record(
+    spark: SparkSession, standalone: StandaloneCluster, broker: Kafka, tmp_path: Path
+) -> None:
+    """One of those that the job began on, whatever throughput needs."""
+    clusters = SparkClusters(spark, broker, standalone, tmp_path)
+    with clusters.start("diamond", "stela") as live:
+        live.wait(SETTLE_S)
+        leaving = min(live.engine.capabilities().machine_slots)
+        live.scale_out()
+        there = set(live.engine.capabilities().machine_slots)
+        arrived, daemon = live.arrived(), live.system.daemon
+        request = daemon.cluster_commands.scale(ScalingKind.IN, machine_names=(leaving,))
+        daemon.wake()
+        until(lambda: daemon.journal.requests(1)[0].done is not None, REQUEST_S)
+        (row,) = daemon.journal.requests(1)
+        assert (row.request, row.done) == (request, True), row.message
+        assert set(live.engine.capabilities().machine_slots) == there - {leaving}
+        assert len(standalone.status().workers) == 2
+        # Records are sent and flow while the machine leaves, and afterwards.
+        assert arrived < live.arrived()
+        arrived = live.arrived()
+        until(lambda: live.arrived() > arrived, 60)
+        sent = live.stop_sending()
+        assert Counter(each.id for each in live.arrivals()) == Counter(sent)
 
 
 def rate(live: SparkLiveCluster) -> float:

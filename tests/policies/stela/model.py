@@ -165,6 +165,10 @@ def back(machines: int = 1) -> ScalingRequest:
     return ScalingRequest("scale-in-1", ScalingKind.IN, machines, None, 0.0)
 
 
+def named(*machines: str) -> ScalingRequest:
+    return replace(back(len(machines)), machine_names=machines)
+
+
 def small_scenario(folder: Path, *files: str, machines: int = 4, engine: str = "storm") -> Scenario:
     """Shipped jobs with five times their usual load, on machines with a core each."""
     path = folder / "small.yaml"

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.policies.stela.model import SPAN_S, back, made_job, made_scene, out
+from tests.policies.stela.model import SPAN_S, back, made_job, made_scene, named, out
 from trilithon.model.capability import Ability, Capabilities, How
+from trilithon.model.change import MachinesRemoval, PlacementChange
 from trilithon.policies.scene import Cluster, Scene
 from trilithon.policies.stela import messages
 from trilithon.policies.stela.planning import make_plan, preview, view_of
@@ -108,6 +109,84 @@ def test_each_step_says_what_would_be_left_after_it(strategy: str) -> None:
     first, second = (step["projected_throughput"] for step in data["steps"])
     assert second == pytest.approx(data["projected_throughput_per_s"])
     assert first > second
+
+
+@pytest.mark.parametrize("strategy", ["stela", "round_robin", "default", "descendants"])
+@pytest.mark.parametrize("cores", [None, 1.0])
+def test_machines_that_are_named_go_whatever_their_etp_sum(
+    strategy: str, cores: float | None
+) -> None:
+    """Whoever else would choose, and though the projection gains by an exchange with cores."""
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    scene = made_scene({JOB: rates}, machines=4, new=0, cores=cores)
+    request, parameters = named("m3", "m2"), StelaParameters(strategy=strategy)
+    view = view_of(scene, request, parameters)
+    assert set(make_plan(view, back(2), seed=0).removed) != {"m2", "m3"}
+    plan = make_plan(view, request, seed=0)
+    assert (plan.removed, plan.exchanged) == (("m2", "m3"), ())
+    # Nothing moves to the other one that goes; b was on m1 and m2, c on m3.
+    assert plan.places == {"t/line": {"b": ["m1", "m0"], "c": ["m0"]}}
+    assert [step.why for step in plan.steps] == ["named; its ETPSum is 1.000"] * 2
+    said = messages.plan_sentence(request, plan, strategy)
+    assert said.startswith("2 machines back on demand: m2, m3, as named. Instances of 2 operators")
+
+
+def test_a_preview_of_named_machines_says_what_moves_where() -> None:
+    data = preview(SCENE, named("m2", "m3"), StelaParameters())
+    assert data["machines_to_remove"] == ["m2", "m3"]
+    assert data["moves"] == [
+        {"job": "t/line", "operator": "b", "instances": 1, "from": "m2", "to": "m0"},
+        {"job": "t/line", "operator": "c", "instances": 1, "from": "m3", "to": "m0"},
+    ]
+    # An instance that is new comes from no machine.
+    rates = {"s": 100.0, "a": 200.0, "b": 10.0, "c": 200.0}
+    more = preview(made_scene({JOB: rates}, machines=4, new=1), out(), StelaParameters())
+    assert more["parallelism"]
+    assert more["moves"] == []
+
+
+def test_a_name_that_no_machine_has_and_the_names_of_all_are_refused() -> None:
+    policy = StelaPolicy(StelaParameters(window_s=SPAN_S))
+    for request, code, words in (
+        (named("m1", "m9"), "UNKNOWN_MACHINE", "no machine 'm9'. It has: m0, m1, m2, m3."),
+        (named("m0", "m1", "m2", "m3"), "NOT_ENOUGH_MACHINES", "one must stay"),
+    ):
+        refused = preview(SCENE, request, policy.parameters)["hindrance"]
+        assert refused["code"] == code
+        assert words in refused["sentence"]
+        # Such as one that was lost while the request waited.
+        verdict = policy.decide(replace(SCENE, requests=(request,)), {})
+        (decision,) = verdict.decisions
+        assert decision.changes == ()
+        names = ", ".join(request.machine_names)
+        assert decision.sentence.startswith(f"Scale-in of {names} is not possible ({code}).")
+        assert [ended.done for ended in verdict.closed] == [False]
+
+
+def test_a_named_machine_is_removed_in_one_decision_with_what_moves() -> None:
+    policy = StelaPolicy(StelaParameters(window_s=SPAN_S))
+    verdict = policy.decide(replace(SCENE, requests=(named("m3"),)), {})
+    (decision,) = verdict.decisions
+    assert decision.on_demand
+    assert decision.changes == (
+        PlacementChange("t/line", {"c": ("m0",)}),
+        MachinesRemoval(("m3",)),
+    )
+    assert decision.numbers["1. m3 etp_sum"] == pytest.approx(1.0)
+
+
+def test_only_the_tasks_of_named_machines_are_missed() -> None:
+    """m1 could go, though the machine that is needed least, m0, could not."""
+    mixed = with_tasks(SCENE, 31, m0=20, m1=10, m2=10, m3=10)
+    parameters = StelaParameters(window_s=SPAN_S)
+    assert preview(mixed, back(1), parameters)["hindrance"]["code"] == "DOES_NOT_FIT"
+    assert preview(mixed, named("m1"), parameters)["machines_to_remove"] == ["m1"]
+    # Without waiting for measurements, as without names.
+    unmeasured = StelaParameters(window_s=10 * SPAN_S)
+    assert preview(mixed, named("m1"), unmeasured)["hindrance"]["code"] == "NOT_MEASURED"
+    refused = preview(mixed, named("m0"), unmeasured)["hindrance"]
+    assert refused["code"] == "DOES_NOT_FIT"
+    assert refused["sentence"].startswith("Without m0 the machines run 30 tasks; jobs hold 31")
 
 
 def test_across_jobs_an_etp_counts_by_the_priority_of_its_job() -> None:

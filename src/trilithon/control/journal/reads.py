@@ -310,5 +310,10 @@ class JournalReads:
 
 def _request(row: sqlite3.Row) -> ScalingRequest:
     return ScalingRequest(
-        row["id"], ScalingKind(row["kind"]), row["machines"], row["job"], row["asked_s"]
+        row["id"],
+        ScalingKind(row["kind"]),
+        row["machines"],
+        row["job"],
+        row["asked_s"],
+        tuple(json.loads(row["machine_names"])),
     )

@@ -155,9 +155,12 @@ class Journal(JournalReads):
                 machines=request.machines,
                 job=request.job,
                 asked_s=request.asked_s,
+                machine_names=text(request.machine_names),
             )
             for_job = f" for {request.job}" if request.job else ""
-            message = f"{kind.words} by {request.machines} requested{for_job}: {request.id}"
+            named = ", ".join(request.machine_names)
+            wanted = f"of {named}" if named else f"by {request.machines}"
+            message = f"{kind.words} {wanted} requested{for_job}: {request.id}"
             self._event(request.asked_s, "requested", request.job, message)
 
     def gone(self, job: str, now_s: float) -> None:

@@ -18,12 +18,20 @@ def machines(count: int) -> str:
     return f"{count} machine{'' if count == 1 else 's'}"
 
 
+def request_words(request: ScalingRequest) -> str:
+    """Such as "scale-in by 2 machines" or "scale-in of m1, m3"."""
+    if request.machine_names:
+        return f"{request.kind.words} of {', '.join(request.machine_names)}"
+    return f"{request.kind.words} by {machines(request.machines)}"
+
+
 def plan_sentence(request: ScalingRequest, plan: ScalingPlan, strategy: str) -> str:
     if request.kind is ScalingKind.IN:
         moved = sum(len(by) for by in plan.places.values())
-        by = "the lowest ETPSum" if strategy == "stela" else f"strategy {strategy}"
+        by = "by the lowest ETPSum" if strategy == "stela" else f"by strategy {strategy}"
+        by = "as named" if request.machine_names else by
         return (
-            f"{machines(request.machines)} back on demand: {', '.join(plan.removed)}, by {by}"
+            f"{machines(request.machines)} back on demand: {', '.join(plan.removed)}, {by}"
             f"{exchange_words(plan)}. Instances of {moved} operators move to the machines that "
             "stay."
         )

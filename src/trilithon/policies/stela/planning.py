@@ -16,7 +16,12 @@ from trilithon.model.snapshot import present
 from trilithon.policies.requests import ScalingKind, ScalingRequest
 from trilithon.policies.scene import Scene
 from trilithon.policies.stela import alternatives
-from trilithon.policies.stela.scale_in import etp_sums, remove_at_random, remove_by_etp
+from trilithon.policies.stela.scale_in import (
+    etp_sums,
+    remove_at_random,
+    remove_by_etp,
+    remove_named,
+)
 from trilithon.policies.stela.scale_out import Division, by_etp, divide, in_turn
 from trilithon.policies.stela.scaling_plan import ScalingPlan
 from trilithon.policies.stela.scaling_view import ScalingView, can_add, new_machine_names
@@ -31,6 +36,7 @@ from trilithon.policies.stela.stela_parameters import (
 NO_NEW_MACHINES: Final = "NO_NEW_MACHINES"
 NOT_ENOUGH_MACHINES: Final = "NOT_ENOUGH_MACHINES"
 NO_SUCH_JOB: Final = "NO_SUCH_JOB"
+UNKNOWN_MACHINE: Final = "UNKNOWN_MACHINE"
 DOES_NOT_FIT: Final = "DOES_NOT_FIT"
 # So that groups with neighbouring seeds differ.
 _APART: Final = 1_000_003
@@ -68,14 +74,8 @@ def hindrance(
     if not jobs:
         what = f"No job {request.job!r} runs." if request.job else "No job runs."
         return Hindrance(NO_SUCH_JOB, what, passes=False)
-    if request.kind is ScalingKind.IN and request.machines >= len(scene.machine_names):
-        sentence = f"The cluster has {len(scene.machine_names)} machines; one must stay."
-        return Hindrance(NOT_ENOUGH_MACHINES, sentence, passes=False)
-    if request.kind is ScalingKind.IN:
-        tasks = scene.cluster.capabilities.machine_tasks
-        fewest = sorted(tasks, key=lambda name: (tasks[name], name))[: request.machines]
-        if (reason := tasks_hindrance(scene, fewest)) is not None:
-            return reason
+    if (reason := _removal_hindrance(scene, request)) is not None:
+        return reason
     new = len(new_machine_names(scene, newer))
     if request.kind is ScalingKind.OUT and new < request.machines and not can_add(scene):
         return Hindrance(
@@ -99,6 +99,30 @@ def hindrance(
         sentence = f"Not measured completely: {', '.join(unmeasured)}."
         return Hindrance(NOT_MEASURED, sentence, passes=True)
     return None
+
+
+def _removal_hindrance(scene: Scene, request: ScalingRequest) -> Hindrance | None:
+    """Why so many machines, or those that are named, cannot go."""
+    if request.kind is not ScalingKind.IN:
+        return None
+    if unknown := unknown_machines(scene, request.machine_names):
+        return Hindrance(UNKNOWN_MACHINE, unknown, passes=False)
+    if request.machines >= len(scene.machine_names):
+        sentence = f"The cluster has {len(scene.machine_names)} machines; one must stay."
+        return Hindrance(NOT_ENOUGH_MACHINES, sentence, passes=False)
+    tasks = scene.cluster.capabilities.machine_tasks
+    fewest = sorted(tasks, key=lambda name: (tasks[name], name))[: request.machines]
+    return tasks_hindrance(scene, request.machine_names or fewest)
+
+
+def unknown_machines(scene: Scene, names: Sequence[str]) -> str:
+    """Which of these are no machines of the cluster, as a sentence; empty if all are."""
+    there = scene.machine_names
+    unknown = [repr(name) for name in names if name not in there]
+    if not unknown:
+        return ""
+    known = ", ".join(sorted(there)) or "no machine"
+    return f"The cluster has no machine {', '.join(unknown)}. It has: {known}."
 
 
 def tasks_hindrance(scene: Scene, removed: Sequence[str]) -> Hindrance | None:
@@ -152,6 +176,8 @@ def new_machines(
 def make_plan(view: ScalingView, request: ScalingRequest, seed: int) -> ScalingPlan:
     strategy = view.parameters.strategy
     if request.kind is ScalingKind.IN:
+        if request.machine_names:
+            return remove_named(view, request.machine_names)
         if strategy == STELA:
             return remove_by_etp(view, request.machines)
         return remove_at_random(view, request.machines, seed + _APART * view.parameters.group)
@@ -194,6 +220,7 @@ def preview(
             for job, counts in sorted(plan.counts.items())
         },
         "placement": {job: dict(sorted(by.items())) for job, by in sorted(plan.places.items())},
+        "moves": _moves(view, plan),
         "notes": [*plan.notes, *_engine_notes(view, request, plan)],
     }
 
@@ -224,6 +251,22 @@ def _machine_ranking(view: ScalingView) -> list[dict[str, Any]]:
     return [
         {"machine": name, "etp_sum": sums[name], "instances": len(view.placement[name])}
         for name in sorted(sums, key=lambda name: (sums[name], name))
+    ]
+
+
+def _moves(view: ScalingView, plan: ScalingPlan) -> list[dict[str, Any]]:
+    """How many instances of which operator go from which machine to which other one."""
+    moves = Counter(
+        (job, name, before, then)
+        for job, by_operator in plan.places.items()
+        for name, machines in by_operator.items()
+        # Those that are new come from nowhere.
+        for before, then in zip(view.machines_of(job, name), machines, strict=False)
+        if before is not None and then is not None and before != then
+    )
+    return [
+        {"job": job, "operator": name, "instances": count, "from": before, "to": then}
+        for (job, name, before, then), count in sorted(moves.items())
     ]
 
 

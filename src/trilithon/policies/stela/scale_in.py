@@ -92,6 +92,13 @@ def remove_machines(view: ScalingView, machines: Collection[str]) -> ScalingPlan
     return _remove(view, len(machines), frozenset(machines))
 
 
+def remove_named(view: ScalingView, machines: Sequence[str]) -> ScalingPlan:
+    """The machines that people named, whatever their ETPSum, with the throughput after each."""
+    plan = _remove(view, len(machines), frozenset(machines), stepwise=True)
+    why = "named; its ETPSum is {:.3f}"
+    return replace(plan, steps=tuple(replace(s, why=why.format(s.value)) for s in plan.steps))
+
+
 def _remove(
     view: ScalingView, count: int, among: frozenset[str] | None = None, *, stepwise: bool = False
 ) -> ScalingPlan:

@@ -319,11 +319,11 @@ class _Turn:
         return 0.0 if status is None else status.changed_s or 0.0
 
     def _give_up(self, request: ScalingRequest, hindered: Hindrance) -> None:
+        words = messages.request_words(request)
         self._decision(
             (),
             messages.REFUSED,
-            f"{request.kind.words.capitalize()} by {messages.machines(request.machines)} is not "
-            f"possible ({hindered.code}). {hindered.sentence}",
+            f"{words[0].upper()}{words[1:]} is not possible ({hindered.code}). {hindered.sentence}",
             {},
             None,
         )

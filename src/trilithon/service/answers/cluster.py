@@ -121,6 +121,7 @@ class ScalingRequestView(BaseModel):
     request: str
     kind: ScalingKind
     machines: int
+    machine_names: list[str] = Field(description="empty if the policy chooses the machines")
     job: str | None
     asked_s: float
     ended_s: float | None
@@ -176,11 +177,22 @@ class PlanStep(BaseModel):
     instead_of: str | None = Field(description="what the ranking alone would have chosen")
 
 
+class InstanceMove(BaseModel):
+    """Instances of an operator that go from one machine to another."""
+
+    job: str
+    operator: str
+    instances: int
+    from_: str = Field(alias="from")
+    to: str
+
+
 class ScalingPreview(BaseModel):
     """What a request for machines would do. With a hindrance there is no plan."""
 
     request: ScalingKind
     machines: int
+    machine_names: list[str] = Field(description="empty if the policy chooses the machines")
     job: str | None
     carried_out_by: str | None = Field(description="null if no policy of the rules does")
     hindrance: HindranceAnswer | None
@@ -198,6 +210,7 @@ class ScalingPreview(BaseModel):
         default={}, description="by job and operator, the instances before and after"
     )
     placement: dict[str, dict[str, list[str | None]]] = {}
+    moves: list[InstanceMove] = []
     notes: list[str] = []
 
 

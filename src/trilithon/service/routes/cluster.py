@@ -1,9 +1,11 @@
 """The cluster: its machines and tenants, its policy, requests for machines, and decisions."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Response
+from pydantic import Field
 
 from trilithon.control.explain import explain_cluster, explain_one
 from trilithon.control.rules import DAY_S
@@ -35,6 +37,7 @@ from trilithon.service.visibility import sees_job, visible_cluster, visible_heal
 router = APIRouter(tags=["cluster"])
 # As of every change of a job; the body has it as well.
 DryRun = Annotated[bool, Query(alias="dry_run", description="check and plan, and change nothing")]
+MachineName = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 @router.get("/health", response_model=ServiceHealth)
@@ -72,14 +75,15 @@ def _scale(
     daemon: Daemon,
     caller: Caller,
     kind: ScalingKind,
-    machines: int,
+    machines: int | None,
     job: str | None,
+    names: Sequence[str],
     dry_run: bool,
 ) -> Response:
     if dry_run:
-        return JsonAnswer(daemon.cluster_commands.preview(kind, machines, job))
+        return JsonAnswer(daemon.cluster_commands.preview(kind, machines, job, names))
     with daemon.controller.lock:  # no round ends the request before it is in the audit log
-        request = daemon.cluster_commands.scale(kind, machines, job)
+        request = daemon.cluster_commands.scale(kind, machines, job, names)
         daemon.wake()
         daemon.scaling_audit.requested(caller, request)
     message = "Accepted; the policy stela carries it out."
@@ -98,21 +102,23 @@ def scale_out(
     """Adds `machines`, for `job` or all jobs; with `dry_run`, in the body or the query, only
     answers what that would do.
     """
-    return _scale(daemon, caller, ScalingKind.OUT, machines, job, dry_run or only_plan)
+    return _scale(daemon, caller, ScalingKind.OUT, machines, job, (), dry_run or only_plan)
 
 
 @router.post("/cluster/scale-in", response_model=ScalingAccepted | ScalingPreview)
 def scale_in(
     daemon: Served,
     caller: OperateCluster,
-    machines: Annotated[int, Body(ge=1, le=1000)],
+    machines: Annotated[int | None, Body(ge=1, le=1000)] = None,
+    machine_names: Annotated[tuple[MachineName, ...], Body(max_length=1000)] = (),
     dry_run: Annotated[bool, Body()] = False,
     only_plan: DryRun = False,
 ) -> Response:
-    """Gives back `machines`; with `dry_run`, in the body or the query, only answers what that
-    would do.
+    """Gives back so many `machines`, or those in `machine_names`; with `dry_run`, in the body or
+    the query, only answers what that would do.
     """
-    return _scale(daemon, caller, ScalingKind.IN, machines, None, dry_run or only_plan)
+    dry_run = dry_run or only_plan
+    return _scale(daemon, caller, ScalingKind.IN, machines, None, machine_names, dry_run)
 
 
 @router.get("/cluster/{report}", response_model=dict[str, Any])

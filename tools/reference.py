@@ -69,6 +69,7 @@ def allowed() -> str:
         f"## On single rows\n\n{listed(functions.SCALAR - functions.OWN)}\n"
         f"{limits()}"
         f"## On groups, in `aggregate`\n\n{listed(functions.AGGREGATE)}\n"
+        f"{keeping()}"
         "## Trilithon's own, for workloads\n\n"
         "A daemon refuses `work` and `wait` (`FUNCTION_NOT_ALLOWED`) unless its administrator "
         "allows them: `workload_functions` in the [service "
@@ -85,6 +86,16 @@ def allowed() -> str:
     )
 
 
+def keeping() -> str:
+    names = ", ".join(f"`{name}`" for name in sorted(functions.KEEPING))
+    return (
+        f"These keep every value of a group, or every distinct one: {names}. They need a `window` "
+        "(`STATE_GROWS`): without one a group lasts for ever, and what they keep would grow with "
+        "each record. `approx_percentile`, `approx_count_distinct`, `count` and `max_by` keep "
+        "little.\n\n"
+    )
+
+
 def limits() -> str:
     counted = ", ".join(f"`{name}`" for name in sorted({*result_bounds.COUNTS, "sequence"}))
     return (
@@ -92,9 +103,10 @@ def limits() -> str:
         "All jobs share the memory of a JVM. A call may ask for at most "
         f"{result_bounds.MAX_COUNT:,} characters or elements ({counted}), and all functions "
         f"together may make at most {result_bounds.MAX_BYTES // 2**20} MiB of one record: texts, "
-        "lists and maps are added up, inside lambdas too. A constant that asks for more is refused "
-        "(`RESULT_TOO_LARGE`); if a column asks for more, its record becomes a dead letter. The "
-        "start and step of a `sequence` may be neither random nor contain another `sequence`. "
+        "lists, structs and maps are added up, inside lambdas too. A constant that asks for more "
+        "is refused (`RESULT_TOO_LARGE`); if a column asks for more, its record becomes a dead "
+        "letter. The start and step of a `sequence` may be neither random nor contain another "
+        "`sequence`. "
         "Numbers in a format of `format_string` count as characters.\n\n"
     )
 

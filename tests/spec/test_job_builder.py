@@ -11,6 +11,7 @@ from trilithon.model import validation
 from trilithon.model.job import Field, HeldTasks, Job, Parallelism
 from trilithon.spec import job_builder
 from trilithon.spec.dump import dump_job
+from trilithon.spec.functions import KEEPING
 from trilithon.spec.job_builder import build_job
 from trilithon.spec.job_file import parse_job
 
@@ -155,6 +156,14 @@ CHANGES: list[tuple[str, str, str, str, int]] = [
     ("url IS NOT NULL", "count(*) > 1", "AGGREGATE_NOT_HERE", "operators[0].where", 12),
     ("AS host", "AS `ho's`", "BAD_COLUMN_NAME", "operators[0].select[1]", 13),
     (" AS host", "", "NEEDS_ALIAS", "operators[0].select[1]", 13),
+    (
+        """    window: {timeColumn: at, windowDuration: 1 minute, slideDuration: 10 seconds}
+    aggregate: {hits: "count(*)",""",
+        """    aggregate: {hits: "size(collect_list(user))",""",
+        "STATE_GROWS",
+        "operators[2].aggregate.hits",
+        21,
+    ),
     ("count(*)", "user", "NOT_AN_AGGREGATE", "operators[2].aggregate.hits", 22),
     ("key: [topic]", "key: [nothing]", "UNKNOWN_COLUMN", "operators[2].inputs[0].key", 18),
     ("on: [host]", "on: [hst]", "UNKNOWN_COLUMN", "operators[1].join.on", 16),
@@ -201,6 +210,40 @@ def test_an_operator_may_join_its_records_with_an_input_that_is_broadcast() -> N
     )
     shuffled = problems(text.replace("grouping: broadcast", "grouping: shuffle"))
     assert "UNKNOWN_TABLE" in {code for code, _, _ in shuffled}
+
+
+WINDOW = "    window: {timeColumn: at, windowDuration: 1 minute, slideDuration: 10 seconds}\n"
+
+
+@pytest.mark.parametrize("name", sorted(KEEPING))
+def test_what_keeps_every_value_needs_a_window(name: str) -> None:
+    call = f"{name.upper()}(user, 0.5)" if name == "percentile" else f"{name.upper()}(user)"
+    text = GOOD.replace("count(*)", f"coalesce({call}, NULL)")
+    assert parse_job(text).operator("count").work.window is not None
+    with pytest.raises(InvalidJob) as caught:
+        parse_job(text.replace(WINDOW, ""))
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.path) == ("STATE_GROWS", "operators[2].aggregate.hits")
+    assert problem.line == 21
+    assert problem.message.startswith(f"{name} keeps every value of a group")
+    assert problem.hint.startswith("Add a `window`, with a `watermark`")
+
+
+def test_the_hint_names_what_is_close_to_the_function_and_keeps_little() -> None:
+    text = GOOD.replace(WINDOW, "").replace("count(*)", "array(median(user), mode(user))")
+    with pytest.raises(InvalidJob) as caught:
+        parse_job(text)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("median, mode keep every value of a group")
+    assert problem.hint.endswith("of fixed size: approx_percentile, count, last or max_by.")
+
+
+@pytest.mark.parametrize(
+    "text", ["approx_percentile(length(user), 0.5)", "max_by(user, at)", "sum(length(user))"]
+)
+def test_what_keeps_little_needs_no_window(text: str) -> None:
+    job = parse_job(GOOD.replace(WINDOW, "").replace("count(*)", text))
+    assert job.operator("count").work.window is None
 
 
 def test_every_code_of_the_file_form_is_shown_by_a_test() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cpu_cost import costs_at_most
-from trilithon.spec.functions import AGGREGATE, ALLOWED, OWN, SCALAR
+from trilithon.spec.functions import AGGREGATE, ALLOWED, KEEPING, OWN, SCALAR
 from trilithon.spec.sql_expressions import parse_expression
 
 
@@ -189,6 +189,7 @@ def test_a_pathological_expression_costs_little(text: str) -> None:
 def test_the_lists_do_not_overlap_where_they_must_not() -> None:
     assert not SCALAR & AGGREGATE
     assert OWN <= SCALAR
+    assert KEEPING <= AGGREGATE
     dangerous = {
         "java_method",
         "reflect",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from trilithon.errors import Problem
 from trilithon.model.job import Edge, Job, Join, Operator, Source, Work
 from trilithon.model.validation import edge_paths
+from trilithon.spec.functions import KEEPING
 from trilithon.spec.sql_expressions import (
     COLUMN_NAME,
     ExpressionProblem,
@@ -163,6 +164,8 @@ class _ColumnCheck:
             parsed = self._expression(text, columns, aggregate_path)
             if not parsed.problems and (not parsed.aggregates or parsed.bare_columns):
                 self._report(aggregate_path, [_NOT_AN_AGGREGATE])
+            if work.window is None and (keeping := KEEPING.intersection(parsed.aggregates)):
+                self._report(aggregate_path, [_state_grows(sorted(keeping))])
             result.append(name)
         self._check_duplicates(result, f"{path}.aggregate")
         return tuple(result)
@@ -211,11 +214,33 @@ _TOO_MANY_TOKENS = ExpressionProblem(
 _NEEDS_ALIAS = ExpressionProblem(
     "NEEDS_ALIAS", "The resulting column has no name.", "Add `AS` and a name to the expression."
 )
+# By function: what is close to it and keeps little.
+_INSTEAD = {
+    "collect_set": "approx_count_distinct",
+    "median": "approx_percentile",
+    "percentile": "approx_percentile",
+}
 _NOT_AN_AGGREGATE = ExpressionProblem(
     "NOT_AN_AGGREGATE",
     "The expression does not give one value per group.",
     "Use every column inside an aggregate function such as count, sum or max.",
 )
+
+
+def _state_grows(names: Sequence[str]) -> ExpressionProblem:
+    verb = "keeps" if len(names) == 1 else "keep"
+    return ExpressionProblem(
+        "STATE_GROWS",
+        f"{', '.join(names)} {verb} every value of a group, and without a `window` a group lasts "
+        "for ever: its state would grow with each record.",
+        "Add a `window`, with a `watermark` that lets go of it, or use an aggregate of fixed size: "
+        f"{_bounded_instead(names)}.",
+    )
+
+
+def _bounded_instead(names: Sequence[str]) -> str:
+    """What to compute instead."""
+    return ", ".join(dict.fromkeys(_INSTEAD.get(name, "count, last or max_by") for name in names))
 
 
 def _aggregate_not_here(names: Sequence[str]) -> ExpressionProblem:

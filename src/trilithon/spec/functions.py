@@ -60,11 +60,17 @@ kurtosis last last_value max max_by mean median min min_by mode percentile perce
 regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope skewness some std stddev stddev_pop
 stddev_samp string_agg listagg sum try_avg try_sum var_pop var_samp variance
 """
+_KEEPING = """
+array_agg collect_list collect_set listagg median mode percentile string_agg
+"""
 
 SCALAR: Final = frozenset(
     f"{_TEXT} {_NUMBERS} {_CONDITIONS} {_TIME} {_COLLECTIONS} {_DATA} {_CASTS} {_OWN}".split()
 )
 AGGREGATE: Final = frozenset(_AGGREGATES.split())
+# Aggregates that keep every value of their group, or every distinct one. Without a window a group
+# lasts for ever, and so would what they keep.
+KEEPING: Final = frozenset(_KEEPING.split())
 ALLOWED: Final = SCALAR | AGGREGATE
 # Trilithon's own functions, for synthetic workloads: those that burn CPU or wait for a given time,
 # and the number of the instance that works on the record, with which one instance can be slow.

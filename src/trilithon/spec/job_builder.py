@@ -77,6 +77,7 @@ CODES: Final[dict[str, str]] = {
     "OPTION_LOSES_DATA": "a Kafka option with which records could be lost without a trace",
     "PYTHON_FAILED": "a job file in Python that raised an exception",
     "SEVERAL_DOCUMENTS": "more than one YAML document in a file",
+    "STATE_GROWS": "an aggregate that keeps every value of a group, without a window",
     "TAG": "a YAML tag",
     "TOO_DEEP": "more than 32 levels of nesting",
     "TOO_MANY_NODES": "more than 10,000 values in a file",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.test_validation import GOOD
-from trilithon.engines.spark.boundary import Boundaries
+from trilithon.engines.spark.boundary import AskedToEnd, Boundaries
 from trilithon.engines.spark.checkpoint import last_committed, offsets_at, partition_offsets
 
 
@@ -65,6 +65,18 @@ def test_a_batch_that_does_not_end_though_it_was_told_to_is_noticed(
     assert boundaries.stuck(GOOD.id)
     control.running = "run:4"
     assert not boundaries.stuck(GOOD.id)
+
+
+def test_how_long_ago_a_batch_was_told_to_end_is_known_until_it_ends(
+    boundaries: Boundaries, control: FakeControl, now: list[float]
+) -> None:
+    assert boundaries.asked_to_end(GOOD.id) is None
+    assert boundaries.end(GOOD.id)
+    now[0] = 142.0
+    assert boundaries.end(GOOD.id)  # asked again, it is the same end
+    assert boundaries.asked_to_end(GOOD.id) == AskedToEnd(100.0, 42.0)
+    control.running = "run:4"
+    assert boundaries.asked_to_end(GOOD.id) is None
 
 
 def test_a_query_that_is_dead_is_not_waited_for(

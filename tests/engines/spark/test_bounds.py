@@ -12,6 +12,9 @@ pytestmark = pytest.mark.spark
 
 FIELDS = "s STRING, n INT, big BIGINT, a ARRAY<STRING>, d DATE, t TIMESTAMP, b BINARY"
 COLUMNS = ("s", "n", "big", "a", "d", "t", "b")
+# A column of 1 MiB, twenty times.
+LARGE = ", ".join(["large"] * 20)
+NAMED = [f"'f{i}', large" for i in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -38,15 +41,26 @@ COLUMNS = ("s", "n", "big", "a", "d", "t", "b")
         "transform(sequence(1, 100000), x -> lpad(s, 100000))",
         "transform(sequence(1, 100000), x -> sequence(1, 100000))",
         "flatten(array_repeat(array_repeat(s, 10000), 10000))",
+        # Put together of the same value again and again; of nothing else.
+        f"array({LARGE})",
+        f"struct({LARGE})",
+        f"named_struct({', '.join(NAMED)})",
+        f"map({', '.join(NAMED)})",
+        f"map_from_arrays(sequence(1, 20), array({LARGE}))",
     ],
 )
 def test_a_record_that_asks_for_too_much_memory_fails_by_itself(
     spark: SparkSession, text: str
 ) -> None:
-    rows = spark.createDataFrame(
-        [("ab", 2_000_000_000, 4_000_000_000, ["x"], None, None, None)], FIELDS
-    ).withColumn("t", expr("timestamp_seconds(0)"))
-    made = rows.select(try_evaluate(spark, checked_column(spark, text, COLUMNS, "where")))
+    rows = (
+        spark.createDataFrame(
+            [("ab", 2_000_000_000, 4_000_000_000, ["x"], None, None, None)], FIELDS
+        )
+        .withColumn("t", expr("timestamp_seconds(0)"))
+        .withColumn("large", expr("repeat('x', 1048576)"))
+    )
+    columns = (*COLUMNS, "large")
+    made = rows.select(try_evaluate(spark, checked_column(spark, text, columns, "where")))
     assert made.collect()[0][0] is None
 
 
@@ -90,6 +104,17 @@ def test_a_record_that_asks_for_too_much_memory_fails_by_itself(
         "flatten(transform(sequence(1, n), i -> array(i, i)))",
         "map_concat(map(s, n), map('z', 1))",
         "to_json(named_struct('s', s, 'n', n))",
+        "array(s, s)",
+        "array()",
+        "struct(s, n AS m, 1)",
+        "named_struct('s', s, 'n', n).s",
+        "map('s', s, 'a', 'b')['s']",
+        "map_from_arrays(array(s, 'x'), sequence(1, 2))",
+        "(s, n) IN (('banana', 4), ('p', 1))",
+        "aggregate(a, named_struct('n', 0), (x, y) -> named_struct('n', x.n + 1), x -> x.n)",
+        # These want constants.
+        "from_json('{\"v\": 1}', 'v INT', map('mode', 'FAILFAST')).v",
+        "to_json(struct(t), map('timestampFormat', 'yyyy'))",
     ],
 )
 def test_within_the_bounds_a_function_gives_what_sparks_own_gives(
@@ -102,3 +127,11 @@ def test_within_the_bounds_a_function_gives_what_sparks_own_gives(
     plain = rows.select(expr(text).alias("v"))
     assert bounded.schema["v"].dataType == plain.schema["v"].dataType
     assert bounded.collect() == plain.collect()
+
+
+def test_in_an_aggregate_values_are_put_together_as_spark_does_it(spark: SparkSession) -> None:
+    """Spark takes no non-deterministic call in the argument of an aggregate function."""
+    rows = spark.createDataFrame([("a", 1), ("b", 3), ("c", 2)], "s STRING, n INT")
+    text = "max(struct(n, s)).s"
+    column = checked_column(spark, text, ("s", "n"), "aggregate.latest", aggregate=True)
+    assert rows.groupBy().agg(column.alias("latest")).collect()[0]["latest"] == "b"

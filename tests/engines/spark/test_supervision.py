@@ -19,6 +19,7 @@ from trilithon.engines.spark.compiler import Chain, plan_chain
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.kafka_monitor import Outage
+from trilithon.engines.spark.overruns import Queues
 from trilithon.engines.spark.start import RunningQuery
 from trilithon.errors import KafkaUnreachable
 from trilithon.model.allocation import initial
@@ -63,7 +64,7 @@ class World:
     """An engine without Spark: its queries are fakes, its clock and its executors are ours."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s, self.tasks = 1000.0, 100
+        self.now_s, self.tasks, self.stepped_s = 1000.0, 100, 0.0
         self.queries: dict[str, FakeQuery] = {}
         self.starts: list[str] = []
         # What the next starts of a job end with.
@@ -77,7 +78,7 @@ class World:
             folder,
             tasks=lambda: self.tasks,
             slots=100,
-            clock=lambda: self.now_s + 5e8,
+            clock=lambda: self.now_s + 5e8 + self.stepped_s,
             steady_clock=lambda: self.now_s,
             control=control,
         )
@@ -414,3 +415,152 @@ def test_executors_that_die_of_something_else_fail_nobody(world: World) -> None:
         assert "failed" not in {world.health(job) for job in jobs}
     wait_for(world, lambda: {world.health(job) for job in jobs} == {"running"})
     assert all(commits.commits(job.id) for job in jobs)
+
+
+def instance(job: Job, operator: str, taken: int = 0, **more: Any) -> dict[str, Any]:
+    row = {"job": job.id, "operator": operator, "index": 0, "incarnation": 1, "taken": taken}
+    return row | {"service": {"max_us": 1e6}, "out": {}, "origin_us": 1_700_000_000_000_000} | more
+
+
+@pytest.fixture
+def ending(world: World) -> dict[str, str]:
+    """The running batch of each job, which a test sets."""
+    batches: dict[str, str] = {}
+    control: Any = world.engine.control
+    control.batch.side_effect = lambda name: batches.get(name, "run:7")
+    return batches
+
+
+def reported(world: World, *instances: dict[str, Any]) -> None:
+    """An executor has sent a report."""
+    report = {"executor": "1", "instances": list(instances)}
+    world.engine.overruns.queues.observe([report])
+    jobs = {name: managed.job for name, managed in world.engine.managed.items()}
+    world.engine.watchdog.records.observe([report], jobs)
+
+
+def test_a_batch_that_was_told_to_end_and_does_not_is_a_problem_within_30_s(
+    world: World, ending: dict[str, str]
+) -> None:
+    """It was abandoned after ten minutes, and nothing was shown until then."""
+    job, slow = world.submit("a"), world.submit("slow")
+    name = job.operators[0].name
+    sent = {name: {"sent_to": {"0": 30, "1": 12}}}
+    reported(
+        world,
+        *(instance(one, "in", 42, out=sent) for one in (job, slow)),
+        *(instance(one, name, 5) for one in (job, slow)),
+    )
+    assert world.engine.boundaries.end(job.id)
+    for _ in range(20):
+        world.supervise()
+    assert world.reason(job) == ""
+    for _ in range(10):
+        world.supervise()
+    condition = world.engine.conditions()[job.id]
+    assert condition.health is Health.RUNNING
+    assert condition.reason == (
+        f"The batch was told to end 25 s ago and has not: {name} has 37 records in its queue. If "
+        "it has not ended 10 minutes after it was told to, the query is stopped and the records "
+        "since its last commit are replayed."
+    )
+    # Its neighbour works as slowly, and nobody has told its batch to end.
+    assert world.reason(slow) == ""
+    ending[job.id] = "run:8"
+    world.supervise()
+    assert world.reason(job) == ""
+
+
+def test_the_problem_of_a_batch_that_overruns_is_told_anew_twice_a_minute(
+    world: World, ending: dict[str, str]
+) -> None:
+    """Each text is an event."""
+    job = world.submit("a")
+    name = job.operators[0].name
+    world.engine.boundaries.end(job.id)
+    texts: list[str] = []
+    for second in range(85):
+        reported(world, instance(job, "in", out={name: {"sent_to": {"0": 900 - second}}}))
+        world.supervise()
+        if (text := world.reason(job)) not in texts:
+            texts.append(text)
+    starts = [text.partition(" ago")[0] for text in texts]
+    assert starts == ["", *(f"The batch was told to end {s} s" for s in (25, 55, 85))]
+    assert f"{name} has 816 records in its queue" in texts[-1]
+
+
+def test_a_batch_that_overruns_for_one_record_names_the_operator_and_its_limit(
+    world: World, ending: dict[str, str]
+) -> None:
+    job = world.submit("a")
+    name = job.operators[0].name
+    reported(world, instance(job, name, 3, service={"max_us": 6e6}))
+    world.engine.boundaries.end(job.id)
+    for second in range(30):
+        row = instance(job, name, 3, service={"max_us": 6e6}, stalled_us=1e6 * (60 + second))
+        reported(world, row)
+        world.supervise()
+    assert world.reason(job) == (
+        f"The batch was told to end 25 s ago and has not: {name} has been at one record for 84 s. "
+        f"It stays open for that record. If {name} needs more than 120 s for it, the job is "
+        "stopped and fails."
+    )
+    for _ in range(30):
+        reported(world, instance(job, name, 3, service={"max_us": 6e6}, stalled_us=9e7))
+        world.supervise(30)
+    assert world.queries[job.id].isActive  # it is not abandoned after ten minutes
+
+
+def test_a_batch_without_records_that_does_not_end_misses_its_commit_and_is_abandoned(
+    world: World, ending: dict[str, str]
+) -> None:
+    job = world.submit("a")
+    world.engine.boundaries.end(job.id)
+    world.supervise(26)
+    assert "no operator has a record left, so its commit or the next batch is" in world.reason(job)
+    world.supervise(575)
+    assert world.health(job) == "degraded"
+    assert world.reason(job) == "A batch was told to end and did not."
+    wait_for(world, lambda: world.health(job) == "running")
+    assert world.reason(job) == ""
+
+
+def test_a_batch_that_overruns_and_partitions_without_a_reader_are_both_told(
+    world: World, ending: dict[str, str]
+) -> None:
+    world.tasks = 10
+    job = world.submit("a")
+    world.partitions["a-in"] = 5
+    world.engine.boundaries.end(job.id)
+    world.supervise(30)
+    assert world.reason(job).startswith("New partitions are not read yet: a-in (3).")
+    assert "The batch was told to end 30 s ago" in world.reason(job)
+
+
+def test_a_wall_clock_that_is_set_makes_no_batch_look_overdue(
+    world: World, ending: dict[str, str]
+) -> None:
+    """The time since then was taken from the wall clock: after a step of an hour a job whose batch
+    was about to end was abandoned.
+    """
+    job = world.submit("a")
+    world.engine.boundaries.end(job.id)
+    world.stepped_s = 3600.0
+    world.supervise(5)
+    assert (world.health(job), world.reason(job)) == ("running", "")
+
+
+def test_a_removed_machine_leaves_no_records_in_queues() -> None:
+    """Its instances had taken them; without its counts they seemed to wait for ever."""
+    queues, job = Queues(), chain_job("a", operators=1, p95_ms=None)
+    name = job.operators[0].name
+    sends = instance(job, "in", 100, out={name: {"sent_to": {"0": 60, "1": 40}}})
+    queues.observe([{"executor": "1", "instances": [sends, instance(job, name, 57)]}])
+    queues.observe([{"executor": "2", "instances": [instance(job, name, 40, index=1)]}])
+    assert queues.waiting(job, 1) == {name: 3}
+    queues.observe([], lost=["2"])
+    assert queues.waiting(job, 1) == {name: 3}
+    # In another incarnation everything is counted anew.
+    sends = instance(job, "in", 9, incarnation=2, out={name: {"sent_to": {"0": 9}}})
+    queues.observe([{"executor": "1", "instances": [sends]}])
+    assert (queues.waiting(job, 1), queues.waiting(job, 2)) == ({}, {name: 9})

@@ -17,9 +17,18 @@ from trilithon.engines.spark.probe_control import ProbeControl
 # How long a restart waits for a batch to end: to process the records in flight and to commit.
 _END_TIMEOUT_S: Final = 30.0
 # When a batch that was told to end is given up. A slow job may need minutes for the records in
-# flight, and to restart it would only make it process them again.
-_STUCK_S: Final = 600.0
+# flight, and to restart it would only make it process them again. Until then the job says that its
+# batch overruns (`overruns.py`).
+STUCK_S: Final = 600.0
 _POLL_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class AskedToEnd:
+    """When a batch that still runs was told to end, and how long ago that was."""
+
+    at_s: float
+    age_s: float
 
 
 @dataclass
@@ -27,7 +36,8 @@ class Boundaries:
     """Ends batches of jobs, and knows which were told to end and did not."""
 
     control: ProbeControl
-    clock: Callable[[], float] = time.time
+    # A clock that never steps: a wall clock that is set would make a batch look overdue.
+    steady_clock: Callable[[], float] = time.monotonic
     # Per job: the batch that was told to end, and when.
     _ending: dict[str, tuple[str, float]] = field(default_factory=dict)
 
@@ -36,17 +46,25 @@ class Boundaries:
 
     def stuck(self, job: str) -> bool:
         """Whether a batch was told to end and did not in time."""
-        batch, at_s = self._ending.get(job, ("", 0.0))
-        if batch and self.control.batch(job) != batch:
-            del self._ending[job]
-        return job in self._ending and self.clock() - at_s > _STUCK_S
+        asked = self.asked_to_end(job)
+        return asked is not None and asked.age_s > STUCK_S
+
+    def asked_to_end(self, job: str) -> AskedToEnd | None:
+        """The end that the job's running batch was told; None if it was told none."""
+        if (known := self._ending.get(job)) is None:
+            return None
+        batch, at_s = known
+        if self.control.batch(job) != batch:
+            self._ending.pop(job, None)
+            return None
+        return AskedToEnd(at_s, self.steady_clock() - at_s)
 
     def end(self, job: str) -> bool:
         """Ends the running batch early; the next one follows. False before the first batch."""
         if not (batch := self.control.batch(job)):
             return False
         if self._ending.get(job, ("", 0.0))[0] != batch:
-            self._ending[job] = (batch, self.clock())
+            self._ending[job] = (batch, self.steady_clock())
             self.control.end_batch(job, batch)
         return True
 

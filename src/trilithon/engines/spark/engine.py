@@ -49,6 +49,7 @@ from trilithon.engines.spark.kafka_monitor import KafkaMonitor
 from trilithon.engines.spark.ledger import Entry, Ledger
 from trilithon.engines.spark.machine_pool import MachinePool
 from trilithon.engines.spark.managed_job import ManagedJob, live_growth
+from trilithon.engines.spark.overruns import Overruns
 from trilithon.engines.spark.pacing import BatchPacer, RunningBatch
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.queries import JobQueries
@@ -105,8 +106,9 @@ class SparkEngine:
         self.spark, self.kafka, self.folder = spark, kafka, folder
         self.control = control or ProbeControl(spark)
         self.flush_time = SharedFlushTime(self.control.set_flush_time, _own_flush_ms(spark))
-        self.boundaries = Boundaries(self.control, clock)
+        self.boundaries = Boundaries(self.control, steady_clock)
         self.watchdog = Watchdog(self.control, replace_host)
+        self.overruns = Overruns(self.boundaries, self.watchdog.records)
         self.pacer, self.backlogs = BatchPacer(), Backlogs()
         self.ledger = Ledger(tasks(), slots, quotas or {})
         self._max_tasks = tasks
@@ -174,6 +176,7 @@ class SparkEngine:
             self.queries,
             self.deaths,
             self.restarts,
+            self.overruns,
             self.ledger,
             self.monitor,
             self.logs,
@@ -425,6 +428,7 @@ class SparkEngine:
         for name in drained["lost"]:
             self.backlogs.lose(name)
         self.watchdog.observe(drained, jobs)
+        self.overruns.queues.observe(drained["reports"], drained["lost"])
         for sent in drained["reports"]:
             report = report_of(sent, jobs, self._application, self.dags.whole)
             for name in {reader["job"] for reader in sent.get("readers", ())} & jobs.keys():

@@ -62,9 +62,11 @@ def qualify_probe_functions(text: str) -> str:
     return result + text[copied:]
 
 
-def checked_column(spark: SparkSession, text: str, columns: Sequence[str], path: str) -> Column:
-    """The expression as a column over rows with these columns. Raises `InvalidJob` for anything
-    that is not allowed.
+def checked_column(
+    spark: SparkSession, text: str, columns: Sequence[str], path: str, *, aggregate: bool = False
+) -> Column:
+    """The expression as a column over rows with these columns, or with `aggregate` over groups of
+    them. Raises `InvalidJob` for anything that is not allowed.
     """
     session: Any = spark._jsparkSession  # noqa: SLF001 - py4j
     try:
@@ -74,7 +76,7 @@ def checked_column(spark: SparkSession, text: str, columns: Sequence[str], path:
     if problems := tuple(_problems(tree, columns, path)):
         raise InvalidJob(problems)
     jvm: Any = spark._jvm  # noqa: SLF001 - py4j
-    bounded = jvm.io.trilithon.probe.Bounds.apply(tree, CATALOG)
+    bounded = jvm.io.trilithon.probe.Bounds.apply(tree, CATALOG, not aggregate)
     return ClassicColumn(_converter(spark).column(bounded))
 
 

@@ -28,12 +28,18 @@ class ManagedJob:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     # The tasks that each operator holds.
     tasks: dict[str, int] = field(default_factory=dict)
-    # What the owner should know though the job runs.
-    note: str = ""
+    # What the owner should know though the job runs: partitions without a reader, and a batch that
+    # was told to end and has not.
+    unread_partitions: str = ""
+    overrun: str = ""
     # A failure of the supervision itself, so that a repeated one is logged once.
     looked_after: str = ""
     # The supervisor starts queries in a separate thread: no other thread may change the job then.
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def note(self) -> str:
+        return " ".join(filter(None, (self.unread_partitions, self.overrun)))
 
 
 def live_growth(jobs: Iterable[ManagedJob]) -> dict[str, dict[str, int]]:

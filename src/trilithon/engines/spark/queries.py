@@ -119,6 +119,7 @@ class JobQueries:
         )
         managed.base = offsets_at(checkpoint, committed, sources)
         managed.supervision = managed.supervision.started(self.steady_clock())
+        managed.unread_partitions = managed.overrun = ""
 
     def stop(self, managed: ManagedJob, *, clean: bool) -> str:
         """Stops the job's query; with `clean`, between two batches. Returns why records will be

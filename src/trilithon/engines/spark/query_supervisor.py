@@ -18,6 +18,7 @@ from trilithon.engines.spark.kafka import Logs
 from trilithon.engines.spark.kafka_monitor import KafkaMonitor
 from trilithon.engines.spark.ledger import Ledger, no_room
 from trilithon.engines.spark.managed_job import ManagedJob
+from trilithon.engines.spark.overruns import Overruns
 from trilithon.engines.spark.queries import JobQueries
 from trilithon.engines.spark.restarts import JobRestarts
 from trilithon.engines.spark.start import RunningQuery, plan_mismatch
@@ -38,6 +39,7 @@ class QuerySupervisor:
     queries: JobQueries
     deaths: Deaths
     restarts: JobRestarts
+    overruns: Overruns
     ledger: Ledger
     monitor: KafkaMonitor
     logs: Logs
@@ -114,7 +116,8 @@ class QuerySupervisor:
         elif (stuck := watchdog.records.stuck(managed.job)) is not None:
             self.deaths.record_never_ends(managed, stuck)
         elif watchdog.records.working(name):
-            return  # its batch overruns because of a record that may still end
+            # Its batch stays open for a record that may still end.
+            managed.overrun = self.overruns.problem(managed.job, running.incarnation)
         elif boundaries.stuck(name):
             self.deaths.abandon(managed, EngineFailed("A batch was told to end and did not."))
         else:
@@ -122,7 +125,9 @@ class QuerySupervisor:
             if managed.supervision.executor_deaths_s:
                 self._clear_suspicion(managed, now_s)
             self._check_plan(managed, running)
-            self.restarts.for_new_partitions(managed, running, self.logs.partitions)
+            unread = self.restarts.for_new_partitions(managed, running, self.logs.partitions)
+            managed.unread_partitions = unread
+            managed.overrun = self.overruns.problem(managed.job, running.incarnation)
 
     def _clear_suspicion(self, managed: ManagedJob, now_s: float) -> None:
         """A job that commits what it has read did not kill an executor by it. On probation its

@@ -134,27 +134,27 @@ class JobRestarts:
 
     def for_new_partitions(
         self, managed: ManagedJob, running: RunningQuery, counts: dict[str, int]
-    ) -> None:
+    ) -> str:
         """A query reads the partitions that it was started with. For those that a topic got since
         then it is restarted between two batches, as soon as there is room for their readers.
+        Without room it returns what the owner should know.
         """
         known = running.chain.partitions
         more = {t: counts[t] - n for t, n in known.items() if counts.get(t, n) > n}
-        managed.note = ""
         if not more:
-            return
+            return ""
         needed, free = sum(more.values()), self.ledger.free_tasks
         if needed > free:
             topics = ", ".join(f"{topic} ({count})" for topic, count in more.items())
-            managed.note = (
+            return (
                 f"New partitions are not read yet: {topics}. Their readers need {needed} tasks, "
                 f"free {max(0, free)} of {self.ledger.tasks}."
             )
-            return
         action = RestartJob(f"{managed.job.id}@partitions.{sorted(counts.items())}", managed.job.id)
         if action.id not in self._done and managed.job.id not in self.starting:
             self.starting.add(managed.job.id)
             threading.Thread(target=self._on_own_account, args=(action,), daemon=True).start()
+        return ""
 
     def _on_own_account(self, action: RestartJob) -> None:
         try:

@@ -164,7 +164,9 @@ class StatefulSteps:
         values = [
             named_field(
                 self.spark,
-                checked_column(self.spark, text, columns, f"{self.path}.aggregate.{name}"),
+                checked_column(
+                    self.spark, text, columns, f"{self.path}.aggregate.{name}", aggregate=True
+                ),
                 name,
             ).alias(name)
             for name, text in self.operator.work.aggregate

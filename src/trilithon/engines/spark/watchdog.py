@@ -108,6 +108,16 @@ class RecordWatch:
         """
         return bool(self._stalled.get(job))
 
+    def longest(self, job: str) -> tuple[str, float] | None:
+        """The operator that has been at one record longest, and for how long; None if none has been
+        for seconds.
+        """
+        stalled = self._stalled.get(job)
+        if not stalled:
+            return None
+        (operator, _, _), (for_s, _) = max(stalled.items(), key=lambda item: item[1][0])
+        return operator, for_s
+
     def bound_s(self, job: Job, operator: str) -> float:
         """How long a record may take in an operator, given its service times so far and its
         declared profile.

@@ -18,8 +18,12 @@ class BoundsTest {
   private static final DataType LONG = DataTypes.LongType;
 
   private static String rewritten(String text) {
-    return Bounds.apply(CatalystSqlParser$.MODULE$.parseExpression(text), "tri").toString()
-        .replace("'", "").replace("distinct ", "");
+    return rewritten(text, true);
+  }
+
+  private static String rewritten(String text, boolean constructors) {
+    return Bounds.apply(CatalystSqlParser$.MODULE$.parseExpression(text), "tri", constructors)
+        .toString().replace("'", "").replace("distinct ", "");
   }
 
   private static Object call(String name, DataType[] types, Object... values) {
@@ -53,6 +57,53 @@ class BoundsTest {
     Check.that(text.startsWith("tri.fold_end("), text);
     String mapped = rewritten("transform(a, x -> x)");
     Check.that(mapped.contains("lambdafunction(tri.bounded("), mapped);
+  }
+
+  void whatPutsValuesTogetherIsBounded() {
+    Check.equal("tri.bounded(array(a, a, a))", rewritten("array(a, a, a)"));
+    Check.equal("tri.bounded(named_struct(x, a, y, a))", rewritten("named_struct('x', a, 'y', a)"));
+    Check.equal("tri.bounded(map(k, a, l, a))", rewritten("map('k', a, 'l', a)"));
+    Check.equal("tri.bounded(map_from_arrays(a, a))", rewritten("map_from_arrays(a, a)"));
+    Check.equal("tri.bounded(array(tri.bounded(array(a, a)), 1))",
+        rewritten("array(array(a, a), 1)"));
+    for (String struct : new String[] {"struct(a, a AS b)", "STRUCT(a, 1)", "(a, b)"}) {
+      String text = rewritten(struct);
+      Check.that(text.startsWith("tri.bounded(") && text.contains("struct("), text);
+    }
+    String mapped = rewritten("transform(a, x -> struct(x, x))");
+    Check.that(mapped.contains("lambdafunction(tri.bounded(tri.bounded("), mapped);
+  }
+
+  void constantsThatSomeFunctionsRequireStayConstants() {
+    Check.equal("from_json(s, a INT, map(mode, FAILFAST))",
+        rewritten("from_json(s, 'a INT', map('mode', 'FAILFAST'))"));
+    Check.equal("approx_percentile(n, array(0.5, (1 / 4)))",
+        rewritten("approx_percentile(n, array(0.5, 1 / 4))"));
+    Check.equal("array()", rewritten("array()"));
+    Check.equal("tri.bounded(array(upper(x)))", rewritten("array(upper('x'))"));
+  }
+
+  void inAnAggregateValuesArePutTogetherAsTheyAre() {
+    String text = rewritten("max(struct(at, v))", false);
+    Check.that(!text.contains("tri."), text);
+    Check.equal("max(array(at, tri.bounded(concat(a, b))))",
+        rewritten("max(array(at, concat(a, b)))", false));
+  }
+
+  void aStructCountsWithEverythingInIt() {
+    StructType pair = new StructType().add("a", TEXT).add("b", LONG);
+    InternalRow row = new GenericInternalRow(new Object[] {text(1000), 1L});
+    Check.equal(2 * 8 + 1000 + 8L, Budget.sizeOf(row, pair));
+    TaskProbe.budget().reset();
+    StructType wide = new StructType();
+    Object[] values = new Object[17];
+    for (int i = 0; i < values.length; i++) {
+      wide = wide.add("f" + i, TEXT);
+      values[i] = text(1 << 20);
+    }
+    DataType[] types = {wide};
+    Check.refused("more than 16777216 bytes of one record",
+        () -> call("bounded", types, new GenericInternalRow(values)));
   }
 
   void aTextIsRepeatedUpToTheLimit() {

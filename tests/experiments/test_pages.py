@@ -11,7 +11,9 @@ from trilithon.experiments.details_page import details_page
 from trilithon.experiments.experiment_result import ComparedFigure
 from trilithon.experiments.henge.henge_paper import PAPER
 from trilithon.experiments.markdown import number
+from trilithon.experiments.mixes import rank
 from trilithon.experiments.page import (
+    DISAGREE,
     MOST_PLOTS,
     MOST_WORDS,
     earlier_versions,
@@ -165,12 +167,46 @@ def test_a_page_is_short_and_the_rest_is_on_the_second_one() -> None:
     assert 0 < text.count("![") <= MOST_PLOTS
     first = [plot for plot in PAPER.plots if not plot.in_details]
     assert len(first) <= MOST_PLOTS
-    # Whatever the results are, at most these are on the page.
-    full = PaperResults([experiment_of(name, None) for name in PAPER.by_name])
-    everything_worse = page(full, PAPER, "henge")
-    assert everything_worse.count("![") <= MOST_PLOTS
-    assert words(everything_worse) <= MOST_WORDS
-    assert everything_worse.count(" | worse |") > 40
+
+
+def everything_worse() -> PaperResults:
+    """All experiments, the mixes, moved numbers and Spark, with nothing as in the paper."""
+    sample = sample_results()
+    cheap = dict.fromkeys((strategy.name for strategy in PAPER.cheap_strategies), 0.5)
+    plan = PAPER.sensitivity
+    assert plan is not None
+    moves = [
+        MovedRun(NumberMove(experiment, variant, path, 1.0), cheap)
+        for experiment, variant in plan.runs
+        for path in (None, "arrivals.default=poisson")
+    ]
+    assert len(moves) == 16
+    hours = [0.5, 0.9, *[1.0] * 22]
+    runs = [
+        SparkRunResult(policy, 0.9 - 0.1 * turn, 0.5, 300, {}, hours, turn)
+        for turn in range(3)
+        for policy in ("henge", "threshold", "none")
+    ]
+    experiments = [experiment_of(name, None) for name in PAPER.by_name]
+    return replace(sample, experiments=experiments, moved=moves, spark=runs, mixes_made_by=None)
+
+
+def test_whatever_the_results_are_the_page_is_short_and_counts_what_it_leaves_out() -> None:
+    full = everything_worse()
+    text = page(full, PAPER, "henge")
+    assert text.count("![") <= MOST_PLOTS
+    assert words(text) <= MOST_WORDS
+    for head in ("## Random mixes", "## Chosen numbers", "## On Spark", "## How it was run"):
+        assert head in text
+    assert text.count(" arrivals.default=poisson |") == 2
+    judged = [one for result in full.experiments for one in judged_figures(PAPER, result)]
+    listed = [one for one in judged if one.compared.figure.headline or one.verdict in DISAGREE]
+    shown = sum(text.count(f" | {verdict} |\n") for verdict in FigureVerdict)
+    assert sum(one.compared.figure.headline for one in judged) <= shown < len(listed)
+    left_out = f"… and {len(listed) - shown} more that are worse or different: [the details]"
+    assert left_out in text
+    # Without the other parts there is room for more.
+    assert page(PaperResults(full.experiments), PAPER, "henge").count(" | worse |") > 35
 
 
 def test_a_page_names_the_results_of_an_earlier_version() -> None:
@@ -193,6 +229,24 @@ def test_every_strategy_has_a_row_over_all_runs() -> None:
     assert "| Henge | 50.0 % | 5.0 % | 172 |  |  |  |" in text
     for strategy in PAPER.strategies[1:]:
         assert f"| {strategy.name} | 25.0 % | 5.0 % | 172 | 7 | 0 | 0 |" in text, strategy.name
+
+
+def test_means_over_the_mixes_have_intervals_and_gaps_are_taken_mix_by_mix() -> None:
+    sample = sample_results()
+    mixes = [
+        replace(mix, satisfaction={**mix.satisfaction, "uncontrolled": 0.1 * mix.seed - 100.05})
+        for mix in sample.mixes
+    ]
+    results = replace(sample, mixes=mixes, ranking=rank(mixes))
+    text = page(results, PAPER, "henge")
+    assert "| Henge | 10.0 % ± 24.8 % |  |" in text
+    # Both swing from mix to mix, and by the same.
+    assert "| uncontrolled | 5.0 % ± 24.8 % | +5.0 ± 0.0 points |" in text
+    assert "a random mix has its own seed, moved numbers share one" in text
+    # Without every mix that was ranked there is none.
+    text = page(replace(results, mixes=mixes[:2]), PAPER, "henge")
+    assert "| uncontrolled | 5.0 % | – |" in text
+    assert "over all mixes" not in text
 
 
 def test_the_written_plots_are_those_of_the_written_numbers(tmp_path: Path) -> None:

@@ -94,6 +94,15 @@ def test_the_most_pageloads_need_as_many_cores_as_there_are() -> None:
     assert utilisation(scenario_of("more-jobs")) == pytest.approx(1.0, abs=0.005)
 
 
+def test_some_division_of_the_least_resources_is_feasible() -> None:
+    assert utilisation(scenario_of("cost", "40%")) < 1
+
+
+def test_the_machines_of_figure_16_keep_their_eight_cores() -> None:
+    machines = scenario_of("more-machines", "10x8").machines
+    assert [machine.cores for machine in machines] == [8] * 10
+
+
 def test_arrivals_are_as_chosen_unless_a_variant_says_otherwise() -> None:
     experiment = EXPERIMENTS["hybrid"]
     variant = experiment.variants[0]

@@ -21,7 +21,9 @@ from trilithon.experiments.experiment_result import (
     RunSummary,
 )
 from trilithon.experiments.henge.henge_paper import PAPER
+from trilithon.experiments.intervals import half_width
 from trilithon.experiments.page import verdict_counts
+from trilithon.experiments.results import PaperResults, results_from_json, results_to_json
 from trilithon.experiments.verdicts import FigureVerdict, compare, judge, judged_figures
 
 AGREES, BETTER, WORSE_, DIFFERENT = (
@@ -102,6 +104,9 @@ def test_a_time_is_compared_from_when_the_paper_counts() -> None:
     # 10 % of the 800 s after the policy may act, not of the 1,700 s of the run.
     assert compare(ComparedFigure(figure(1700, scope=since), 1780.0)) is AGREES
     assert compare(ComparedFigure(figure(1700, scope=since), 1790.0)) is WORSE_
+    # Other numbers have no such moment.
+    share = figure(0.992, "ratio", None, FigureScope(since_s=4000.0))
+    assert compare(ComparedFigure(share, 0.36)) is DIFFERENT
 
 
 def test_a_sentence_is_made_of_the_numbers() -> None:
@@ -174,6 +179,58 @@ def test_it_is_void_if_the_end_of_the_fault_brought_satisfaction_back() -> None:
 def test_a_measure_can_say_that_nothing_was_decided() -> None:
     verdict = judged(figure(), None, void="All shares tie.")
     assert verdict == (FigureVerdict.VOID, "All shares tie.")
+
+
+@pytest.mark.parametrize(
+    ("paper", "unit", "each", "verdict", "sentence"),
+    [
+        (0.8, "ratio", (None, 0.7, None, None, None), FigureVerdict.VOID, ""),
+        (
+            0.992,
+            "ratio",
+            (0.36, 0.36, None, 0.32, 0.36),
+            DIFFERENT,
+            "35.0 % in 4 of 5 runs is ",
+        ),
+        (5000, "s", (4010.0, 4010.0, None, 4010.0, 4010.0), DIFFERENT, "4,010 s in 4 of 5 runs is"),
+        (0.35, "ratio", (0.36, 0.36, None, 0.32, 0.36), AGREES, ""),
+    ],
+)
+def test_where_neither_direction_is_better_runs_without_a_number_are_left_out(
+    paper: float,
+    unit: str,
+    each: tuple[float | None, ...],
+    verdict: FigureVerdict,
+    sentence: str,
+) -> None:
+    neither = figure(paper, unit, None)
+    one = ComparedFigure.of_seeds(neither, each)
+    known = [value for value in each if value is not None]
+    assert one.ours == pytest.approx(sum(known) / len(known))
+    told = judge(PAPER, replace(result_of(neither, None), figures=(one,)), one)
+    assert told.verdict is verdict
+    assert told.sentence.startswith(sentence)
+    if verdict is FigureVerdict.VOID:
+        assert told.sentence == "Nothing was decided in 4 of 5 runs."
+    else:
+        assert one.half_width == half_width(known)
+
+
+def test_a_number_that_some_run_does_not_reach_is_none_where_a_direction_is_better() -> None:
+    one = ComparedFigure.of_seeds(figure(more=False), (90.0, None, 90.0))
+    assert (one.ours, one.half_width, compare(one)) == (None, None, WORSE_)
+
+
+def test_stored_results_get_the_mean_of_the_runs_that_have_a_number() -> None:
+    each = (0.36, 0.36, None, 0.35, 0.36)
+    result = experiment_of("juice")
+    figures = tuple(ComparedFigure.of_seeds(one.figure, each) for one in result.figures)
+    results = PaperResults([replace(result, figures=figures)])
+    data = results_to_json(results, PAPER)
+    for stored in data["experiments"][0]["figures"]:
+        stored["ours"] = None
+    (read,) = results_from_json(data, PAPER).experiments
+    assert [one.ours for one in read.figures] == pytest.approx([0.3575, 0.3575, None, None])
 
 
 def test_void_and_incomparable_figures_are_not_counted() -> None:

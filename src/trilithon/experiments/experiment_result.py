@@ -81,7 +81,8 @@ class RunSummary:
 class ComparedFigure:
     """A figure of the paper beside ours.
 
-    `ours` is None where it was not reached in some run, or was not `measured` at all.
+    `ours` is None where it was not reached in some run, or was not `measured` at all. Where neither
+    direction is better, a run without a number is no worse: there it is the mean of the others.
     """
 
     figure: PaperFigure
@@ -92,10 +93,24 @@ class ComparedFigure:
     void: str = ""
     measured: bool = True
 
+    @classmethod
+    def of_seeds(
+        cls, figure: PaperFigure, each: Sequence[float | None], void: str = ""
+    ) -> "ComparedFigure":
+        """Our number: the mean over the seeds."""
+        known = [value for value in each if value is not None]
+        counts = len(known) == len(each) or figure.more_is_better is None
+        ours = sum(known) / len(known) if known and counts else None
+        return cls(figure, ours, tuple(each) if len(each) > 1 else (), void)
+
+    @property
+    def known(self) -> list[float]:
+        """The numbers of the seeds that have one."""
+        return [value for value in self.each if value is not None]
+
     @property
     def half_width(self) -> float | None:
-        known = [value for value in self.each if value is not None]
-        return half_width(known) if known and len(known) == len(self.each) else None
+        return None if self.ours is None else half_width(self.known)
 
 
 @dataclass(frozen=True)

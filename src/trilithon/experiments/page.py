@@ -1,6 +1,7 @@
 """Writes the page of a paper's results: verdicts, the strategies over all runs, and the plots.
 
-At most `MOST_WORDS` words and `MOST_PLOTS` plots; everything long is on the second page.
+At most `MOST_WORDS` words and `MOST_PLOTS` plots; everything long is on the second page. Figures
+that would make it longer are counted on the first page, and listed on the second.
 """
 
 import re
@@ -10,6 +11,7 @@ from typing import Final
 from trilithon.experiments.comparison import StrategyRecord, all_runs, compare_strategies
 from trilithon.experiments.details_page import moves_summary
 from trilithon.experiments.experiment_result import ExperimentResult
+from trilithon.experiments.intervals import half_width
 from trilithon.experiments.markdown import (
     capitalised,
     interval,
@@ -24,7 +26,6 @@ from trilithon.experiments.paper import Paper
 from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
-from trilithon.experiments.seeds import SEEDS
 from trilithon.experiments.sensitivity import MovedRun
 from trilithon.experiments.spark_results import NONE, SparkRunResult, by_policy, gains_over
 from trilithon.experiments.strategies import (
@@ -47,8 +48,12 @@ from trilithon.policies.registry import POLICIES
 
 MOST_WORDS: Final = 2000
 MOST_PLOTS: Final = 8
+# A row of the figures' table has about so many words; no matter if it has more or fewer.
+_ROW_WORDS: Final = 20
 # An hour of the traces in which more than chance was missed.
 LOW: Final = 0.95
+# Figures with their experiments.
+Judged = Sequence[tuple[ExperimentResult, JudgedFigure]]
 DISAGREE: Final = (FigureVerdict.WORSE, FigureVerdict.DIFFERENT)
 STRATEGY_TEXTS: Final = {
     UNCONTROLLED.name: "leaves every job as it began.",
@@ -78,21 +83,33 @@ def page(results: PaperResults, paper: Paper, name: str, own_pages: Collection[s
     """The page; `name` is its file's name without the suffix, and `own_pages` are the parts whose
     own pages lie beside it.
 
-    Sentences about single figures stay on the second page where they would make this one too long.
+    What would make this one too long stays on the second page: first the sentences about single
+    figures, then as many of the figures as needed.
     """
-    text = _page(results, paper, name, own_pages, sentences=True)
-    if words(text) <= MOST_WORDS:
-        return text
-    return _page(results, paper, name, own_pages, sentences=False)
-
-
-def _page(
-    results: PaperResults, paper: Paper, name: str, own_pages: Collection[str], *, sentences: bool
-) -> str:
-    plots = [plot for plot in available_plots(results, paper) if not plot.in_details]
     judged = [
         (result, one) for result in results.experiments for one in judged_figures(paper, result)
     ]
+    rows = len(_listed_first(judged))
+    text = _page(results, paper, name, own_pages, judged, rows, sentences=True)
+    if words(text) > MOST_WORDS:
+        text = _page(results, paper, name, own_pages, judged, rows, sentences=False)
+    while rows and (excess := words(text) - MOST_WORDS) > 0:
+        rows = max(0, rows - max(1, excess // _ROW_WORDS))
+        text = _page(results, paper, name, own_pages, judged, rows, sentences=False)
+    return text
+
+
+def _page(
+    results: PaperResults,
+    paper: Paper,
+    name: str,
+    own_pages: Collection[str],
+    judged: Judged,
+    rows: int,
+    *,
+    sentences: bool,
+) -> str:
+    plots = [plot for plot in available_plots(results, paper) if not plot.in_details]
     parts = [
         f"# {paper.title}'s experiments\n",
         paper.introduction,
@@ -102,7 +119,7 @@ def _page(
         _strategies(results, paper, name)
         if paper.overview is None
         else paper.overview(results, paper),
-        _figures(judged, name, with_sentences=sentences),
+        _figures(judged, name, rows, with_sentences=sentences),
     ]
     shown = {plot.section for plot in plots}
     shown |= {name for name, finding in paper.findings.items() if finding.first_page}
@@ -234,19 +251,31 @@ def _standing(record: StrategyRecord, paper: Paper) -> tuple[str, str, str]:
     return str(record.policy_better), str(record.same), str(record.policy_worse)
 
 
-def _figures(
-    judged: Sequence[tuple[ExperimentResult, JudgedFigure]], name: str, *, with_sentences: bool
-) -> str:
-    """Headline figures, and every one that is worse or different."""
-    shown = [
-        (result, one)
-        for result, one in judged
-        if one.compared.figure.headline or one.verdict in DISAGREE
+def _listed_first(judged: Judged) -> Judged:
+    """Headline figures, and then every other one that is worse or different."""
+    headline = [pair for pair in judged if pair[1].compared.figure.headline]
+    others = [
+        pair
+        for pair in judged
+        if not pair[1].compared.figure.headline and pair[1].verdict in DISAGREE
     ]
+    return [*headline, *others]
+
+
+def _figures(judged: Judged, name: str, rows: int, *, with_sentences: bool) -> str:
+    """The table of so many figures, how many more there are, and sentences about the worse ones."""
+    first = _listed_first(judged)
+    kept = {id(one) for _, one in first[:rows]}
+    shown = [(result, one) for result, one in judged if id(one) in kept]
+    others = (
+        "every one that is worse or different"
+        if rows >= len(first)
+        else "those that are worse or different, as far as there is room"
+    )
     lines = [
         "## Ours beside the paper's\n",
         (
-            "Headline figures, and every one that is worse or different; [the "
+            f"Headline figures, and {others}; [the "
             f"details]({name}-details.md) have all, with a sentence for each.\n"
         ),
         table(
@@ -262,6 +291,7 @@ def _figures(
                 for result, one in shown
             ],
         ),
+        *_left_out([one for _, one in first[rows:]], name),
     ]
     sentences = [
         f"- **{result.experiment.name}**, {one.compared.figure.name}: {one.sentence}"
@@ -271,6 +301,19 @@ def _figures(
     if sentences and with_sentences:
         lines += ["Headline figures that are worse or different:\n", *sentences, ""]
     return "\n".join(lines)
+
+
+def _left_out(judged: Sequence[JudgedFigure], name: str) -> list[str]:
+    """How many figures there was no room for."""
+    if not judged:
+        return []
+    disagree = sum(one.verdict in DISAGREE for one in judged)
+    which = (
+        "that are worse or different"
+        if disagree == len(judged)
+        else f"of which {disagree} are worse or different"
+    )
+    return [f"… and {len(judged)} more {which}: [the details]({name}-details.md).\n"]
 
 
 def _experiment(result: ExperimentResult, paper: Paper, plots: Sequence[Plot]) -> str:
@@ -286,10 +329,13 @@ def _mixes(
     ranking: Ranking, mixes: Sequence[MixResult], paper: Paper, plots: Sequence[Plot]
 ) -> str:
     own, count = paper.policy.name, ranking.mixes
+    # Older results do not keep every mix that was ranked.
+    each = mixes if len(mixes) == count else ()
     rows = [
         (
             paper.label(name),
-            percent(ranking.mean[name]),
+            interval(ranking.mean[name], _over_mixes(each, name), "ratio"),
+            "" if name == own else _gap(each, own, name),
             number(ranking.worst_tenth.get(name), "ratio"),
             number(ranking.instance_hours.get(name), ""),
             f"{ranking.rank[name]:.2f}",
@@ -299,7 +345,15 @@ def _mixes(
         )
         for name in ranking.mean
     ]
-    heads = ("", "satisfaction", "worst tenth", "instance-hours", "mean rank", *_ahead(paper))
+    heads = (
+        "",
+        "satisfaction",
+        f"{paper.title} ahead by",
+        "worst tenth",
+        "instance-hours",
+        "mean rank",
+        *_ahead(paper),
+    )
     return "\n".join(
         [
             "## Random mixes\n",
@@ -314,9 +368,26 @@ def _mixes(
                 f"{TRIED} allocations (`{_command(paper)} mixes`).\n"
             ),
             table(heads, rows),
+            *(["± is half of a 95 % interval of the mean over all mixes.\n"] if each else []),
             *images(plots, "mixes"),
         ]
     )
+
+
+def _over_mixes(mixes: Sequence[MixResult], name: str, less: str = "") -> float | None:
+    """Half of the interval of the mean satisfaction, or of the gap to another strategy's."""
+    return half_width(
+        [mix.satisfaction[name] - (mix.satisfaction[less] if less else 0.0) for mix in mixes]
+    )
+
+
+def _gap(mixes: Sequence[MixResult], own: str, other: str) -> str:
+    """By how much the policy is ahead of another strategy, mix by mix."""
+    width = _over_mixes(mixes, own, other)
+    if width is None:
+        return "–"
+    gap = sum(mix.satisfaction[own] - mix.satisfaction[other] for mix in mixes) / len(mixes)
+    return f"{100 * gap:+.1f} ± {100 * width:.1f} points"
 
 
 def _moves(results: PaperResults, paper: Paper, plots: Sequence[Plot], name: str) -> str:
@@ -476,9 +547,7 @@ def _method(paper: Paper, name: str) -> str:
                 "`src/trilithon/scenarios/chosen.yaml` ([how they were "
                 "chosen](../adr/0011-the-papers-experiments.md)). Satisfaction is the share of "
                 "the maximum utility that is reached. All policies only observe for the same time, "
-                "and the guard lets everything through. What is random is run with "
-                f"{len(SEEDS)} seeds, and ± is half of a 95 % interval (Student's t); the rest is "
-                "the same in every run and is run once.\n"
+                f"and the guard lets everything through. {_seeds(paper)}\n"
             ),
             *strategies,
             "",
@@ -491,6 +560,20 @@ def _method(paper: Paper, name: str) -> str:
                 f"`{name}.json`.\n"
             ),
         ]
+    )
+
+
+def _seeds(paper: Paper) -> str:
+    """What is run with which seeds, and of which the page shows the numbers."""
+    others = [
+        *(["a random mix has its own seed"] if paper.has_mixes else []),
+        *(["moved numbers share one"] if paper.sensitivity is not None else []),
+        "what no seed changes is run once",
+    ]
+    return (
+        f"The experiments are run with {len(paper.seeds)} seeds, and ± is half of a 95 % interval "
+        f"(Student's t); {', '.join(others)}. Curves over time, distributions and findings are of "
+        "the first seed."
     )
 
 

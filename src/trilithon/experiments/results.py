@@ -215,7 +215,10 @@ def _compared_from_json(figure: PaperFigure, data: Mapping[str, Any] | None) -> 
     # A figure that was added since has no number yet.
     if data is None or data.get("verdict") == FigureVerdict.NOT_MEASURED:
         return ComparedFigure(figure, None, measured=False)
-    return ComparedFigure(figure, data["ours"], tuple(data.get("each", ())), data.get("void", ""))
+    void = data.get("void", "")
+    if each := data.get("each"):
+        return ComparedFigure.of_seeds(figure, each, void)
+    return ComparedFigure(figure, data["ours"], void=void)
 
 
 def _summary_to_json(summary: RunSummary) -> dict[str, Any]:

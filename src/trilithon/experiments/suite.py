@@ -115,17 +115,9 @@ def _with_seed(runs: RunsBySeed, seed: int) -> Runs:
 def _compared(
     figure: PaperFigure, values: Sequence[float | NothingDecided | None]
 ) -> ComparedFigure:
-    """Our number: the mean over the seeds, if it was reached with all."""
     void = [value.why for value in values if isinstance(value, NothingDecided)]
-    each = tuple(None if isinstance(value, NothingDecided) else value for value in values)
-    known = [value for value in each if value is not None]
-    ours = sum(known) / len(known) if known and len(known) == len(each) else None
-    return ComparedFigure(
-        figure,
-        ours,
-        each if len(each) > 1 else (),
-        void[0] if len(void) == len(values) else "",
-    )
+    each = [None if isinstance(value, NothingDecided) else value for value in values]
+    return ComparedFigure.of_seeds(figure, each, void[0] if len(void) == len(values) else "")
 
 
 def strategies_of(paper: Paper, experiment: Experiment, variant: Variant) -> tuple[Strategy, ...]:

@@ -4,7 +4,8 @@ A figure agrees within 10 % of the paper's number. Times are compared from the m
 paper counts, within a control round at least; shares agree within one percentage point, too. Words
 of a text agree where they hold. A figure is void, and not counted, if its runs decided nothing: the
 policy took no action where the paper's did, it makes no difference whether there is a policy at
-all, or a fault's end brought satisfaction back.
+all, a fault's end brought satisfaction back, or, where neither direction is better, most runs have
+no number.
 """
 
 from collections import Counter
@@ -86,9 +87,9 @@ def compare(compared: ComparedFigure) -> FigureVerdict:
     if figure.words:
         holds = figure.between[0] <= ours <= figure.between[1]
         return FigureVerdict.AGREES if holds else FigureVerdict.DIFFERENT
-    slack = WITHIN * abs(figure.value - figure.scope.since_s)
+    slack = WITHIN * abs(figure.value)
     if figure.unit == "s":
-        slack = max(slack, ROUND_S)
+        slack = max(WITHIN * abs(figure.value - figure.scope.since_s), ROUND_S)
     elif figure.unit == "ratio":
         slack = max(slack, POINT)
     if abs(ours - figure.value) <= slack * (1 + 1e-9):
@@ -105,10 +106,19 @@ def void_reason(paper: Paper, result: ExperimentResult, compared: ComparedFigure
         return compared.void
     variants = result.variants_of(compared.figure)
     return (
-        _no_action(paper, result, compared, variants)
+        _few_known(compared)
+        or _no_action(paper, result, compared, variants)
         or _no_difference(paper, result, variants)
         or _fault_ended(result, compared, variants)
     )
+
+
+def _few_known(compared: ComparedFigure) -> str:
+    """Where neither direction is better, a run without a number decided nothing."""
+    runs, known = len(compared.each), len(compared.known)
+    if compared.figure.more_is_better is not None or 2 * known >= runs:
+        return ""
+    return f"Nothing was decided in {runs - known} of {runs} runs."
 
 
 def _no_action(
@@ -178,13 +188,14 @@ def _sentence(paper: Paper, result: ExperimentResult, compared: ComparedFigure) 
 
 def _difference(compared: ComparedFigure) -> str:
     figure, ours = compared.figure, compared.ours
+    runs, known = len(compared.each), len(compared.known)
+    where = f" in {known} of {runs} runs" if known < runs else ""
     if figure.words and ours is not None:
-        return f"{number(ours, figure.unit)} here; the paper says {stated(figure)}"
+        return f"{number(ours, figure.unit)}{where or ' here'}; the paper says {stated(figure)}"
     theirs = f"the paper's {stated(figure)}"
     if ours is None:
-        reached = sum(value is not None for value in compared.each)
-        runs = f" in {len(compared.each) - reached} of {len(compared.each)} runs"
-        return f"Not reached{runs if compared.each else ''}, unlike {theirs}"
+        missed = f" in {runs - known} of {runs} runs" if runs else ""
+        return f"Not reached{missed}, unlike {theirs}"
     apart = ours - figure.value
     way = "more" if apart > 0 else "less"
     if figure.unit == "ratio":
@@ -195,7 +206,7 @@ def _difference(compared: ComparedFigure) -> str:
         size = f"{100 * abs(apart / figure.value):.0f} % {way}"
     else:
         size = f"{abs(apart):g} {way}"
-    return f"{number(ours, figure.unit)} is {size} than {theirs}"
+    return f"{number(ours, figure.unit)}{where} is {size} than {theirs}"
 
 
 def _context(paper: Paper, result: ExperimentResult, compared: ComparedFigure) -> Iterator[str]:

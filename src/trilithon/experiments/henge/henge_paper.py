@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from trilithon.experiments.definition import Topology, Variant
 from trilithon.experiments.henge.catalogue import EXECUTORS, EXPERIMENTS, MORE_MACHINES
-from trilithon.experiments.henge.findings import FINDINGS
+from trilithon.experiments.henge.finding_sentences import FINDINGS
 from trilithon.experiments.henge.measures import HENGE, MEASURES
 from trilithon.experiments.henge.reasons import REASONS
 from trilithon.experiments.paper import Paper, SensitivityPlan, SparkComparison

@@ -39,8 +39,9 @@ cluster](../concepts/simulated.md)): a shipment costs its sender CPU, batching i
 queues are bounded, instances come and go within a second and without an outage. Numbers that the
 text leaves open stand in `src/trilithon/scenarios/chosen.yaml`, each with its reason
 ([decision 16](../adr/0016-shipments-cost-their-sender.md)); those of TwitterSentiment's load in
-`experiments/latency/set_ups.py`. Rounds are 5 s, and the guard lets everything through. Every run
-is made with three seeds that were not used while developing; series are those of the first.
+`experiments/latency/set_ups.py`. Rounds are 5 s, and the guard lets everything through. The
+experiments are run with three seeds that were not used while developing, and ± is half of a 95 %
+interval (Student's t); a random job has its own seed. Series are those of the first.
 """
 
 

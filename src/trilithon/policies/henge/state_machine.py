@@ -11,9 +11,10 @@ SoCC'18, section 5. One machine for the whole cluster, with two states:
                     useful action is left, after a Reversion to the best configuration of the
                     history. Left when utility drops by more than 5 %, which clears the history.
 
-A comparison never spans an external change (`external_changes.py`), and a step is judged only by
-jobs whose utility was steady when it began: an external change by itself leads neither to a
-Reversion nor to Converged.
+A comparison never spans an external change of which a signal tells (`external_changes.py`: jobs,
+loads, intents, allocations, machines, other processes' load), and a step is judged only by jobs
+whose utility was steady when it began: such a change by itself leads neither to a Reversion nor to
+Converged. Another is blamed on the step at first, and cleared when a Reversion does not help.
 
 docs/concepts/henge.md lists the choices made where the paper leaves something open.
 """

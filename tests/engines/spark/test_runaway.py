@@ -118,6 +118,7 @@ def test_a_slow_job_is_not_stopped(engine: SparkEngine, broker: Kafka, topics: T
 def test_threads_that_cannot_be_ended_are_told_and_the_host_is_replaced(
     engine: SparkEngine, broker: Kafka, topics: Topics, replaced: list[str]
 ) -> None:
+    engine.watchdog.threads.end_s = 5.0  # Spark's own threads may take longer, not these
     job = rogue("deaf", f"{DEAF} >= 0")
     create_topics(broker, [job])
     assert engine.submit(job, initial(job)).status is Status.DONE

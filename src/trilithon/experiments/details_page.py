@@ -21,7 +21,7 @@ from trilithon.experiments.paper import Paper
 from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.sensitivity import FACTORS, MovedRun
-from trilithon.experiments.spark_results import SparkRunResult, by_policy
+from trilithon.experiments.spark_results import SparkRunResult, by_policy, of_earlier_set_up
 from trilithon.experiments.strategies import SAME
 from trilithon.experiments.verdicts import judged_figures
 
@@ -273,7 +273,7 @@ def _spark_set_up(runs: Sequence[SparkRunResult]) -> str:
         "on Spark's real-time mode with a Kafka broker and two cores: the five jobs of `make "
         "demo`, neighbours with different traces"
     )
-    if not all(run.made_by for run in runs):
+    if of_earlier_set_up(runs):
         hours = max((len(run.by_hour) for run in runs), default=0)
         return (
             f"**From an earlier set-up**, to be run again: {hours} hours of two traces, {machine}, "

@@ -27,7 +27,13 @@ from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
 from trilithon.experiments.sensitivity import MovedRun
-from trilithon.experiments.spark_results import NONE, SparkRunResult, by_policy, gains_over
+from trilithon.experiments.spark_results import (
+    NONE,
+    SparkRunResult,
+    by_policy,
+    gains_over,
+    of_earlier_set_up,
+)
 from trilithon.experiments.strategies import (
     BEST_STATIC,
     HEADROOM,
@@ -52,6 +58,9 @@ MOST_PLOTS: Final = 8
 _ROW_WORDS: Final = 20
 # An hour of the traces in which more than chance was missed.
 LOW: Final = 0.95
+_EARLIER_SET_UP: Final = (
+    "**From an earlier set-up**, in which slots were hardly scarce; to be run again.\n"
+)
 # Figures with their experiments.
 Judged = Sequence[tuple[ExperimentResult, JudgedFigure]]
 DISAGREE: Final = (FigureVerdict.WORSE, FigureVerdict.DIFFERENT)
@@ -459,17 +468,11 @@ def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
                 "spark-diurnal`, two hours on an otherwise idle machine, not part of `all`). Means "
                 "over the runs of each policy, which were made in turn.\n"
             ),
-            *_earlier(runs),
+            *([_EARLIER_SET_UP] if of_earlier_set_up(runs) else []),
             table(heads, rows),
             f"{spark_sentences(runs, paper)}\n",
         ]
     )
-
-
-def _earlier(runs: Sequence[SparkRunResult]) -> list[str]:
-    if all(run.made_by for run in runs):
-        return []
-    return ["**From an earlier set-up**, in which slots were hardly scarce; to be run again.\n"]
 
 
 def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:

@@ -32,6 +32,11 @@ class SparkRunResult:
         return asdict(self)
 
 
+def of_earlier_set_up(runs: Sequence[SparkRunResult]) -> bool:
+    """Whether some are of a version that did not say what made them."""
+    return not all(run.made_by for run in runs)
+
+
 @dataclass(frozen=True)
 class PolicyRuns:
     """All runs under one policy: means, and the least and the most satisfaction of a run."""

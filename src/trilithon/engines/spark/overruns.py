@@ -71,7 +71,7 @@ class Overruns:
     records: RecordWatch
     queues: Queues = field(default_factory=Queues)
     # Per job: since when the batch is to end, the age that the text names, and the text.
-    _told: dict[str, tuple[float, float, str]] = field(default_factory=dict)
+    _shown: dict[str, tuple[float, float, str]] = field(default_factory=dict)
 
     def problem(self, job: Job, incarnation: int) -> str:
         """What is wrong with the running batch of a job; empty if it was not told to end, or only
@@ -79,14 +79,14 @@ class Overruns:
         """
         asked = self.boundaries.asked_to_end(job.id)
         if asked is None or (age_s := asked.age_s) < OVERRUN_S:
-            self._told.pop(job.id, None)
+            self._shown.pop(job.id, None)
             return ""
-        told_s, named_s, text = self._told.get(job.id, (asked.at_s, 0.0, ""))
-        if told_s != asked.at_s or not text or age_s - named_s >= _RENEWED_S:
+        asked_s, named_s, text = self._shown.get(job.id, (asked.at_s, 0.0, ""))
+        if asked_s != asked.at_s or not text or age_s - named_s >= _RENEWED_S:
             text = self._text(job, incarnation, age_s)
             # Jobs that were cancelled meanwhile have nothing to say any more.
-            self._told = {n: t for n, t in self._told.items() if self.boundaries.asked_to_end(n)}
-            self._told[job.id] = (asked.at_s, age_s, text)
+            self._shown = {n: t for n, t in self._shown.items() if self.boundaries.asked_to_end(n)}
+            self._shown[job.id] = (asked.at_s, age_s, text)
         return text
 
     def _text(self, job: Job, incarnation: int, age_s: float) -> str:

@@ -55,13 +55,13 @@ def blacklisted(facts: Facts) -> str:
 
 
 def alone(facts: Facts) -> str:
-    one, two = (_number(facts, f"alone on {cores} cores, at the end") for cores in (1, 2))
-    assert one is not None  # noqa: S101 - measured with the runs
-    assert two is not None  # noqa: S101 - measured with the runs
-    chosen = ": `own_cores` was chosen by that" if one < MET <= two else ""
+    on_one, on_two = (_number(facts, f"alone on {cores} cores, at the end") for cores in (1, 2))
+    assert on_one is not None  # noqa: S101 - measured with the runs
+    assert on_two is not None  # noqa: S101 - measured with the runs
+    chosen = ": `own_cores` was chosen by that" if on_one < MET <= on_two else ""
     return (
-        f"In a cluster of its own a job reaches {percent(one)} of its utility on one core, and "
-        f"{percent(two)} on two{chosen}."
+        f"In a cluster of its own a job reaches {percent(on_one)} of its utility on one core, and "
+        f"{percent(on_two)} on two{chosen}."
     )
 
 

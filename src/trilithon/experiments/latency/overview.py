@@ -107,11 +107,11 @@ def missed_text(results: PaperResults) -> str:
     spans = missed_spans(series)
     if not spans:
         return f"At {TIGHTEST} the promise is missed in no interval (first seed). {_THE_PAPERS}"
-    told = listed(
+    missed_when = listed(
         [f"for {for_s:g} s from {from_s:g} s on{_step(from_s)}" for from_s, for_s in spans]
     )
     return (
-        f"At {TIGHTEST} the promise is missed {told}; in no other interval (first seed). "
+        f"At {TIGHTEST} the promise is missed {missed_when}; in no other interval (first seed). "
         f"{_THE_PAPERS}"
     )
 
@@ -131,17 +131,17 @@ def _step(at_s: float) -> str:
 
 def errors_text(results: PaperResults) -> str:
     """How far the model's predictions are from what was measured, for each run that keeps them."""
-    told = [
+    errors = [
         _errors(result.experiment.name, variant, series)
         for result in results.experiments
         for variant, by_strategy in result.series.items()
         if (series := by_strategy.get(LATENCY)) is not None and series.predictions
     ]
-    if not told:
+    if not errors:
         return ""
     return (
         "The model's predictions of waiting, for the load that came, beside what was measured "
-        f"after the adjustment (first seed): {'; '.join(told)}."
+        f"after the adjustment (first seed): {'; '.join(errors)}."
     )
 
 

@@ -3,13 +3,18 @@
     python -m bench.gate_ceiling [--masters local] [--records 400000]
         [--credits 1000000 20 1000000 20]
 
-Two readers → A → B, four instances each, no work. The first run warms up the JIT. The short form
-`--records 100000 --credits 1000000 20` takes about a minute.
+Two readers → A → B, four instances each, no work. The first two runs warm up the JIT; `warm_share`
+is the mean rate of the later runs with a gate, of that of the later ones without. `per_s` is the
+rate from one look to the next, half a second later. The short form `--records 100000 --credits
+1000000 20` takes about a minute.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import mean
 from typing import Any
 
 from confluent_kafka import Producer
@@ -21,6 +26,8 @@ from bench.proofs.scene import KINDS, Scene, scene
 
 TASKS, PARTITIONS, OPEN = 4, 2, 1_000_000
 DRAIN_S = 120.0
+# The first runs, in which the JVMs compile.
+WARMING = 2
 
 
 def fill(around: Scene, topic: str, records: int) -> None:
@@ -66,9 +73,24 @@ def drain(around: Scene, source: str, records: int, credit: int, number: int) ->
         "taken_by_B": after,
         # The rate before the first sample is unknown.
         "mean_per_s": round((after - before) / (ended - began)) if ended > began else None,
+        "per_s": [
+            round((now - before) / (now_s - before_s))
+            for (before_s, before), (now_s, now) in pairwise(series)
+        ],
         "parked_s": {edge: round(spent_s, 2) for edge, spent_s in parked.items()},
         "forced": forced,
     }
+
+
+def warm_share(runs: Sequence[dict[str, Any]]) -> float | None:
+    """The mean rate with a gate, of that with an open one, once the JVMs are warm."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for drained in runs[WARMING:]:
+        if drained["mean_per_s"] is not None:
+            rates[drained["credit"] == OPEN].append(drained["mean_per_s"])
+    if not rates[True] or not rates[False]:
+        return None
+    return round(mean(rates[False]) / mean(rates[True]), 2)
 
 
 def main() -> None:
@@ -90,10 +112,11 @@ def main() -> None:
                 f"run {number}": drain(around, source, options.records, credit, number)
                 for number, credit in enumerate(options.credits)
             }
+        runs = list(results[kind].values())
+        assert all(drained["taken_by_B"] == options.records for drained in runs)
+        results[kind]["warm_share"] = warm_share(runs)
         figures.show(f"the gate's ceiling, {kind}", results[kind])
     figures.emit("gate_ceiling", results)
-    for runs in results.values():
-        assert all(drained["taken_by_B"] == options.records for drained in runs.values())
 
 
 if __name__ == "__main__":

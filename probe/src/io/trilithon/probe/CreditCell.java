@@ -20,6 +20,14 @@ final class CreditCell {
    * always be in flight.
    */
   static final long ALLOWANCE_US = 20_000;
+  /**
+   * The same where several executors take part: threads of several JVMs compete for the cores, and a
+   * record may travel for longer than 20 ms. A window of less than the records on their way lowers
+   * the rate, a lower rate the window, and so on down to B. So the window is of a longer time, and of
+   * the best rate of late rather than the present one, which it limits itself.
+   */
+  static final long SPREAD_ALLOWANCE_US = 100_000;
+  private static final double BEST_RATE_KEPT = 0.9;
   /** Half the time between two exchanges: over less, a rate is that of one flush. */
   private static final long LEAST_SPAN_US = 50_000;
   /** One executor must be able to keep a receiver busy while its credit returns. */
@@ -32,8 +40,10 @@ final class CreditCell {
       new AtomicReferenceArray<>(RoutingTable.MAX_TASKS);
   private final AtomicLongArray allowance = new AtomicLongArray(RoutingTable.MAX_TASKS);
   private final long[] measured = new long[RoutingTable.MAX_TASKS];
+  private final double[] bestPerUs = new double[RoutingTable.MAX_TASKS];
   private long measuredAtUs;
   private volatile int senders = 1;
+  private volatile boolean receivesElsewhere;
   private int users;
 
   CreditCell(String name) {
@@ -78,9 +88,16 @@ final class CreditCell {
       long known = knownTaken(task, self);
       long perSpan = known - measured[task];
       measured[task] = known;
-      allowance.set(task, measuredAtUs == 0 || spanUs <= 0 ? 0 : perSpan * ALLOWANCE_US / spanUs);
+      double perUs = measuredAtUs == 0 || spanUs <= 0 ? 0 : (double) perSpan / spanUs;
+      bestPerUs[task] = Math.max(perUs, BEST_RATE_KEPT * bestPerUs[task]);
+      allowance.set(task, (long) (spread()
+          ? SPREAD_ALLOWANCE_US * bestPerUs[task] : ALLOWANCE_US * perUs));
     }
     measuredAtUs = nowUs;
+  }
+
+  private boolean spread() {
+    return senders > 1 || receivesElsewhere;
   }
 
   /**
@@ -121,6 +138,7 @@ final class CreditCell {
     if (there == null) {
       there = new RemoteTaken();
       remote.set(task, there);
+      receivesElsewhere = true;
     }
     there.update(taken, atUs, nowUs, sent.get(task));
   }

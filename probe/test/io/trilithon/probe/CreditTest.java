@@ -91,6 +91,50 @@ class CreditTest {
     Check.equal(20, granted(cell, 20));
   }
 
+  /** The records of the last of five seconds, to an idle receiver that each reaches after 40 ms. */
+  private static int passedInTheLastSecond(int sendingExecutors) {
+    CreditCell cell = new CreditCell("c");
+    cell.divideBetween(sendingExecutors);
+    int[] sentAt = new int[5_000];
+    for (int ms = 0; ms < sentAt.length; ms++) {
+      for (int i = ms >= 40 ? sentAt[ms - 40] : 0; i > 0; i--) {
+        cell.took(0, 0);
+      }
+      while (sentAt[ms] < 5 && cell.reserve(0, 0, 20, 1000L * ms)) {
+        sentAt[ms]++;
+      }
+      if (ms % 100 == 0) {
+        cell.measure(0, 1_000_000 + 1000L * ms);
+      }
+    }
+    return java.util.Arrays.stream(sentAt, 4_000, 5_000).sum();
+  }
+
+  void betweenExecutorsALongWayDoesNotCloseTheWindow() {
+    // Below 20 ms of a rate that the window itself lowers, 10 records would be on their way: 250/s.
+    Check.that(passedInTheLastSecond(2) > 4_500, "of 5,000/s: " + passedInTheLastSecond(2));
+  }
+
+  void betweenExecutorsTheWindowFollowsAReceiverThatBecameSlow() {
+    CreditCell cell = new CreditCell("c");
+    cell.divideBetween(2);
+    cell.measure(0, 1_000_000);
+    cell.sent.addAndGet(0, 10_000);
+    for (int i = 0; i < 10_000; i++) {
+      cell.took(0, 0);
+    }
+    cell.measure(0, 2_000_000);
+    Check.equal(1_000, granted(cell, 20));
+    for (int i = 1; i <= 40; i++) {
+      for (int k = 0; k < 10; k++) {
+        cell.took(0, 0);
+      }
+      cell.measure(0, 2_000_000 + 100_000L * i);
+    }
+    cell.sent.set(0, cell.knownTaken(0, 0));
+    Check.that(granted(cell, 20) <= 20, "100/s again: at most a little above 10");
+  }
+
   void recordsOfOtherSendersAreNotOurs() {
     CreditCell cell = new CreditCell("c");
     cell.reserve(0, 0, 1, 0);

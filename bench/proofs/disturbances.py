@@ -3,7 +3,7 @@
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,10 +117,12 @@ class Chaos:
         return "started again"
 
 
-def children(pid: int) -> Iterator[int]:
+def children(pid: int) -> list[int]:
+    found: list[int] = []
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # the thread has ended
-            yield from map(int, listing.read_text().split())
+            found += map(int, listing.read_text().split())
+    return found
 
 
 def jvm_of(host: int) -> int:

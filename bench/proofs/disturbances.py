@@ -68,16 +68,18 @@ class Chaos:
         steps = {
             name: self.random.randint(1, most - 1) for name, most in self.shape.elastic.items()
         }
+        before: dict[str, int] = {}
         wanted: dict[str, int] = {}
 
         def taken() -> bool:
             try:
                 host = RemoteEngine(self.deployment.folder / "host.sock")
                 try:
-                    before = host.jobs()[self.shape.job.id].allocation
+                    allocation = host.jobs()[self.shape.job.id].allocation
                     for name, most in self.shape.elastic.items():
-                        wanted[name] = (before.parallelism[name] - 1 + steps[name]) % most + 1
-                    after = before.rescaled(wanted).next_generation()
+                        before[name] = allocation.parallelism[name]
+                        wanted[name] = (before[name] - 1 + steps[name]) % most + 1
+                    after = allocation.rescaled(wanted).next_generation()
                     return host.apply(Reallocate(after)).changed
                 finally:
                     host.close()
@@ -85,7 +87,7 @@ class Chaos:
                 return False
 
         await_that("the host rescales", taken, RETURN_S)
-        return ", ".join(f"{name} ×{count}" for name, count in wanted.items())
+        return ", ".join(f"{name} {before[name]} → {count}" for name, count in wanted.items())
 
     def _kill_driver(self) -> str:
         """Kills the process of the host, the next time its JVM, and so on. Waits until the

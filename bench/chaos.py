@@ -1,6 +1,6 @@
 """Records pass a job while its cluster is disturbed again and again: none may be lost.
 
-    python -m bench.chaos [--shape line diamond counted] [--records 100000] [--seed 1] [--rate 500]
+    python -m bench.chaos [--shape line diamond counted] [--records 100000] [--seed 1] [--rate 300]
         [--rescales 5] [--driver-kills 2] [--executor-kills 3] [--broker-kills 5] [--folder FOLDER]
 
 A daemon and its host run as users run them, on a standalone cluster of two workers, with a broker
@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +44,7 @@ from trilithon.engines.spark.cut_records import ID_HEADER
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.standalone import StandaloneCluster
 
-RATE_PER_S: Final = 500.0
+RATE_PER_S: Final = 300.0
 WORKERS, WORKER_TASKS, WORKER_MB = 2, 16, 1024
 PARTITIONS: Final = 2
 # Records in flight may still arrive for so long after what they came from was killed.
@@ -140,6 +140,10 @@ class Run:
                 print(f"records flow after {started_s} s", flush=True)
                 log = [self._strike(chaos, item, load, sink.tally) for item in plan]
                 self._await_sent(load, self.records)
+            except RuntimeError as error:
+                with suppress(OSError, ValueError):
+                    error.add_note(f"Problem of the job: {chaos.deployment.problems()}")
+                raise
             finally:
                 sent = load.stop()
             sink.await_all(sent)

@@ -15,8 +15,9 @@ At the end every record that was sent must have arrived, on both sides of the Di
 counted as they are in the topic, and again after those with the same record id are dropped: that
 leaves none, unless the job wrote one record under two ids. Of the count by key the last row of each
 key must be right, and none too high. Exit code 1 if a record is lost, a double is left or a count
-is wrong. With `--folder` logs and checkpoints stay there. The short form takes a minute or two per
-shape: `--records 3000 --rate 100 --rescales 1 --driver-kills 0 --executor-kills 1 --broker-kills 1`
+is wrong. With `--folder` logs and checkpoints stay in that folder, which must be new. The short
+form takes some minutes for all three:
+`--records 3000 --rate 100 --rescales 1 --driver-kills 0 --executor-kills 1 --broker-kills 1`
 """
 
 import argparse
@@ -93,6 +94,16 @@ class Sink:
         self._consumer.close()
 
 
+@contextmanager
+def reading(kafka: Kafka, tally: Tally) -> Iterator[Sink]:
+    """A reader of the output, ended at the end."""
+    sink = Sink(kafka, OUT, tally)
+    try:
+        yield sink
+    finally:
+        sink.end()
+
+
 def _await_end(count: Callable[[], int], silence_s: float, enough: float = math.inf) -> None:
     """Waits until there are enough, or there has been no other for some time."""
     seen, since = -1, time.monotonic()
@@ -132,8 +143,11 @@ class Run:
         began = time.monotonic()
         plan = drawn(self.seed, self.records, self.counts)
         choices = random.Random(self.seed + 1)  # noqa: S311 - not for secrets
-        with scene(folder, shape, choices) as (chaos, kafka):
-            sink, load = Sink(kafka, OUT, shape.tally()), Load(kafka, IN, self.rate_per_s)
+        with (
+            scene(folder, shape, choices) as (chaos, kafka),
+            reading(kafka, shape.tally()) as sink,
+        ):
+            load = Load(kafka, IN, self.rate_per_s)
             try:
                 await_that("records flow", lambda: sink.tally.newest >= 0, RETURN_S)
                 started_s = round(time.monotonic() - began, 1)
@@ -147,7 +161,6 @@ class Run:
             finally:
                 sent = load.stop()
             sink.await_all(sent)
-            sink.end()
         return {
             "seed": self.seed,
             **sink.tally.balance(sent),

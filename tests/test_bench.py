@@ -15,12 +15,15 @@ from bench import chaos, control_plane, hand_written, isolation, scale
 from bench.henge import scene
 from bench.measures import parts, snapshots
 from bench.proofs import turns, usage
+from bench.proofs.chaos_shapes import KEYS, SHAPES, Counts, Numbers
 from bench.proofs.contestants import PARTITIONS, TASKS, WORKLOADS, job_of
+from bench.proofs.disturbances import drawn
 from bench.proofs.paced_traffic import Traffic, maker_of, sent_of
 from bench.proofs.traffic import Arrival
 from trilithon.engines.spark.compiler import plan_chain
 from trilithon.engines.spark.whole_reports import WholeReports
 from trilithon.model.series import Series
+from trilithon.model.validation import validate
 from trilithon.policies.henge.henge_policy import HengePolicy
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
@@ -72,15 +75,65 @@ def test_what_the_control_plane_is_timed_on_reports_every_instance(tmp_path: Pat
 
 def test_what_disturbs_a_run_follows_from_its_seed() -> None:
     counts = {"rescale": 5, "driver": 2, "executor": 3, "broker": 5}
-    plan = chaos.drawn(7, 100_000, counts)
-    assert plan == chaos.drawn(7, 100_000, counts)
-    assert plan != chaos.drawn(8, 100_000, counts)
+    plan = drawn(7, 100_000, counts)
+    assert plan == drawn(7, 100_000, counts)
+    assert plan != drawn(8, 100_000, counts)
     kinds = [item.kind for item in plan]
     assert {kind: kinds.count(kind) for kind in kinds} == counts
     assert [item.after for item in plan] == sorted(item.after for item in plan)
     # Records pass before the first and after the last.
     assert plan[0].after >= 5_000
     assert plan[-1].after < 90_000
+
+
+def test_what_a_run_rescales_is_elastic_and_what_it_runs_fits_its_cluster() -> None:
+    assert {name: set(shape.elastic) for name, shape in SHAPES.items()} == {
+        "line": {"first", "second"},
+        "diamond": {"split", "left", "right", "merge"},
+        "counted": {"check"},
+    }
+    assert all(most > 1 for shape in SHAPES.values() for most in shape.elastic.values())
+    assert all(validate(shape.job) == () for shape in SHAPES.values())
+
+
+def test_a_record_that_came_twice_under_one_id_is_a_double_and_under_two_ids_is_left() -> None:
+    tally = Numbers(ways=2)
+    for n in (0, 1, 2):
+        tally.take({"n": n}, f"in-0-{n}>left")
+    assert tally.newest == -1  # nothing has come on the other side
+    for n in (0, 2):
+        tally.take({"n": -1 - n}, f"in-0-{n}>right")
+    assert tally.newest == 2
+    tally.take({"n": 2}, "in-0-2>left")
+    assert chaos.wrong(tally.balance(3)) == ["lost: 1"]
+    tally.take({"n": -2}, "in-0-1>right")
+    right = {"sent": 3, "expected": 6, "arrived_distinct": 6, "doubles": 1, "lost": 0}
+    assert tally.balance(3) == {**right, "doubles_left_by_id": 0}
+    tally.take({"n": -2}, "in-0-7>right")
+    assert chaos.wrong(tally.balance(3)) == ["doubles_left_by_id: 1"]
+
+
+def test_a_count_is_right_if_the_last_row_of_each_key_is_and_none_was_too_high() -> None:
+    def tally_of(*rows: tuple[int, int, int, int]) -> Counts:
+        """Of the record that caused a row, the count and the sum; the third is its id."""
+        tally = Counts()
+        for n, count, total, id_ in rows:
+            row = {"k": n % KEYS, "count": count, "total": total, "newest": n}
+            tally.take(row, f"in-0-{id_}")
+        return tally
+
+    # One record of each key, and a second of the first key.
+    rows = [(n, 1, n, n) for n in range(KEYS)] + [(KEYS, 2, KEYS, KEYS)]
+    replayed = tally_of(*rows, rows[0], rows[KEYS])
+    assert replayed.balance(KEYS + 1)["doubles"] == 2
+    assert replayed.newest == KEYS
+    assert chaos.wrong(replayed.balance(KEYS + 1)) == []
+    stale = tally_of(*rows, rows[0])
+    assert chaos.wrong(stale.balance(KEYS + 1)) == ["keys_with_wrong_count: 1"]
+    high = tally_of(*rows, (KEYS, 3, 2 * KEYS, KEYS), rows[KEYS])
+    assert chaos.wrong(high.balance(KEYS + 1)) == ["keys_counted_too_high: 1"]
+    short = tally_of(*rows[:-1])
+    assert chaos.wrong(short.balance(KEYS + 1)) == ["lost: 1", "keys_with_wrong_count: 1"]
 
 
 def test_isolation_is_told_from_the_records_of_the_calm_tenants_side_by_side() -> None:

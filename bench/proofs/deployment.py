@@ -121,7 +121,8 @@ def deployed(folder: Path, *options: str) -> Iterator[Deployment]:
 
     def answers() -> bool:
         if process.poll() is not None:
-            raise RuntimeError(log.read_text(encoding="utf-8")[-3000:])
+            logs = (path for path in (log, folder / "host.log") if path.is_file())
+            raise RuntimeError("\n".join(path.read_text("utf-8")[-3000:] for path in logs))
         try:
             return bool(deployment.ask("GET", "/health")["status"] == "ok")
         except (OSError, ValueError):

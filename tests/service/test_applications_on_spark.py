@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.proofs.disturbances import children
 from tests.engines.spark.conftest import allowed_s, broker, until  # noqa: F401 - a fixture
 from tests.engines.spark.flow import Flow
 from tests.service.test_on_spark import (  # noqa: F401 - a fixture
-    children,
     job_named,
     serve,
     state,

@@ -24,6 +24,7 @@ from trilithon.cli.spark_setup import setup_of
 from trilithon.engines.host import Host
 from trilithon.engines.spark.application import TopicCreatingEngine, application
 from trilithon.engines.spark.replacement import replace_this_host
+from trilithon.engines.spark.session import on_driver_end
 from trilithon.model.validation import NAME
 
 
@@ -74,6 +75,8 @@ def host_command(
     ):
         host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path(name))
         on_signals(host.close)
+        # Whoever stops all processes of a machine at once ends the JVM, too.
+        on_driver_end(lambda reason: None if host.closed else replace_this_host(reason))
         tell(f"listening on {host.path}")
         host.serve()
         # Another thread may be closing the engine: wait for it.

@@ -82,6 +82,11 @@ class Host:
             self.close()
             serving.join(timeout=SHUTDOWN_TIMEOUT_S)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopped.is_set()
+
     def close(self) -> None:
         """Stops the host and closes its engine. A second call does nothing."""
         if self._stopped.is_set():

@@ -5,20 +5,45 @@ from pathlib import Path
 from trilithon.engines.spark.checkpoint import clear_leftovers, is_committed, last_committed
 
 
+def folders(checkpoint: Path, offsets: set[str], commits: set[str]) -> None:
+    for folder, names in (("offsets", offsets), ("commits", commits)):
+        (checkpoint / folder).mkdir(exist_ok=True)
+        for name in names:
+            (checkpoint / folder / name).touch()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 def test_what_a_first_batch_left_is_deleted_and_offsets_never_are(tmp_path: Path) -> None:
-    """Spark did not begin: "offsets should be empty on batch 0"."""
+    """Spark did not begin: "offsets should be empty on batch 0". A JVM that was ending had failed
+    to write both, and left a file of each: "commits should be empty on batch 0".
+    """
     clear_leftovers(tmp_path)
-    offsets = tmp_path / "offsets"
-    offsets.mkdir()
-    for name in (".0.5f2c.tmp", "..0.5f2c.tmp.crc"):
-        (offsets / name).touch()
-    clear_leftovers(tmp_path)
-    assert list(offsets.iterdir()) == []
+    left = {".0.5f2c.tmp", "..0.5f2c.tmp.crc"}
+    for commits in (set[str](), left, {"0", ".0.crc"}):
+        folders(tmp_path, left, commits)
+        clear_leftovers(tmp_path)
+        assert names(tmp_path / "offsets") == names(tmp_path / "commits") == set()
     kept = {"0", ".0.crc", ".1.77aa.tmp"}
-    for name in kept:
-        (offsets / name).touch()
+    folders(tmp_path, kept, kept)
     clear_leftovers(tmp_path)
-    assert {path.name for path in offsets.iterdir()} == kept
+    assert names(tmp_path / "offsets") == names(tmp_path / "commits") == kept
+
+
+def test_a_commit_is_deleted_only_if_the_offsets_of_its_batch_are_all_that_lacks(
+    tmp_path: Path,
+) -> None:
+    folders(tmp_path, {"7", "8"}, {"7", "8", ".8.crc", "9", ".9.crc"})
+    clear_leftovers(tmp_path)
+    assert names(tmp_path / "offsets") == {"7", "8"}
+    assert names(tmp_path / "commits") == {"7", "8", ".8.crc"}
+    # Somebody has deleted the offsets: Spark refuses to go on, and the engine does not begin anew.
+    (tmp_path / "offsets" / "7").unlink()
+    (tmp_path / "offsets" / "8").unlink()
+    clear_leftovers(tmp_path)
+    assert names(tmp_path / "commits") == {"7", "8", ".8.crc"}
 
 
 def test_the_last_commit_is_the_highest_number(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """The Spark session: what it is started with, and that nothing of it is left."""
 
+import subprocess
+import threading
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -15,7 +18,7 @@ from tests.engines.spark.conftest import until
 from trilithon.engines.spark import masters, probe
 from trilithon.engines.spark.expressions import try_evaluate
 from trilithon.engines.spark.probe_control import ProbeControl
-from trilithon.engines.spark.session import configuration, session
+from trilithon.engines.spark.session import configuration, on_driver_end, session
 from trilithon.errors import SparkNotStarted
 
 
@@ -54,6 +57,24 @@ def test_a_cluster_that_lost_executors_is_used_as_it_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(masters, "executors", lambda _: 0)
     with pytest.raises(SparkNotStarted, match="0 of 2 executors registered"):
         masters.await_executors(spark, 2, timeout_s=0, enough_s=0)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_jvm_that_ends_before_its_session_is_closed_is_reported(
+    closed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["/bin/sleep", "600"]) as jvm:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
+        reasons: list[str] = []
+        on_driver_end(reasons.append)
+        if closed:
+            monkeypatch.setattr(SparkContext, "_gateway", None)
+        jvm.kill()
+        jvm.wait()
+        until(lambda: "driver-watch" not in {thread.name for thread in threading.enumerate()})
+    expected = [] if closed else ["The JVM of Spark's driver ended (exit code -9)."]
+    assert reasons == expected
 
 
 @pytest.mark.spark

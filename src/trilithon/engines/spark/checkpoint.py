@@ -7,6 +7,7 @@ Spark writes `offsets/N` and `commits/N` for a batch N, and the first offsets of
 import hashlib
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -18,24 +19,24 @@ _FAULT: Final = "fault.json"
 
 def last_committed(checkpoint: FilePath) -> int | None:
     """The number of the last committed batch; None before the first."""
-    try:
-        files = list((checkpoint / "commits").iterdir())
-    except FileNotFoundError:
-        return None
-    return max((int(file.name) for file in files if file.name.isdigit()), default=None)
+    return max(_numbers(_files(checkpoint / "commits")), default=None)
 
 
 def clear_leftovers(checkpoint: FilePath) -> None:
-    """Deletes what a first batch left that could not write its offsets, on a full disk for example.
-    Spark would refuse to begin: the folder of the offsets must be empty before batch 0.
+    """Deletes what a batch left that could not write its offsets: on a full disk, or in a JVM that
+    was ending. Spark writes them in the background, and then the commit, even if they failed. It
+    would refuse to begin, since both folders must be empty before batch 0, or run the batch before
+    again and fail because it is there. A commit without its offsets stands for nothing: the batch
+    comes again.
     """
-    try:
-        files = list((checkpoint / "offsets").iterdir())
-    except FileNotFoundError:
-        return
-    if not any(file.name.isdigit() for file in files):
-        for file in files:
-            file.unlink(missing_ok=True)
+    offsets, commits = _files(checkpoint / "offsets"), _files(checkpoint / "commits")
+    lacking = max(_numbers(offsets), default=-1) + 1
+    if lacking == 0 and _numbers(commits) <= {0}:
+        left = [*offsets, *commits]
+    else:
+        left = [file for file in commits if file.name in {f"{lacking}", f".{lacking}.crc"}]
+    for file in left:
+        file.unlink(missing_ok=True)
 
 
 def offsets_at(checkpoint: FilePath, batch: int | None, sources: int) -> list[int] | None:
@@ -106,6 +107,17 @@ def read_fault(folder: FilePath, job: Job) -> str:
 
 def clear_fault(folder: FilePath) -> None:
     (folder / _FAULT).unlink(missing_ok=True)
+
+
+def _files(folder: FilePath) -> list[FilePath]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _numbers(files: Iterable[FilePath]) -> set[int]:
+    return {int(file.name) for file in files if file.name.isdigit()}
 
 
 def _fingerprint(job: Job) -> str:

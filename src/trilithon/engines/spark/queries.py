@@ -98,15 +98,15 @@ class JobQueries:
 
     def run(self, managed: ManagedJob, chain: Chain, frame: DataFrame) -> None:
         """Starts the query of a frame with the routing tables of the desired allocation."""
-        fit_state(self.spark, self.checkpoint(managed), chain.operators)
+        checkpoint, sources = self.checkpoint(managed), len(chain.sources)
+        clear_leftovers(checkpoint)
+        fit_state(self.spark, checkpoint, chain.operators)
         self.watchdog.records.forget(managed.job.id)
         clear_fault(self.checkpoints(managed.job.id))
         managed.tasks = {operator.name: chain.tasks_of(operator) for operator in chain.operators}
         managed.groups = routing_tables.push(
             self.control, managed.job, managed.allocation, managed.groups, managed.tasks
         )
-        checkpoint, sources = self.checkpoint(managed), len(chain.sources)
-        clear_leftovers(checkpoint)
         committed = last_committed(checkpoint)
         managed.running = start_frame(
             self.spark,

@@ -1,8 +1,9 @@
 """Ends this host process so that another one takes its place.
 
-A thread that cannot be ended ends with its JVM only, and in local mode that is the driver's. The
-host ends as if it had died: its socket stays, by which the daemon knows that it must start another.
-The jobs go on from their checkpoints.
+A thread that cannot be ended ends with its JVM only, and in local mode that is the driver's. And a
+host whose JVM died, which the system may kill first when memory is short, can do nothing any more.
+The host ends as if it had died: its socket stays, by which the daemon knows that it must start
+another. The jobs go on from their checkpoints.
 """
 
 import os

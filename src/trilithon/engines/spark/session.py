@@ -7,7 +7,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -197,6 +198,22 @@ def driver_process() -> int | None:
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no API for it
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     return None if process is None else process.pid
+
+
+def on_driver_end(act: Callable[[str], None]) -> None:
+    """Calls `act`, with the reason, in a thread of its own, if the session's JVM ends before it is
+    closed: every call of the session would fail from then on.
+    """
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark has no API for it
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+
+    def follow(process: "subprocess.Popen[bytes]") -> None:
+        code = process.wait()
+        if SparkContext._gateway is gateway:  # noqa: SLF001
+            act(f"The JVM of Spark's driver ended (exit code {code}).")
+
+    if process is not None:
+        threading.Thread(target=follow, args=(process,), name="driver-watch", daemon=True).start()
 
 
 @contextmanager

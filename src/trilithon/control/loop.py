@@ -6,7 +6,7 @@ of them.
 """
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -52,6 +52,8 @@ TRIMMED_EVERY_S: Final = 600.0
 BLIND_WAIT_S: Final = 1.0
 HOST_LOST: Final = "The engine host does not answer; it is started again if it died."
 # A facet may change along with another though the engine cannot change it alone: it costs nothing.
+# A difference between the wall clock and the steady one that is no step: NTP slews it.
+CLOCK_SET_S: Final = 1.0
 _COSTS_MORE: Final = (How.NOT_AT_ALL, How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
 _log = logs.logger()
 
@@ -72,6 +74,8 @@ class Round:
     results: tuple[ActionResult, ...] = ()
     # Why the round saw nothing: the engine does not answer.
     blind: str = ""
+    # By how much the clock was set since the round before.
+    clock_set_by_s: float = 0.0
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -95,6 +99,8 @@ class Controller:
     lock: threading.RLock = field(default_factory=threading.RLock)
     # Whether time goes on while the policy decides, so that it must not take too long.
     limits_policy: bool = True
+    # A clock that never jumps. Without it only a clock that is set back is noticed.
+    steady_s: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
         limits = self.rules.limits
@@ -134,10 +140,12 @@ class Controller:
         self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
+        self._clocks: tuple[float, float] | None = None
 
     def round(self) -> Round:
         """One round. If the engine does not answer, the next round asks it again."""
         now_s = self.clock.now_s()
+        set_by_s = self._follow_clock(now_s)
         usual_s = self.rules.limits.round_s
         self.state.round += 1
         try:
@@ -149,7 +157,13 @@ class Controller:
         except TrilithonError as error:
             blind = f"{error.code}: {error.message}"
             self._lost(error)
-            self.last = Round(self.state.round, now_s, min(usual_s, BLIND_WAIT_S), blind=blind)
+            self.last = Round(
+                self.state.round,
+                now_s,
+                min(usual_s, BLIND_WAIT_S),
+                blind=blind,
+                clock_set_by_s=set_by_s,
+            )
             return self.last
         # Reconciling may have taken long: the reports are of now.
         now_s = self.clock.now_s()
@@ -164,7 +178,9 @@ class Controller:
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
         self.freshness.wait_s = next_s
-        self.last = Round(self.state.round, now_s, next_s, rulings, results)
+        self.last = Round(
+            self.state.round, now_s, next_s, rulings, results, clock_set_by_s=set_by_s
+        )
         return self.last
 
     def look(self) -> bool:
@@ -206,6 +222,31 @@ class Controller:
 
     # Observe.
 
+    def _follow_clock(self, now_s: float) -> float:
+        """Returns by how much the clock was set since the last round. All times that waits are
+        counted from are set with it: an hour that did not pass ends no cool-down, rolls back no
+        version and is no outage of an hour.
+        """
+        if self.steady_s is None:
+            return 0.0
+        before, steady_s = self._clocks, self.steady_s()
+        self._clocks = (now_s, steady_s)
+        by_s = 0.0 if before is None else (now_s - before[0]) - (steady_s - before[1])
+        if abs(by_s) < CLOCK_SET_S:
+            return 0.0
+        _log.warning("clock_set", by_s=round(by_s, 1), round=self.state.round)
+        with self.lock:
+            self.state.shift_times(by_s)
+        self.expectations.shift_times(by_s)
+        self._forget_measured()
+        self.freshness.clock_was_set(now_s)
+        return by_s
+
+    def _forget_measured(self) -> None:
+        """What spans a step of the clock, or a time in which nobody looked, is no duration."""
+        self.costs.forget_all()
+        self.guard.forget_wishes()
+
     def _pull_back_times(self, now_s: float) -> None:
         """Pulls times that lie in the future back to now. If the clock was set back, a cool-down
         would otherwise last for as long as the clock jumped.
@@ -231,7 +272,8 @@ class Controller:
                 for name, record in self.state.jobs.items()
                 if record.running and record.accepted is not None
             }
-        self.freshness.look(there, reports, now_s)
+        if not self.freshness.look(there, reports, now_s):
+            self._forget_measured()
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
         state = self.state

@@ -102,6 +102,14 @@ class JobRecord:
     def in_flight(self) -> bool:
         return self.accepted is None or self.accepted.generation != self.wanted.generation
 
+    def shift_times(self, by_s: float) -> None:
+        """The clock was set: times that waits are counted from go with it."""
+        for name in ("changed_s", "trouble_since_s", "started_s", "healthy_since_s"):
+            if (at_s := getattr(self, name)) is not None:
+                setattr(self, name, at_s + by_s)
+        self.try_at_s += by_s if self.try_at_s else 0.0
+        self.refused_until_s += by_s if self.refused_until_s else 0.0
+
     def refused(self, now_s: float, wait_s: float) -> None:
         """The engine refused a change: no other is granted before a back-off that doubles each
         time.
@@ -127,6 +135,13 @@ class ControllerState:
     machines_changed_s: float | None = None
     # What people ask of the cluster and no policy has ended, the oldest first.
     requests: list[ScalingRequest] = field(default_factory=list)
+
+    def shift_times(self, by_s: float) -> None:
+        """The clock was set: times that waits are counted from go with it."""
+        if self.machines_changed_s is not None:
+            self.machines_changed_s += by_s
+        for record in self.jobs.values():
+            record.shift_times(by_s)
 
 
 def load(journal: Journal) -> ControllerState:

@@ -114,7 +114,7 @@ def test_what_is_left_when_no_reader_finds_a_record_is_none_after_a_step(
     for second in range(6):
         if second == 2:
             world.stepped_s = step_s
-        world.look(job, 100 * second + 2, 100 * second, idle=True)
+        world.look(job, 103 * second, 100 * second, idle=True)
     assert world.engine.backlogs.lag(job, world.ends) == 0
 
 

@@ -1,10 +1,10 @@
-"""The clock is set by an hour under load, and a producer's clock is ahead: what jobs and figures do.
+"""The clock is set by an hour under load, or a producer's is ahead: what jobs and figures do.
 
     python -m bench.clock_steps [--master local] [--rate 200] [--seconds 25] [--warm-up 20]
         [--step 3600] [--ahead 5]
 
 A chain, one of whose four partitions is always empty, and a Diamond, whose parts are linked by
-topics, get records at a steady rate while the wall clock of everything (broker, Spark's JVM, engine,
+topics, get records at a steady rate while the wall clock of everything (broker, JVM, engine,
 producers, consumers) is set: forwards by `--step` seconds, back, back once more, and forwards. In
 the last phase the records' timestamps lie `--ahead` seconds in the future. The machine's own clock
 is left alone: a small library that needs a C compiler is preloaded (`proofs/settable_clock.py`).
@@ -276,7 +276,9 @@ def run(clock: SettableClock, options: argparse.Namespace) -> tuple[dict[str, An
                 failed += failures(title, job, result, mark)
         results["at the end"] = balance(bench)
         figures.show("at the end", results["at the end"])
-        failed += [f"{job}: {r['lost']} lost" for job, r in results["at the end"].items() if r["lost"]]
+        failed += [
+            f"{job}: {r['lost']} lost" for job, r in results["at the end"].items() if r["lost"]
+        ]
         return results, failed
 
 

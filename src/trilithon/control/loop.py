@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from trilithon import logs
 from trilithon.contract.condition import Cause, Condition, Health
 from trilithon.contract.engine import Engine
-from trilithon.control.clock import Clock
+from trilithon.control.clock import Clock, ClockSteps
 from trilithon.control.compact import CompactSeries
 from trilithon.control.conditions import follow
 from trilithon.control.cost import Costs, learned
@@ -52,8 +52,6 @@ TRIMMED_EVERY_S: Final = 600.0
 BLIND_WAIT_S: Final = 1.0
 HOST_LOST: Final = "The engine host does not answer; it is started again if it died."
 # A facet may change along with another though the engine cannot change it alone: it costs nothing.
-# A difference between the wall clock and the steady one that is no step: NTP slews it.
-CLOCK_SET_S: Final = 1.0
 _COSTS_MORE: Final = (How.NOT_AT_ALL, How.LIVE, How.AT_BOUNDARY, How.WITH_OUTAGE)
 _log = logs.logger()
 
@@ -140,7 +138,7 @@ class Controller:
         self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
-        self._clocks: tuple[float, float] | None = None
+        self._clock_steps = ClockSteps(self.steady_s)
 
     def round(self) -> Round:
         """One round. If the engine does not answer, the next round asks it again."""
@@ -151,19 +149,15 @@ class Controller:
         try:
             there = self.engine.jobs()
             capabilities = self.engine.capabilities()
-            self._pull_back_times(now_s)
+            with self.lock:
+                self.state.pull_back_times(now_s)
             self.reconciler.run(there, now_s)
             reports = self.engine.reports()
         except TrilithonError as error:
             blind = f"{error.code}: {error.message}"
             self._lost(error)
-            self.last = Round(
-                self.state.round,
-                now_s,
-                min(usual_s, BLIND_WAIT_S),
-                blind=blind,
-                clock_set_by_s=set_by_s,
-            )
+            wait_s = min(usual_s, BLIND_WAIT_S)
+            self.last = Round(self.state.round, now_s, wait_s, (), (), blind, set_by_s)
             return self.last
         # Reconciling may have taken long: the reports are of now.
         now_s = self.clock.now_s()
@@ -178,9 +172,7 @@ class Controller:
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
         self.freshness.wait_s = next_s
-        self.last = Round(
-            self.state.round, now_s, next_s, rulings, results, clock_set_by_s=set_by_s
-        )
+        self.last = Round(self.state.round, now_s, next_s, rulings, results, "", set_by_s)
         return self.last
 
     def look(self) -> bool:
@@ -227,12 +219,7 @@ class Controller:
         counted from are set with it: an hour that did not pass ends no cool-down, rolls back no
         version and is no outage of an hour.
         """
-        if self.steady_s is None:
-            return 0.0
-        before, steady_s = self._clocks, self.steady_s()
-        self._clocks = (now_s, steady_s)
-        by_s = 0.0 if before is None else (now_s - before[0]) - (steady_s - before[1])
-        if abs(by_s) < CLOCK_SET_S:
+        if not (by_s := self._clock_steps.by_s(now_s)):
             return 0.0
         _log.warning("clock_set", by_s=round(by_s, 1), round=self.state.round)
         with self.lock:
@@ -246,23 +233,6 @@ class Controller:
         """What spans a step of the clock, or a time in which nobody looked, is no duration."""
         self.costs.forget_all()
         self.guard.forget_wishes()
-
-    def _pull_back_times(self, now_s: float) -> None:
-        """Pulls times that lie in the future back to now. If the clock was set back, a cool-down
-        would otherwise last for as long as the clock jumped.
-        """
-        with self.lock:
-            jobs = list(self.state.jobs.values())
-        machines_s = self.state.machines_changed_s
-        if machines_s is not None and machines_s > now_s:
-            self.state.machines_changed_s = now_s
-        for record in jobs:
-            if record.changed_s is not None and record.changed_s > now_s:
-                record.changed_s = now_s
-            for name in ("started_s", "healthy_since_s"):
-                at_s = getattr(record, name)
-                if at_s is not None and at_s > now_s:
-                    setattr(record, name, now_s)
 
     def _observe(self, reports: Sequence[Report], now_s: float) -> None:
         self.costs.take(reports)

@@ -136,6 +136,18 @@ class ControllerState:
     # What people ask of the cluster and no policy has ended, the oldest first.
     requests: list[ScalingRequest] = field(default_factory=list)
 
+    def pull_back_times(self, now_s: float) -> None:
+        """Pulls times that lie in the future back to now. If the clock was set back while no daemon
+        ran, a cool-down would otherwise last for as long as the clock jumped.
+        """
+        if self.machines_changed_s is not None:
+            self.machines_changed_s = min(self.machines_changed_s, now_s)
+        for record in self.jobs.values():
+            for name in ("changed_s", "started_s", "healthy_since_s"):
+                at_s = getattr(record, name)
+                if at_s is not None and at_s > now_s:
+                    setattr(record, name, now_s)
+
     def shift_times(self, by_s: float) -> None:
         """The clock was set: times that waits are counted from go with it."""
         if self.machines_changed_s is not None:

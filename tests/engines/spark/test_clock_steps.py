@@ -1,6 +1,7 @@
 """The wall clock is set by an hour while jobs run: the engine's durations do not follow it."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_the_host_reports_arrivals_all_the_time(world: Measured, step_s: float) 
             for report in world.look(job, 100 * second, 100 * second)
             if report.sender.endswith("host")
         ]
-    assert [round(after - before) for before, after in zip(told, told[1:], strict=False)] == [2] * 9
+    assert [round(after - before) for before, after in pairwise(told)] == [2] * 9
 
 
 @either_way

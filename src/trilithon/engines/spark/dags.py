@@ -471,7 +471,9 @@ class Dags:
 
     def lag(self, part: PartJob, topics: Iterable[str]) -> float | None:
         """The records of topics that a part has not read yet; None if that is unknown."""
-        return self.lags.lag(part.id, topics, self.driver_time_s(), lambda: self._committed(part.id))
+        return self.lags.lag(
+            part.id, topics, self.driver_time_s(), lambda: self._committed(part.id)
+        )
 
     def waiting(self, part: Job) -> dict[str, float]:
         """The records that wait in the topics of cut edges, by the operator that they wait for."""

@@ -41,8 +41,8 @@ from trilithon.engines.spark.dags import Dags, not_restarted
 from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
-from trilithon.engines.spark.flush_time import FLUSH_MS, FLUSH_TIME
-from trilithon.engines.spark.hadoop_path import FilePath, HadoopPath
+from trilithon.engines.spark.flush_time import own_flush_ms
+from trilithon.engines.spark.hadoop_path import checkpoint_root
 from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.internal_topics import InternalTopics
 from trilithon.engines.spark.kafka import Kafka, Logs
@@ -75,8 +75,6 @@ from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
-# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
-CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # Half the executors' reporting period: a caller that polls every second gets a new count each time.
 LAG_EVERY_S: Final = 0.5
@@ -106,7 +104,7 @@ class SparkEngine:
     ) -> None:
         self.spark, self.kafka, self.folder = spark, kafka, folder
         self.control = control or ProbeControl(spark)
-        self.flush_time = SharedFlushTime(self.control.set_flush_time, _own_flush_ms(spark))
+        self.flush_time = SharedFlushTime(self.control.set_flush_time, own_flush_ms(spark))
         self.boundaries = Boundaries(self.control, steady_clock)
         self.watchdog = Watchdog(self.control, replace_host)
         self.overruns = Overruns(self.boundaries, self.watchdog.records)
@@ -147,7 +145,7 @@ class SparkEngine:
         self.queries = JobQueries(
             spark,
             kafka,
-            _checkpoint_root(spark, folder),
+            checkpoint_root(spark, folder),
             self.control,
             self.boundaries,
             self.watchdog,
@@ -608,20 +606,6 @@ class SparkEngine:
         """The topics of which a job reads only records of committed transactions."""
         sources = [s for managed in list(self.managed.values()) for s in managed.job.sources]
         return {topic for s in sources if s.committed_only for topic in s.topics}
-
-
-def _checkpoint_root(spark: SparkSession, folder: Path) -> FilePath:
-    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
-    names.
-    """
-    uri = spark.conf.get(CHECKPOINTS, "")
-    return HadoopPath(spark, uri) if uri else folder / "checkpoints"
-
-
-def _own_flush_ms(spark: SparkSession) -> int:
-    """The flush time with which the application was started."""
-    conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - Spark parses its own units
-    return int(conf.getTimeAsMs(FLUSH_TIME, f"{FLUSH_MS}ms"))
 
 
 def _refused(error: TrilithonError) -> Outcome:

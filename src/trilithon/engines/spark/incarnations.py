@@ -5,7 +5,6 @@ that is started after the clock was set back began with smaller numbers, nothing
 would be seen.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +50,6 @@ class Incarnations:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             written = self.path.with_name(f"{self.path.name}.new")
             written.write_text(str(incarnation), encoding="utf-8")
-            os.replace(written, self.path)
+            written.replace(self.path)
         except OSError:
             _log.exception("incarnation_not_written", path=str(self.path))

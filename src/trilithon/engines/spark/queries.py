@@ -25,8 +25,8 @@ from trilithon.engines.spark.flush_time import writer_waits
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.held_tasks import grown_tasks, held_tasks
-from trilithon.engines.spark.kafka import Kafka, check_not_expired
 from trilithon.engines.spark.incarnations import Incarnations
+from trilithon.engines.spark.kafka import Kafka, check_not_expired
 from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.managed_job import ManagedJob
 from trilithon.engines.spark.probe_control import ProbeControl

@@ -298,7 +298,8 @@ def balance(bench: Bench) -> dict[str, dict[str, int]]:
 
 def check_clock(around: Scene, clock: SettableClock) -> None:
     """The clock can be set in this process, in the JVM and in the broker."""
-    java: Any = around.spark._jvm.java.lang.System  # noqa: SLF001 - the driver's own clock
+    jvm: Any = around.spark._jvm  # noqa: SLF001 - the driver's own clock
+    java = jvm.java.lang.System
     before_s, before_steady_s = time.time(), time.monotonic()
     clock.set(100.0)
     ours_s = time.time() - before_s - (time.monotonic() - before_steady_s)

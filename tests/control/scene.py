@@ -21,9 +21,18 @@ class ClusterClock:
 
     cluster: FakeCluster
     off_s: float = 0.0
+    # By how much the cluster's own clock was set: it is one machine's.
+    set_by_s: float = 0.0
 
     def now_s(self) -> float:
         return self.cluster.now_s + self.off_s
+
+    def steady_s(self) -> float:
+        return self.cluster.now_s - self.set_by_s
+
+    def set(self, by_s: float) -> None:
+        self.cluster.now_s += by_s
+        self.set_by_s += by_s
 
 
 def rules(**limits: float) -> Rules:
@@ -51,7 +60,13 @@ class World:
             self.journal.close()
         self.journal = Journal(self.folder / FILE)
         self.controller = Controller(
-            self.cluster, self.journal, self.policy, self.rules, self.clock, self.recorder
+            self.cluster,
+            self.journal,
+            self.policy,
+            self.rules,
+            self.clock,
+            self.recorder,
+            steady_s=self.clock.steady_s,
         )
         self.commands = JobCommands(self.controller)
 

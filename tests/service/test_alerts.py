@@ -91,6 +91,21 @@ def test_each_cause_has_its_alert(
     assert alerts.active() == []
 
 
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_begins_no_alert_early_and_none_late(
+    facts: RoundFacts, step_s: float
+) -> None:
+    alerts = Alerts()
+    look(alerts, facts, 0, met=False)
+    changed = replace(facts.jobs[JOB.id], met=False)
+    seen = replace(facts, time_s=step_s + 10, jobs={JOB.id: changed})
+    alerts.round(Round(2, step_s + 10, 10.0, clock_set_by_s=step_s), seen)
+    look(alerts, facts, step_s + 299, met=False)
+    assert alerts.active() == []
+    look(alerts, facts, step_s + 300, met=False)
+    assert [alert.since_s for alert in alerts.active()] == [step_s]
+
+
 def test_a_controller_that_completes_no_round_is_an_alert(
     facts: RoundFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,8 @@ from trilithon.model.snapshot import Snapshot
 
 # Senders report every second. One that missed three is silent.
 SILENT_AFTER_S: Final = 3.5
+# Clocks of two machines are never so far apart.
+SET_BACK_S: Final = 60.0
 # How many senders that ended are kept apart, before their counts are added up.
 _ENDED_APART: Final = 8
 # The name under which those counts are kept, and how many names of their senders: their last
@@ -254,7 +256,7 @@ class Assembler:
         layout = self._current_layout()
         there = self._reports(gone=False)
         reports = self._reports(gone=True) + there
-        silent = [report for report in there if report.time_s < time_s - self.silent_after_s]
+        silent = [report for report in there if self._is_old(report, time_s)]
         whole = _in_batches(reports)
         tables: dict[str, Any] = {}
         for name, table, rows in (
@@ -281,6 +283,13 @@ class Assembler:
             jobs=self._known,
             **tables,
         )
+
+    def _is_old(self, report: Report, time_s: float) -> bool:
+        """Whether a sender is silent; one whose last report lies far in the future has sent nothing
+        since the clock was set back.
+        """
+        age_s = time_s - report.time_s
+        return age_s > self.silent_after_s or age_s < -SET_BACK_S
 
     def _reports(self, *, gone: bool) -> list[Report]:
         """The last reports of the senders that are there, or of those that are lost, the newest

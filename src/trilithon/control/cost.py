@@ -67,6 +67,9 @@ class Costs:
     def forget(self, job: str) -> None:
         self._watched.pop(job, None)
 
+    def forget_all(self) -> None:
+        self._watched.clear()
+
     def take(self, reports: Iterable[Report]) -> None:
         for report in reports:
             before = self._last_report_s.get(report.sender)

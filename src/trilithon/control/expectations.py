@@ -48,6 +48,11 @@ class Expectations:
     def _push(self, decision: str, job: str | None, expects: Expectation) -> None:
         heapq.heappush(self._due, (expects.by_s, decision, job, expects))
 
+    def shift_times(self, by_s: float) -> None:
+        """The clock was set: what was expected within a time is, still."""
+        # Their order stays.
+        self._due = [(due_s + by_s, id_, job, expects) for due_s, id_, job, expects in self._due]
+
     def check(
         self, window: Callable[[], Window | None], now_s: float
     ) -> tuple[ExpectationResult, ...]:

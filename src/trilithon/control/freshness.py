@@ -23,6 +23,7 @@ class Freshness:
         self.fresh_since_s: dict[str, float] = {}
         # The time until the next look: a policy may ask for longer rounds than the rules.
         self.wait_s = limits.round_s
+        self._clock_was_set = False
 
     def look(self, jobs: Expected, reports: Iterable[Report], now_s: float) -> bool:
         """Takes the reports on these jobs. Returns False if the clock jumped, or the last look was
@@ -32,16 +33,25 @@ class Freshness:
             self.fresh_since_s.pop(name, None)
         self.observer.take(reports)
         stale_s = max(self.limits.stale_s, 3 * self.limits.round_s, 3 * self.wait_s)
-        self.observer.assembler.lose_silent(now_s - stale_s)
         series = self.observer.series
         steady = not series.snapshots or 0 < now_s - series.last.time_s <= stale_s
+        if steady and not self._clock_was_set:
+            self.observer.assembler.lose_silent(now_s - stale_s)
+        self._clock_was_set = False
         if not steady:
+            # How old the last report of a sender is cannot be told before the next one.
             if now_s < series.last.time_s:
                 self.observer.clock_set_s = now_s
             self.observer.begin_anew()
             self.fresh_since_s.clear()
         self._judge(self.observer.look(now_s))
         return steady
+
+    def clock_was_set(self, now_s: float) -> None:
+        """Times of before cannot be compared with those from now on."""
+        self.observer.clock_set_s, self._clock_was_set = now_s, True
+        self.observer.begin_anew()
+        self.fresh_since_s.clear()
 
     def distrust(self, job: str) -> None:
         """Only what is measured of a job from now on counts."""

@@ -79,6 +79,10 @@ class Guard:
         self.rules = rules
         self._wishes = LoweringWishes()
 
+    def forget_wishes(self) -> None:
+        """Wishes for fewer instances count from now on."""
+        self._wishes = LoweringWishes()
+
     def hold(self, status: JobStatus, now_s: float) -> str:
         """The code of why no change of a job would be granted now; empty if it might be."""
         if self.rules.quiet_at(now_s):

@@ -6,7 +6,7 @@ of them.
 """
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from trilithon import logs
 from trilithon.contract.condition import Cause, Condition, Health
 from trilithon.contract.engine import Engine
-from trilithon.control.clock import Clock
+from trilithon.control.clock import Clock, ClockSteps
 from trilithon.control.compact import CompactSeries
 from trilithon.control.conditions import follow
 from trilithon.control.cost import Costs, learned
@@ -72,6 +72,8 @@ class Round:
     results: tuple[ActionResult, ...] = ()
     # Why the round saw nothing: the engine does not answer.
     blind: str = ""
+    # By how much the clock was set since the round before.
+    clock_set_by_s: float = 0.0
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -95,6 +97,8 @@ class Controller:
     lock: threading.RLock = field(default_factory=threading.RLock)
     # Whether time goes on while the policy decides, so that it must not take too long.
     limits_policy: bool = True
+    # A clock that never jumps. Without it only a clock that is set back is noticed.
+    steady_s: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
         limits = self.rules.limits
@@ -134,22 +138,26 @@ class Controller:
         self._written = (text(self.state.policy_state), 0.0)
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
+        self._clock_steps = ClockSteps(self.steady_s)
 
     def round(self) -> Round:
         """One round. If the engine does not answer, the next round asks it again."""
         now_s = self.clock.now_s()
+        set_by_s = self._follow_clock(now_s)
         usual_s = self.rules.limits.round_s
         self.state.round += 1
         try:
             there = self.engine.jobs()
             capabilities = self.engine.capabilities()
-            self._pull_back_times(now_s)
+            with self.lock:
+                self.state.pull_back_times(now_s)
             self.reconciler.run(there, now_s)
             reports = self.engine.reports()
         except TrilithonError as error:
             blind = f"{error.code}: {error.message}"
             self._lost(error)
-            self.last = Round(self.state.round, now_s, min(usual_s, BLIND_WAIT_S), blind=blind)
+            wait_s = min(usual_s, BLIND_WAIT_S)
+            self.last = Round(self.state.round, now_s, wait_s, (), (), blind, set_by_s)
             return self.last
         # Reconciling may have taken long: the reports are of now.
         now_s = self.clock.now_s()
@@ -164,7 +172,7 @@ class Controller:
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
         self.freshness.wait_s = next_s
-        self.last = Round(self.state.round, now_s, next_s, rulings, results)
+        self.last = Round(self.state.round, now_s, next_s, rulings, results, "", set_by_s)
         return self.last
 
     def look(self) -> bool:
@@ -206,22 +214,25 @@ class Controller:
 
     # Observe.
 
-    def _pull_back_times(self, now_s: float) -> None:
-        """Pulls times that lie in the future back to now. If the clock was set back, a cool-down
-        would otherwise last for as long as the clock jumped.
+    def _follow_clock(self, now_s: float) -> float:
+        """Returns by how much the clock was set since the last round. All times that waits are
+        counted from are set with it: an hour that did not pass ends no cool-down, rolls back no
+        version and is no outage of an hour.
         """
+        if not (by_s := self._clock_steps.by_s(now_s)):
+            return 0.0
+        _log.warning("clock_set", by_s=round(by_s, 1), round=self.state.round)
         with self.lock:
-            jobs = list(self.state.jobs.values())
-        machines_s = self.state.machines_changed_s
-        if machines_s is not None and machines_s > now_s:
-            self.state.machines_changed_s = now_s
-        for record in jobs:
-            if record.changed_s is not None and record.changed_s > now_s:
-                record.changed_s = now_s
-            for name in ("started_s", "healthy_since_s"):
-                at_s = getattr(record, name)
-                if at_s is not None and at_s > now_s:
-                    setattr(record, name, now_s)
+            self.state.shift_times(by_s)
+        self.expectations.shift_times(by_s)
+        self._forget_measured()
+        self.freshness.clock_was_set(now_s)
+        return by_s
+
+    def _forget_measured(self) -> None:
+        """What spans a step of the clock, or a time in which nobody looked, is no duration."""
+        self.costs.forget_all()
+        self.guard.forget_wishes()
 
     def _observe(self, reports: Sequence[Report], now_s: float) -> None:
         self.costs.take(reports)
@@ -231,7 +242,8 @@ class Controller:
                 for name, record in self.state.jobs.items()
                 if record.running and record.accepted is not None
             }
-        self.freshness.look(there, reports, now_s)
+        if not self.freshness.look(there, reports, now_s):
+            self._forget_measured()
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
         state = self.state

@@ -102,6 +102,15 @@ class JobRecord:
     def in_flight(self) -> bool:
         return self.accepted is None or self.accepted.generation != self.wanted.generation
 
+    def shift_times(self, by_s: float) -> None:
+        """The clock was set: times that waits are counted from go with it."""
+        self.accepted_s += by_s
+        for name in ("changed_s", "trouble_since_s", "started_s", "healthy_since_s"):
+            if (at_s := getattr(self, name)) is not None:
+                setattr(self, name, at_s + by_s)
+        self.try_at_s += by_s if self.try_at_s else 0.0
+        self.refused_until_s += by_s if self.refused_until_s else 0.0
+
     def refused(self, now_s: float, wait_s: float) -> None:
         """The engine refused a change: no other is granted before a back-off that doubles each
         time.
@@ -127,6 +136,26 @@ class ControllerState:
     machines_changed_s: float | None = None
     # What people ask of the cluster and no policy has ended, the oldest first.
     requests: list[ScalingRequest] = field(default_factory=list)
+
+    def pull_back_times(self, now_s: float) -> None:
+        """Pulls times that lie in the future back to now. If the clock was set back while no daemon
+        ran, a cool-down would otherwise last for as long as the clock jumped.
+        """
+        if self.machines_changed_s is not None:
+            self.machines_changed_s = min(self.machines_changed_s, now_s)
+        for record in self.jobs.values():
+            record.accepted_s = min(record.accepted_s, now_s)
+            for name in ("changed_s", "started_s", "healthy_since_s"):
+                at_s = getattr(record, name)
+                if at_s is not None and at_s > now_s:
+                    setattr(record, name, now_s)
+
+    def shift_times(self, by_s: float) -> None:
+        """The clock was set: times that waits are counted from go with it."""
+        if self.machines_changed_s is not None:
+            self.machines_changed_s += by_s
+        for record in self.jobs.values():
+            record.shift_times(by_s)
 
 
 def load(journal: Journal) -> ControllerState:

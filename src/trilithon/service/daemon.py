@@ -235,6 +235,7 @@ def daemon(
             rules,
             clock or SystemClock(),
             recorder,
+            steady_s=time.monotonic if clock is None else None,
         )
         store = AccessStore(folder / access_store.FILE, time.time)
         ending.callback(store.close)

@@ -17,8 +17,8 @@ from trilithon.engines.spark.checkpoint import (
     read_fault,
     write_fault,
 )
-from trilithon.engines.spark.engine import CHECKPOINTS, SparkEngine
-from trilithon.engines.spark.hadoop_path import HadoopPath
+from trilithon.engines.spark.engine import SparkEngine
+from trilithon.engines.spark.hadoop_path import CHECKPOINTS, HadoopPath
 from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks

@@ -116,7 +116,9 @@ def with_tasks(chain: Chain, share: Allocation) -> Chain:
 def dags() -> PlannedDags:
     return PlannedDags(
         FakeChains(),
-        SimpleNamespace(with_tasks=with_tasks),  # type: ignore[arg-type]
+        SimpleNamespace(  # type: ignore[arg-type]
+            with_tasks=with_tasks, incarnations=SimpleNamespace(begin=lambda: 100.0)
+        ),
         Ledger(tasks=100, slots=20),
         SimpleNamespace(batch=lambda _: "run:1"),  # type: ignore[arg-type]
         FakeTopics(),  # type: ignore[arg-type]

@@ -28,6 +28,8 @@ from trilithon.model.job import Job
 
 EXECUTOR_LOST = RuntimeError("ExecutorLostFailure (executor 1 exited)")
 BROKEN = RuntimeError("[CAST_INVALID_INPUT] The value cannot be cast.")
+# The driver's clock and the engine's steady clock run alike, from different moments.
+DRIVER_S = 7e8
 AWAY = RuntimeError("org.apache.kafka.common.errors.TimeoutException: no answer")
 
 
@@ -71,6 +73,7 @@ class World:
         self.refuses: dict[str, list[Exception]] = {}
         control: Any = MagicMock()
         control.tasks_per_stage.return_value = ()
+        control.driver_time_s.side_effect = lambda: self.now_s + DRIVER_S
         control.threads.return_value = {}
         self.engine = SparkEngine(
             no_spark(),

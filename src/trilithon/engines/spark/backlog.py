@@ -45,7 +45,9 @@ class Backlogs:
     _ends_s: float = 0.0
 
     def observe_ends(self, ends: Mapping[str, int], now_s: float) -> None:
-        """Takes the end offsets of the topics, which were read before now."""
+        """Takes the end offsets of the topics, which were read before now, in driver time: that of
+        reports. It never steps.
+        """
         self._ends, self._ends_s = ends, now_s
 
     def observe(self, reports: Iterable[Mapping[str, Any]]) -> None:

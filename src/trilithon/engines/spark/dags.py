@@ -98,7 +98,9 @@ class Dags:
     ends: Callable[[Collection[str]], Mapping[str, int]]
     # Takes the reports of the executors, in which the readers' positions are.
     collect: Callable[[], object]
-    clock: Callable[[], float] = time.time
+    # The time of the driver, in which reports are timed: it never steps.
+    driver_time_s: Callable[[], float]
+    steady_clock: Callable[[], float] = time.monotonic
     lags: CutLags = field(default_factory=CutLags)
     whole: WholeJobs = field(default_factory=WholeJobs)
     accepted: dict[str, Dag] = field(default_factory=dict)
@@ -116,7 +118,7 @@ class Dags:
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str) -> Outcome:
         """Starts all parts of a job, or none."""
-        began = self.clock()
+        began = self.steady_clock()
         planned = self.planner.plan(job, checkpoint)
         refused = self._start(planned, allocation, checkpoint)
         if refused is not None:
@@ -124,7 +126,7 @@ class Dags:
                 self.topics.delete(job.id)
             return refused
         self._accept(planned, allocation, checkpoint)
-        return Outcome(Status.DONE, took_s=self.clock() - began)
+        return Outcome(Status.DONE, took_s=self.steady_clock() - began)
 
     def _start(
         self, planned: PlannedJob, allocation: Allocation, checkpoint: str
@@ -160,7 +162,7 @@ class Dags:
     def _accept(self, planned: PlannedJob, allocation: Allocation, checkpoint: str) -> None:
         name = planned.job.id
         self.accepted[name] = Dag(planned, allocation, checkpoint)
-        self.whole.incarnations.setdefault(name, float(int(self.clock())))
+        self.whole.incarnations.setdefault(name, self.queries.incarnations.begin())
         own = (
             cut.name for part in planned.parts for cut in part.reads.values() if not cut.internal
         )
@@ -206,7 +208,7 @@ class Dags:
         dag = self.accepted[wanted.job]
         if wanted.generation <= dag.allocation.generation:
             return Outcome(Status.UNCHANGED)
-        began, before = self.clock(), self.ledger.entries
+        began, before = self.steady_clock(), self.ledger.entries
         changed = self._changed_shares(dag.planned, wanted)
         grown = self._grown(changed)
         self.ledger.reserve_all(
@@ -229,10 +231,10 @@ class Dags:
                 raise
             if outcome.status is Status.FAILED:
                 self._take_back(dag, wanted.generation + 1, before, outcomes, changed)
-                return replace(outcome, took_s=self.clock() - began)
+                return replace(outcome, took_s=self.steady_clock() - began)
             outcomes[name] = outcome
         dag.allocation = wanted
-        return replace(_joined(outcomes.values()), took_s=self.clock() - began)
+        return replace(_joined(outcomes.values()), took_s=self.steady_clock() - began)
 
     def _grown(self, changed: Mapping[str, Allocation]) -> dict[str, dict[str, int]]:
         """The tasks of the operators of parts that need more than they hold."""
@@ -300,7 +302,7 @@ class Dags:
         dag = self.accepted[action.job]
         if action.id in self.done:
             return Outcome(Status.UNCHANGED)
-        began, planned, allocation = self.clock(), dag.planned, dag.allocation
+        began, planned, allocation = self.steady_clock(), dag.planned, dag.allocation
         if action.spec is not None:
             planned = self.planner.plan(action.spec, dag.checkpoint)
             allocation = carried_over(dag.allocation, action.spec).next_generation()
@@ -321,7 +323,7 @@ class Dags:
             parts = planned.parts if same else self._to_restart(dag.planned, planned, allocation)
             self.done.add(action.id)
             outcome = self._restart_parts(action, dag, planned, allocation, parts)
-        return replace(outcome, took_s=self.clock() - began)
+        return replace(outcome, took_s=self.steady_clock() - began)
 
     def _to_restart(
         self, before: PlannedJob, after: PlannedJob, allocation: Allocation
@@ -469,7 +471,9 @@ class Dags:
 
     def lag(self, part: PartJob, topics: Iterable[str]) -> float | None:
         """The records of topics that a part has not read yet; None if that is unknown."""
-        return self.lags.lag(part.id, topics, self.clock(), lambda: self._committed(part.id))
+        return self.lags.lag(
+            part.id, topics, self.driver_time_s(), lambda: self._committed(part.id)
+        )
 
     def waiting(self, part: Job) -> dict[str, float]:
         """The records that wait in the topics of cut edges, by the operator that they wait for."""
@@ -486,7 +490,7 @@ class Dags:
 
     def hold_back(self) -> None:
         """Slows down the parts before cuts in which much waits."""
-        now_s = self.clock()
+        now_s = self.driver_time_s()
         for dag in list(self.accepted.values()):
             writer = {name: part for part in dag.planned.parts for name in part.writes}
             for part in dag.planned.parts:
@@ -510,7 +514,7 @@ class Dags:
         """Deletes what has been read from internal topics, now and then, except the records whose
         ids tell doubles.
         """
-        now_s = time.monotonic()
+        now_s = self.steady_clock()
         if not self.accepted or now_s - self._purged_s < PURGE_EVERY_S:
             return
         self._purged_s = now_s

@@ -41,8 +41,9 @@ from trilithon.engines.spark.dags import Dags, not_restarted
 from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
-from trilithon.engines.spark.flush_time import FLUSH_MS, FLUSH_TIME
-from trilithon.engines.spark.hadoop_path import FilePath, HadoopPath
+from trilithon.engines.spark.flush_time import own_flush_ms
+from trilithon.engines.spark.hadoop_path import checkpoint_root
+from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.internal_topics import InternalTopics
 from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.kafka_monitor import KafkaMonitor
@@ -74,8 +75,6 @@ from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
-# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
-CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # Half the executors' reporting period: a caller that polls every second gets a new count each time.
 LAG_EVERY_S: Final = 0.5
@@ -105,7 +104,7 @@ class SparkEngine:
     ) -> None:
         self.spark, self.kafka, self.folder = spark, kafka, folder
         self.control = control or ProbeControl(spark)
-        self.flush_time = SharedFlushTime(self.control.set_flush_time, _own_flush_ms(spark))
+        self.flush_time = SharedFlushTime(self.control.set_flush_time, own_flush_ms(spark))
         self.boundaries = Boundaries(self.control, steady_clock)
         self.watchdog = Watchdog(self.control, replace_host)
         self.overruns = Overruns(self.boundaries, self.watchdog.records)
@@ -113,6 +112,10 @@ class SparkEngine:
         self.ledger = Ledger(tasks(), slots, quotas or {})
         self._max_tasks = tasks
         self.clock, self.steady_clock = clock, steady_clock
+        # Driver time runs with the steady clock, whatever happens to the wall clock.
+        self._driver_ahead_s = float(self.control.driver_time_s()) - steady_clock()
+        self.incarnations = Incarnations(folder / "incarnation", clock)
+        self.control.set_least_incarnation(self.incarnations.least)
         self.managed: dict[str, ManagedJob] = {}
         self._sequence = 0
         self._next_lag_s = 0.0
@@ -127,7 +130,7 @@ class SparkEngine:
             self.ledger,
             self._machines,
             cluster,
-            clock,
+            steady_clock,
             self._running_queries,
             WarmUp(spark, self.control, self.ledger, tasks, self._running_chains).run,
         )
@@ -142,12 +145,13 @@ class SparkEngine:
         self.queries = JobQueries(
             spark,
             kafka,
-            _checkpoint_root(spark, folder),
+            checkpoint_root(spark, folder),
             self.control,
             self.boundaries,
             self.watchdog,
             self.ledger,
             self._machines.values,
+            self.incarnations,
             steady_clock,
         )
         self.deaths = Deaths(self.queries, self.ledger, backoff or RestartBackoff(), steady_clock)
@@ -159,7 +163,6 @@ class SparkEngine:
             tasks,
             self._machines.values,
             self.starting,
-            clock,
             steady_clock,
         )
         self.reallocations = Reallocations(
@@ -169,7 +172,7 @@ class SparkEngine:
             self.ledger,
             tasks,
             self._machines.values,
-            clock,
+            steady_clock,
         )
         self.supervisor = QuerySupervisor(
             self.managed,
@@ -193,7 +196,8 @@ class SparkEngine:
             InternalTopics(spark, kafka, self.queries.root),
             self.logs.ends,
             self._collect,
-            clock,
+            self.driver_time_s,
+            steady_clock,
         )
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
@@ -218,7 +222,7 @@ class SparkEngine:
 
     def submit_chain(self, job: Job, allocation: Allocation, checkpoint: str) -> Outcome:
         """Starts a part of a job."""
-        began = self.clock()
+        began = self.steady_clock()
         managed = ManagedJob(job, allocation, checkpoint)
         try:
             routing_tables.check(job, allocation, self._machines.values())
@@ -242,7 +246,7 @@ class SparkEngine:
             raise
         self.managed[job.id] = managed
         self.monitor.start()
-        return Outcome(Status.DONE, took_s=self.clock() - began)
+        return Outcome(Status.DONE, took_s=self.steady_clock() - began)
 
     def _note_missed(self, error: BaseException) -> None:
         if isinstance(error, KafkaUnreachable) and error is not self._kafka_missed[1]:
@@ -342,14 +346,14 @@ class SparkEngine:
         if action.id in self.dags.done:
             return UNCHANGED
         self.dags.done.add(action.id)
-        began, job = self.clock(), action.spec or before.job
+        began, job = self.steady_clock(), action.spec or before.job
         wanted = action.allocation or carried_over(before.allocation, job).next_generation()
         outcome = self.cancel(job.id, keep=True)
         if outcome.status is Status.FAILED:
             return outcome
         outcome = self.submit(job, wanted, action.checkpoint or "")
         if outcome.status is Status.DONE:
-            return Outcome(Status.DONE, took_s=self.clock() - began)
+            return Outcome(Status.DONE, took_s=self.steady_clock() - began)
         again = replace(before.allocation, generation=wanted.generation + 1)
         returned = self.submit(before.job, again, before.checkpoint)
         failed = None if returned.status is Status.DONE else returned
@@ -375,10 +379,10 @@ class SparkEngine:
             with collection_paused():
                 self._collect_reports()
             reports, self._collected = self._collected, []
-            now = self.clock()
-            if (self.managed and now >= self._next_lag_s) or self._lost_senders:
-                self._next_lag_s = now + LAG_EVERY_S
-                reports.append(self._host_report(now))
+            steady_s = self.steady_clock()
+            if (self.managed and steady_s >= self._next_lag_s) or self._lost_senders:
+                self._next_lag_s = steady_s + LAG_EVERY_S
+                reports.append(self._host_report(self.clock()))
         if not self._closed:
             self.dags.hold_back()
             self._update_flush_time()
@@ -408,10 +412,14 @@ class SparkEngine:
         with self._reports_lock, collection_paused():
             self._collect_reports()
 
+    def driver_time_s(self) -> float:
+        """Now, on the clock of the executors' reports."""
+        return self.steady_clock() + self._driver_ahead_s
+
     def _read_ends(self, topics: Collection[str]) -> Mapping[str, int]:
-        began_s = self.clock()
+        began_s = self.driver_time_s()
         ends = self.logs.ends(topics)
-        self.dags.lags.observe_ends(ends, (began_s + self.clock()) / 2)
+        self.dags.lags.observe_ends(ends, (began_s + self.driver_time_s()) / 2)
         self.dags.purge()
         return ends
 
@@ -434,7 +442,7 @@ class SparkEngine:
             for name in {reader["job"] for reader in sent.get("readers", ())} & jobs.keys():
                 running = self.managed[name].running
                 partitions = {} if running is None else running.chain.partitions
-                self.dags.lags.observe_read(self.backlogs, name, partitions, report.time_s)
+                self.dags.lags.observe_read(self.backlogs, name, partitions, sent["time_us"] / 1e6)
             if sent["executor"] not in drained["lost"]:
                 self._machines[sent["executor"]] = report.machine_keys[0]
             self._collected.append(report)
@@ -523,7 +531,7 @@ class SparkEngine:
             for name, managed in list(self.managed.items())
             if managed.running is not None and name in batches
         ]
-        now_s, hold = time.monotonic(), self.machines.joining
+        now_s, hold = self.steady_clock(), self.machines.joining
         if (job := self.pacer.next_end(now_s, running, hold=hold)) is not None:
             self.boundaries.end(job)
 
@@ -538,7 +546,7 @@ class SparkEngine:
         self._sequence += 1
         runs = [(managed, managed.running) for managed in list(self.managed.values())]
         ends = self.monitor.ends
-        self.backlogs.observe_ends(ends, self.clock())
+        self.backlogs.observe_ends(ends, self.driver_time_s())
         running_jobs = []
         for managed, running in runs:
             if running is None:
@@ -598,20 +606,6 @@ class SparkEngine:
         """The topics of which a job reads only records of committed transactions."""
         sources = [s for managed in list(self.managed.values()) for s in managed.job.sources]
         return {topic for s in sources if s.committed_only for topic in s.topics}
-
-
-def _checkpoint_root(spark: SparkSession, folder: Path) -> FilePath:
-    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
-    names.
-    """
-    uri = spark.conf.get(CHECKPOINTS, "")
-    return HadoopPath(spark, uri) if uri else folder / "checkpoints"
-
-
-def _own_flush_ms(spark: SparkSession) -> int:
-    """The flush time with which the application was started."""
-    conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - Spark parses its own units
-    return int(conf.getTimeAsMs(FLUSH_TIME, f"{FLUSH_MS}ms"))
 
 
 def _refused(error: TrilithonError) -> Outcome:

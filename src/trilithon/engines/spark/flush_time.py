@@ -19,7 +19,9 @@ with the first record (`python -m bench.proof_flush_time --parts waits`).
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from trilithon.engines.spark.cuts import PartJob, cut_into_parts
 from trilithon.model.allocation import Allocation
@@ -104,3 +106,9 @@ def later_lingers(job: Job, before: Allocation, wanted: Allocation) -> list[Edge
 
 def _cut_edges(job: Job) -> set[EdgeName]:
     return {cut.edge.name for cut in cut_into_parts(job).cuts}
+
+
+def own_flush_ms(spark: SparkSession) -> int:
+    """The flush time with which an application was started."""
+    conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - Spark parses its own units
+    return int(conf.getTimeAsMs(FLUSH_TIME, f"{FLUSH_MS}ms"))

@@ -5,10 +5,14 @@ Spark writes checkpoints by Hadoop's file systems, and the engine reads them whe
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
+
+# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
+CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
 class FilePath(Protocol):
@@ -115,3 +119,11 @@ def _as_os_errors(path: object) -> Iterator[None]:
         raise kind(f"{path}: {thrown.getMessage()}") from error
     except Py4JError as error:
         raise OSError(f"{path}: {error}") from error
+
+
+def checkpoint_root(spark: SparkSession, folder: Path) -> FilePath:
+    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
+    names.
+    """
+    uri = spark.conf.get(CHECKPOINTS, "")
+    return HadoopPath(spark, uri) if uri else folder / "checkpoints"

@@ -42,7 +42,7 @@ class MachinePool:
     names: Mapping[str, str]
     # The cluster whose workers the engine may start and stop.
     cluster: StandaloneCluster | None = None
-    clock: Callable[[], float] = time.time
+    steady_clock: Callable[[], float] = time.monotonic
     # The jobs whose queries run. The probe may know batches of others, whose queries have died.
     queries: Callable[[], Collection[str]] = frozenset
     # Lets new executors compute what the jobs run, before they get tasks of them.
@@ -121,7 +121,7 @@ class MachinePool:
             if action.id in self._done:
                 return Outcome(Status.UNCHANGED)
             self._done.add(action.id)
-            began, self.joining = self.clock(), True
+            began, self.joining = self.steady_clock(), True
             try:
                 self._start_workers(self.cluster, action.count)
             except TrilithonError as error:
@@ -129,7 +129,7 @@ class MachinePool:
             finally:
                 self.joining = False
             self.slots_per_machine()
-            return Outcome(Status.DONE, took_s=self.clock() - began)
+            return Outcome(Status.DONE, took_s=self.steady_clock() - began)
 
     def _start_workers(self, cluster: StandaloneCluster, count: int) -> None:
         before = set(self.executors.list())
@@ -159,7 +159,7 @@ class MachinePool:
                 raise DoesNotFit(
                     f"{', '.join(action.machines)}: these are all machines; one must stay."
                 )
-            began = self.clock()
+            began = self.steady_clock()
             try:
                 remove_executors(self, self.jobs(), leaving, END_BATCH_S)
             except EngineFailed as error:
@@ -168,7 +168,7 @@ class MachinePool:
                 self._leaving = ()
             self._done.add(action.id)
             self._set_count(self._count - len(leaving))
-            return Outcome(Status.DONE, took_s=self.clock() - began)
+            return Outcome(Status.DONE, took_s=self.steady_clock() - began)
 
     def _not_removed(self, error: EngineFailed, leaving: Sequence[str]) -> Outcome:
         """The outcome of a removal that failed: unknown if it came as far as ending executors."""

@@ -22,6 +22,14 @@ class ProbeControl:
         """Begins and returns a new incarnation of a job; stages are named from source to sink."""
         return int(self._probe.startJob(job, json.dumps(list(stages))))
 
+    def set_least_incarnation(self, least: int) -> None:
+        """The incarnations that begin from now on are at least this one."""
+        self._probe.leastIncarnation(least)
+
+    def driver_time_s(self) -> float:
+        """The time of the driver, in which reports are timed: it never steps."""
+        return float(self._probe.nowUs()) / 1e6
+
     def end_job(self, job: str) -> None:
         self._probe.endJob(job)
 

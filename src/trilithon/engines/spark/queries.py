@@ -25,6 +25,7 @@ from trilithon.engines.spark.flush_time import writer_waits
 from trilithon.engines.spark.frame import build_frame
 from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.held_tasks import grown_tasks, held_tasks
+from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.kafka import Kafka, check_not_expired
 from trilithon.engines.spark.ledger import Ledger
 from trilithon.engines.spark.managed_job import ManagedJob
@@ -55,6 +56,7 @@ class JobQueries:
     ledger: Ledger
     # The names of the machines, over which Spark spreads tasks.
     machines: Callable[[], Collection[str]]
+    incarnations: Incarnations
     steady_clock: Callable[[], float] = time.monotonic
 
     def plan(self, job: Job, wanted: Allocation, held: Mapping[str, int] | None = None) -> Chain:
@@ -117,6 +119,7 @@ class JobQueries:
             batch_s=UNPACED_BATCHES * managed.job.batch_s,
             waits=writer_waits(managed.job, managed.allocation),
         )
+        self.incarnations.note(managed.running.incarnation)
         managed.base = offsets_at(checkpoint, committed, sources)
         managed.supervision = managed.supervision.started(self.steady_clock())
         managed.unread_partitions = managed.overrun = ""

@@ -32,7 +32,7 @@ class Reallocations:
     ledger: Ledger
     max_tasks: Callable[[], int]
     machines: Callable[[], Collection[str]]
-    clock: Callable[[], float] = time.time
+    steady_clock: Callable[[], float] = time.monotonic
 
     def grown_tasks(self, wanted: Allocation, free: int) -> dict[str, int] | None:
         """The tasks of each operator for the restart that an allocation needs; None if it needs
@@ -52,12 +52,12 @@ class Reallocations:
         if wanted.generation <= managed.allocation.generation:
             return Outcome(Status.UNCHANGED)
         routing_tables.check(managed.job, wanted, self.machines())
-        began = self.clock()
+        began = self.steady_clock()
         with managed.lock:
             if managed.supervision.health is Health.FAILED:
                 # It has no entry. Its tables are pushed when it is started again.
                 managed.allocation = wanted
-                return Outcome(Status.DONE, took_s=self.clock() - began)
+                return Outcome(Status.DONE, took_s=self.steady_clock() - began)
             self.ledger.tasks = self.max_tasks()
             grown = tasks or self.grown_tasks(wanted, self.ledger.free_tasks)
             if grown is not None and managed.running is not None:
@@ -65,13 +65,13 @@ class Reallocations:
             self._reserve(managed, wanted, grown, reserved=tasks is not None)
             if facets_between(managed.allocation, wanted) == (Ability.BATCHING,):
                 managed.allocation = wanted
-                return Outcome(Status.DONE, took_s=self.clock() - began)
+                return Outcome(Status.DONE, took_s=self.steady_clock() - began)
             managed.groups = routing_tables.push(
                 self.queries.control, managed.job, wanted, managed.groups, managed.tasks
             )
             managed.allocation = wanted
             code, message = self._end_batch_for_table(managed)
-        return Outcome(Status.DONE, code, message, took_s=self.clock() - began)
+        return Outcome(Status.DONE, code, message, took_s=self.steady_clock() - began)
 
     def _reserve(
         self,

@@ -39,7 +39,6 @@ class JobRestarts:
     machines: Callable[[], Collection[str]]
     # The jobs that a thread of the engine starts or restarts.
     starting: set[str]
-    clock: Callable[[], float] = time.time
     steady_clock: Callable[[], float] = time.monotonic
     # One-shot actions are done at most once.
     _done: set[str] = field(default_factory=set)
@@ -68,7 +67,7 @@ class JobRestarts:
             frame = self.queries.frame(chain)
             before = self._reserve(managed, chain, allocation)
             self._done.add(action.id)
-            began = self.clock()
+            began = self.steady_clock()
             try:
                 replayed = self.queries.stop(managed, clean=True)
                 managed.job, managed.allocation, managed.checkpoint = job, allocation, checkpoint
@@ -82,7 +81,7 @@ class JobRestarts:
                     message = f"{job.id} did not start: {describe(error)}"
                     return Outcome(Status.FAILED, getattr(error, "code", "ENGINE_FAILED"), message)
                 return self._roll_back(managed, before, error)
-        took_s = self.clock() - began
+        took_s = self.steady_clock() - began
         if not replayed:
             return Outcome(Status.DONE, took_s=took_s)
         return Outcome(Status.DONE, REPLAYED, _replayed_text(replayed), took_s=took_s)
@@ -95,14 +94,14 @@ class JobRestarts:
         chain = replace(managed.running.chain, tasks=tasks)
         frame = self.queries.frame(chain)
         before = self._reserve(managed, chain, wanted)
-        began = self.clock()
+        began = self.steady_clock()
         try:
             replayed = self.queries.stop(managed, clean=True)
             managed.allocation = wanted
             self.queries.run(managed, chain, frame)
         except Exception as error:  # noqa: BLE001 - any failure rolls back
             return self._roll_back(managed, before, error, "it runs as before")
-        took_s = self.clock() - began
+        took_s = self.steady_clock() - began
         message = f"It was restarted with more tasks ({growth_text(before.tasks, tasks)})."
         code = REPLAYED if replayed else RESTARTED
         if replayed:

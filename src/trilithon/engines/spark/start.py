@@ -22,6 +22,10 @@ from trilithon.errors import PlanMismatch, QueryNotStarted
 from trilithon.model.job import Job
 
 START_S: Final = 60.0
+# How long a record may wait for Kafka before its query fails. The producer counts by the wall
+# clock: with its own two minutes, every record on its way is too old when the clock is set forwards
+# by an hour, and the query dies. An outage of Kafka is noticed by other means.
+WRITER: Final = {"kafka.delivery.timeout.ms": str(2 * 3600 * 1000)}
 _POLL_S: Final = 0.05
 _STOP_ATTEMPTS: Final = 2
 _log = logs.logger()
@@ -95,7 +99,7 @@ def start_frame(
     writer = (
         frame.writeStream.format("kafka")
         .queryName(job.id)
-        .options(**{**(waits or {}), **chain.writer_options, **kafka.options})
+        .options(**{**WRITER, **(waits or {}), **chain.writer_options, **kafka.options})
         .option("checkpointLocation", str(checkpoint))
         .outputMode("update")
     )

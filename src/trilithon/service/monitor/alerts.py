@@ -90,6 +90,8 @@ class Alerts:
     def round(self, done: Round, facts: RoundFacts) -> None:
         """Looks at what a round saw."""
         self._completed = time.monotonic()
+        if done.clock_set_by_s:
+            self._shift_times(done.clock_set_by_s)
         for ruling in done.rulings:
             for alert in ruling.granted:
                 if isinstance(alert, Alert):
@@ -127,6 +129,15 @@ class Alerts:
         with self._lock:
             taken, self._unwritten = self._unwritten, []
         return taken
+
+    def _shift_times(self, by_s: float) -> None:
+        """The clock was set: causes have lasted for as long as before."""
+        with self._lock:
+            self._causes = {key: since_s + by_s for key, since_s in self._causes.items()}
+            self._active = {
+                key: replace(alert, since_s=alert.since_s + by_s)
+                for key, alert in self._active.items()
+            }
 
     def _settle(
         self,

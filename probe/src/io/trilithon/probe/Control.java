@@ -38,6 +38,16 @@ public final class Control {
     return state().startJob(job, names);
   }
 
+  /** The incarnations that begin from now on are at least this one. */
+  public static void leastIncarnation(int least) {
+    state().leastIncarnation(least);
+  }
+
+  /** Driver time, in microseconds: it never steps, and times of reports and batches are in it. */
+  public static long nowUs() {
+    return state().nowUs();
+  }
+
   public static void endJob(String job) {
     state().endJob(job);
     locations.forget(job);

@@ -28,6 +28,8 @@ final class DriverState {
   private final Map<String, ObjectNode> effective = new TreeMap<>();
   private final Map<String, List<String>> operators = new HashMap<>();
   private final Map<String, Integer> incarnations = new TreeMap<>();
+  /** What an earlier driver of the same host has given is below it. */
+  private int leastIncarnation;
   private final Map<String, Located> located = new HashMap<>();
   private final ReceivedReports received = new ReceivedReports();
   private final Totals totals = new Totals(received, incarnations);
@@ -65,9 +67,9 @@ final class DriverState {
    */
   synchronized int startJob(String job, List<String> names) {
     operators.put(job, List.copyOf(names));
-    // By the clock, so that it also grows from one driver to the next.
+    // By the clock, so that it also grows from one driver to the next; which the clock may not do.
     int incarnation = Math.max(incarnations.getOrDefault(job, 0) + 1,
-        (int) (clock.nowUs() / 1_000_000));
+        Math.max(leastIncarnation, (int) (clock.nowUs() / 1_000_000)));
     incarnations.put(job, incarnation);
     located.keySet().removeIf(receiver -> receiver.startsWith(job + "/"));
     totals.forgetEarlier();
@@ -75,6 +77,15 @@ final class DriverState {
     endings.stopped(job, clock.nowUs(), tablesVersion);
     changed.put(job, tablesVersion);
     return incarnation;
+  }
+
+  /** The next incarnations are at least this one. */
+  synchronized void leastIncarnation(int least) {
+    leastIncarnation = least;
+  }
+
+  long nowUs() {
+    return clock.nowUs();
   }
 
   synchronized void endJob(String job) {

@@ -38,6 +38,7 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
   private Iterator<InternalRow> again = Collections.emptyIterator();
   private InternalRow delivered;
   private ReaderProgress progress;
+  private PollGuard guard;
   private long nextOffset;
 
   EndableReader(SupportsRealTimeRead<InternalRow> connector, BatchSignal batch, Doubles doubles) {
@@ -101,6 +102,7 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
   private void begin() throws IOException {
     Position start = Position.of(connector.getOffset());
     nextOffset = start.offset();
+    guard = new PollGuard(connector);
     progress = batch.begin(
         start.partition(), () -> Position.of(connector.getOffset()).offset());
     batch.awaitCurrent();
@@ -124,11 +126,19 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
 
   /** The connector only asserts that the offset where it starts is still in Kafka. */
   private RecordStatus poll(Long startMs, long sliceMs) throws IOException {
+    guard.begins(sliceMs);
     try {
       return connector.nextWithTimeout(startMs, sliceMs);
     } catch (AssertionError e) {
       throw new IllegalStateException(
           "the records at " + connector.getOffset() + " are no longer in Kafka", e);
+    } catch (RuntimeException e) {
+      if (PollGuard.woke(e)) {
+        return NONE;
+      }
+      throw e;
+    } finally {
+      guard.ends();
     }
   }
 
@@ -154,6 +164,9 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public void close() throws IOException {
+    if (guard != null) {
+      guard.close();
+    }
     connector.close();
   }
 

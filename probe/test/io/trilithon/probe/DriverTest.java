@@ -40,6 +40,13 @@ class DriverTest {
     Check.refused("no table yet", () -> driver.setCredit("j", "x", 3));
   }
 
+  void incarnationsAreAtLeastWhatTheHostSays() {
+    int first = driver.startJob("j", List.of("src", "a"));
+    driver.leastIncarnation(first + 3600);
+    Check.equal(first + 3600, driver.startJob("j", List.of("src", "a")));
+    Check.equal(first + 3601, driver.startJob("j", List.of("src", "a")));
+  }
+
   void aWishIsResolvedAnewForEachBatch() {
     driver.startJob("j", List.of("src", "a"));
     push("{\"generation\":1,\"executors\":{\"1\":1}}");

@@ -8,6 +8,8 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
@@ -20,11 +22,13 @@ public final class EndableReaderTest {
   private final EndableReader reader = new EndableReader(connector, batch.signal, null);
 
   /** Has the records of a queue; without one it waits for the whole timeout, as the real one. */
-  private static final class Connector implements SupportsRealTimeRead<InternalRow> {
+  public static final class Connector implements SupportsRealTimeRead<InternalRow> {
     final Queue<Long> records = new ArrayDeque<>();
     final List<Long> timeouts = new ArrayList<>();
     Runnable whilePolled = () -> { };
     Long record = 16L;
+    private final CountDownLatch woken = new CountDownLatch(1);
+    private final Connector consumer = this;
 
     @Override
     public RecordStatus nextWithTimeout(Long startMs, Long timeoutMs) {
@@ -40,6 +44,28 @@ public final class EndableReaderTest {
       }
       record = read == null ? record : read;
       return RecordStatus.newStatusWithoutArrivalTime(read != null);
+    }
+
+    /** As the real one, it hides its consumer two classes deep. */
+    public Connector org$apache$spark$sql$kafka010$KafkaBatchPartitionReader$$consumer() {
+      return this;
+    }
+
+    public scala.Option<Connector> _consumer() {
+      return scala.Option.apply(this);
+    }
+
+    public void wakeup() {
+      woken.countDown();
+    }
+
+    void sleepUntilWoken() {
+      try {
+        Check.that(woken.await(60, TimeUnit.SECONDS), "woken");
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+      }
+      throw new org.apache.kafka.common.errors.WakeupException();
     }
 
     @Override
@@ -91,6 +117,18 @@ public final class EndableReaderTest {
     Check.that(!next(300_000), "ended");
     Check.equal(1, connector.timeouts.size());
     Check.that(System.nanoTime() - beganNs < 60_000_000_000L, "long before the batch is over");
+  }
+
+  /** Kafka's consumer waits by the wall clock: when that is set back, for an hour. */
+  public void aPollThatOutlastsItsTimeIsWokenAndTheReaderGoesOn() throws IOException {
+    connector.whilePolled = () -> {
+      connector.whilePolled = () -> { };
+      connector.records.add(17L);
+      connector.sleepUntilWoken();
+    };
+    Check.that(next(300_000), "the next poll finds it");
+    Check.equal(2, connector.timeouts.size());
+    reader.close();
   }
 
   public void aReaderWithRecordsEndsBeforeTheNextOne() throws IOException {

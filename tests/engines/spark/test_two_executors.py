@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.engines.spark.conftest import Topics, allowed_s, until
+from tests.engines.spark.conftest import Topics, until
 from tests.engines.spark.diamond import Scene, diamond
 from tests.engines.spark.flow import NoPacing, job_named
 from tests.engines.spark.loaded_cluster import Cluster, executor_processes, machines_of
+from tests.measured import Measured
 from trilithon.contract.condition import Cause
 from trilithon.contract.engine import Reallocate, RemoveMachines, RestartJob, Status
 from trilithon.engines.spark.application import create_topics
@@ -168,26 +170,24 @@ def test_a_restart_holds_the_readers_of_both_and_does_nothing_twice(cluster: Clu
     assert cluster.flow.doubled == 0
 
 
-def test_an_executor_that_is_killed_is_survived(cluster: Cluster, spark: SparkSession) -> None:
+def test_an_executor_that_is_killed_is_survived(
+    cluster: Cluster, spark: SparkSession, measured: Measured
+) -> None:
     cluster.flowing()
     cluster.until(lambda found: len(found.layout.machines) == 2)
     gone = executor_processes(spark)[0]
     os.kill(gone, signal.SIGKILL)
-    killed_s, sent = time.time(), cluster.flow.sent
-    accepted = cluster.engine.jobs
+    killed_s, accepted, flow = time.time(), cluster.engine.jobs, cluster.flow
     cluster.until(lambda _: accepted()[cluster.job.id].health == "degraded")
-
-    def later() -> list[float]:
-        """When records that were sent after the kill came out."""
-        return [record.at_s for record in list(cluster.flow.got) if record.number > sent]
-
-    cluster.until(lambda _: later())
-    assert min(later()) - killed_s < allowed_s(GOES_ON_S)
+    sent = flow.sent_while_down()
+    cluster.until(lambda _: flow.goes_on_s(sent))
+    measured.within("goes on", (flow.goes_on_s(sent) or 0.0) - killed_s, GOES_ON_S)
     cluster.until(lambda _: executors(spark) == 2)
     # Every row is known again, though one of those who counted will never report again.
     cluster.until(lambda found: not np.isnan(found.instances.taken).any())
     assert all("/" in machine for machine in cluster.snapshot().layout.machines)
     cluster.finish()
+    assert flow.removable_by_id()
 
 
 def test_an_executor_that_is_stopped_for_ten_seconds_loses_nothing(
@@ -217,7 +217,7 @@ def test_an_executor_that_is_stopped_for_ten_seconds_loses_nothing(
 
 
 def test_a_diamond_survives_the_kill_of_an_executor(
-    spark: SparkSession, broker: Kafka, topics: Topics, tmp_path: Path
+    spark: SparkSession, broker: Kafka, topics: Topics, tmp_path: Path, measured: Measured
 ) -> None:
     """Readers of internal topics begin anew on another executor: they know the ids of the records
     before by reading them.
@@ -229,20 +229,25 @@ def test_a_diamond_survives_the_kill_of_an_executor(
     )
     scene = Scene(engine, topics, diamond("killed"))
     try:
-        scene.send(400)
-        scene.await_all()
-        os.kill(executor_processes(spark)[0], signal.SIGKILL)
-        scene.send(400)
-        until(lambda: scene.polled() and engine.jobs()[scene.job.id].health == "degraded")
-        scene.await_running()
-        scene.send(400)
-        scene.await_all(90)
-        rows = scene.rows()
-        assert rows.keys() == scene.expected()
-        # Only what the last part writes again after it died may come out twice.
-        names = engine.dags.accepted[scene.job.id].planned.topics
-        assert sum(topics.count(name) for name in names) > 4 * scene.sent
-        assert rows.total() <= 2 * scene.sent + 2 * 400
+        with scene.under_load(200.0) as flow:
+            until(lambda: scene.polled() and flow.arrived > 400)
+            os.kill(executor_processes(spark)[0], signal.SIGKILL)
+            killed_s = time.time()
+            until(lambda: scene.polled() and engine.jobs()[scene.job.id].health == "degraded")
+            sent = flow.sent_while_down()
+            until(lambda: scene.polled() and flow.goes_on_s(sent))
+            measured.within("goes on", (flow.goes_on_s(sent) or 0.0) - killed_s, GOES_ON_S)
+            before = flow.sent
+            until(lambda: scene.polled() and flow.goes_on_s(before))
+            sent = flow.stop_sending()
+            until(lambda: scene.polled() and flow.arrived >= sent)
+            assert flow.arrivals_s().keys() == set(range(sent))
+            # Only what the last part writes again after it died may come out twice.
+            names = engine.dags.accepted[scene.job.id].planned.topics
+            assert sum(topics.count(name) for name in names) > 4 * sent
+            assert flow.removable_by_id()
+            assert max(Counter(one.id for one in flow.got).values()) <= 2
+            measured.note("doubled at the sink", f"{flow.doubled} of {2 * sent}")
         until(lambda: executors(spark) == 2)
     finally:
         engine.cancel(scene.job.id)

@@ -2,12 +2,13 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.measured import Measured
 from trilithon.engines.spark.background_process import command_line
 from trilithon.engines.spark.broker import PROCESS_MARK, EmbeddedBroker
 
@@ -42,6 +43,27 @@ def _nothing_is_left_running(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         time.sleep(0.2)
     assert left == {}
     assert brokers_under(base) == []
+
+
+@pytest.fixture
+def measured(record_property: Callable[[str, object], None]) -> Measured:
+    return Measured(record_property)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests have measured."""
+    reports = [each for some in terminalreporter.stats.values() for each in some]
+    found = {
+        report.nodeid: report.user_properties
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.user_properties
+    }
+    if found:
+        terminalreporter.section("measured")
+    for test, properties in found.items():
+        terminalreporter.write_line(test.rpartition("/")[2])
+        for name, value in properties:
+            terminalreporter.write_line(f"  {name}: {value}")
 
 
 def processes_of(run: str) -> dict[int, str]:

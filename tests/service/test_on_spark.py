@@ -19,8 +19,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.proofs.disturbances import children, jvm_of
-from tests.engines.spark.conftest import allowed_s, broker, spark, until  # noqa: F401 - fixtures
+from tests.engines.spark.conftest import broker, spark, until  # noqa: F401 - fixtures
+from tests.engines.spark.diamond import DiamondFlow, diamond
 from tests.engines.spark.flow import Flow
+from tests.measured import Measured
 from trilithon.contract.watch import Watcher
 from trilithon.control.rules import Rules
 from trilithon.engines.host import Host
@@ -47,6 +49,8 @@ RULES = {
 
 # How soon records flow again after the host, and with it Spark's driver, was killed.
 GOES_ON_S = 60.0
+# What was under way when a host died has arrived by then, and no new host is that soon.
+UNDER_WAY_S = 2.0
 Looked = tuple[Daemon, RemoteEngine]
 
 
@@ -244,37 +248,48 @@ def test_a_controller_that_is_killed_is_not_missed_by_the_jobs_and_another_takes
 
 
 @pytest.mark.parametrize("killed", ["host", "jvm"])
-def test_a_host_that_is_killed_comes_back_with_its_jobs_and_nothing_is_lost(
+def test_a_host_that_is_killed_comes_back_with_a_line_and_a_graph_and_nothing_is_lost(
     broker: Kafka,  # noqa: F811
     state: Path,
+    measured: Measured,
     killed: str,
 ) -> None:
-    """The next life of the job goes on from its checkpoint: what was not committed comes again.
+    """The next life of a job goes on from its checkpoints: what was not committed comes again.
     A host whose JVM alone was killed went on for ever, and every call of it failed.
     """
-    job = job_named(f"bereft-{killed}")
-    create_topics(broker, [job])
-    (state / "job.json").write_text(json.dumps(dump_job(job)))
-    daemon_ = serve(state, "--master", "local[16]", "--kafka", broker.servers, "--with-jobs")
+    line, graph = f"bereft-{killed}", f"bereft-graph-{killed}"
+    jobs = [job_named(line), diamond(graph)]
+    create_topics(broker, jobs)
+    files = [state / f"{job.name}.json" for job in jobs]
+    for file, job in zip(files, jobs, strict=True):
+        file.write_text(json.dumps(dump_job(job)))
+    daemon_ = serve(state, "--master", "local[40]", "--kafka", broker.servers, "--with-jobs")
     try:
         [host_] = children(daemon_.pid)
-        trilithon("job", "apply", str(state / "job.json"), "--wait")
-        flow = Flow(broker, job.name, 40.0)
+        trilithon("job", "apply", *map(str, files), "--wait")
+        flows = [Flow(broker, line, 40.0), DiamondFlow(broker, graph, 40.0)]
         try:
-            until(lambda: len(flow.got) > 200)
+            until(lambda: all(flow.arrived > 200 for flow in flows))
             os.kill(host_ if killed == "host" else jvm_of(host_), signal.SIGKILL)
-            killed_s, sent = time.time(), flow.sent
+            killed_s = time.time()
             until(lambda: children(daemon_.pid) not in ([], [host_]))
-            before = len(flow.got)
-            until(lambda: len(flow.got) > before + 400)
-            flow.stop_sending()
-            flow.await_all()
+            time.sleep(UNDER_WAY_S)
+            sent = [flow.sent_while_down() for flow in flows]
+            for job, flow, before in zip(jobs, flows, sent, strict=True):
+                until(lambda flow=flow, before=before: flow.goes_on_s(before))  # type: ignore[misc]
+                took_s = (flow.goes_on_s(before) or 0.0) - killed_s
+                measured.within(f"{job.name} goes on", took_s, GOES_ON_S)
+            until(lambda: all(flow.arrived > n + 400 for flow, n in zip(flows, sent, strict=True)))
+            for flow in flows:
+                flow.stop_sending()
+                flow.await_all()
         finally:
-            flow.end()
-        assert {record.number for record in flow.got} == set(range(flow.sent))
-        # The first record that was sent after the kill came out in time.
-        later = [record.at_s for record in flow.got if record.number > sent]
-        assert min(later) - killed_s < allowed_s(GOES_ON_S)
+            for flow in flows:
+                flow.end()
+        for job, flow in zip(jobs, flows, strict=True):
+            assert flow.arrivals_s().keys() == set(range(flow.sent))
+            assert flow.removable_by_id()
+            measured.note(f"{job.name} doubled", f"{flow.doubled} of {len(flow.got)}")
         log = (state / "serve.log").read_text()
         assert "the host has died and is started again" in log
     finally:

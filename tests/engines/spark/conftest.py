@@ -1,6 +1,5 @@
 """A Spark session per module, ended with it, and the broker of the whole run."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -137,14 +136,6 @@ def topics(spark: SparkSession, broker: Kafka) -> Iterator[Topics]:
     topics = Topics(spark, broker)
     yield topics
     topics.admin.close()
-
-
-def allowed_s(idle_s: float) -> float:
-    """What a machine may take for something that takes an idle one at most so long: more in
-    proportion to its load per core, and thrice that for what the load does not show. Others on the
-    same hardware may take a core away for seconds.
-    """
-    return 3.0 * idle_s * (1.0 + os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def until(condition: Callable[[], object], timeout_s: float = 240.0) -> None:

@@ -1,9 +1,12 @@
 """A job that fans out and merges, for tests: what goes in, what comes out, and its snapshots."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.engines.spark.conftest import Topics, until
+from tests.engines.spark.flow import Flow, Got
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Status
 from trilithon.engines.spark.application import create_topics
@@ -12,6 +15,8 @@ from trilithon.model.allocation import initial
 from trilithon.model.job import Job
 from trilithon.model.snapshot import Snapshot
 from trilithon.spec.job_file import parse_job
+
+AT = "2026-01-01T00:00:00.123456Z"
 
 
 def diamond(name: str, merge: str = "[n, side]") -> Job:
@@ -38,6 +43,22 @@ sinks:
 """)
 
 
+class DiamondFlow(Flow):
+    """A steady load on a Diamond. A record has arrived when it has come out on both sides."""
+
+    def value(self, number: int) -> str:
+        return json.dumps({"n": number, "at": AT})
+
+    def row(self, one: Got) -> tuple[int, str]:
+        return one.number, one.value["side"]
+
+    def arrivals_s(self) -> dict[int, float]:
+        sides: dict[int, dict[str, float]] = defaultdict(dict)
+        for one in list(self.got):
+            sides[one.number].setdefault(one.value["side"], one.at_s)
+        return {number: max(s.values()) for number, s in sides.items() if len(s) == 2}
+
+
 class Scene:
     """A Diamond that runs, what goes in and what comes out."""
 
@@ -52,9 +73,18 @@ class Scene:
 
     def send(self, count: int) -> None:
         numbers = range(self.sent, self.sent + count)
-        values = [json.dumps({"n": n, "at": "2026-01-01T00:00:00.123456Z"}) for n in numbers]
+        values = [json.dumps({"n": n, "at": AT}) for n in numbers]
         self.topics.write(f"{self.job.name}-in", values)
         self.sent += count
+
+    @contextmanager
+    def under_load(self, rate_per_s: float) -> Iterator[DiamondFlow]:
+        """Sends records all the time, instead of `send`."""
+        flow = DiamondFlow(self.engine.kafka, self.job.name, rate_per_s)
+        try:
+            yield flow
+        finally:
+            flow.end()
 
     def snapshot(self) -> Snapshot:
         for report in self.engine.reports():

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from trilithon.model.job import Job
 from trilithon.spec.job_file import parse_job
 
 PARTITIONS = 2
+SENT_WHILE_DOWN = 50
 
 
 def job_named(name: str, partitions: int = PARTITIONS) -> Job:
@@ -78,11 +79,18 @@ class Got:
     were written.
     """
 
-    number: int
-    key: int
+    value: dict[str, Any]
     id: str
     at_s: float
     written_s: float
+
+    @property
+    def number(self) -> int:
+        return int(self.value["n"])
+
+    @property
+    def key(self) -> int:
+        return int(self.value["k"])
 
 
 class Flow:
@@ -110,13 +118,16 @@ class Flow:
             if self._paused.is_set():
                 began = time.monotonic() - self.sent / self.rate_per_s
             for _ in range(int((time.monotonic() - began) * self.rate_per_s) - self.sent):
-                value = json.dumps({"n": self.sent, "k": self.sent % 50})
+                value = self.value(self.sent)
                 # By key: a key is always in one partition.
                 partition = (self.sent % 50) % self._partitions
                 producer.produce(f"{self._name}-in", value, partition=partition)
                 self.sent += 1
             producer.poll(0.005)
         assert producer.flush(120) == 0
+
+    def value(self, number: int) -> str:
+        return json.dumps({"n": number, "k": number % 50})
 
     def _read(self) -> None:
         consumer = reader_of(self._kafka, f"{self._name}-out")
@@ -131,7 +142,7 @@ class Flow:
             read, source = json.loads(value), dict(headers)[ID_HEADER]
             assert isinstance(source, bytes)
             written_s = message.timestamp()[1] / 1000
-            self.got.append(Got(read["n"], read["k"], source.decode(), time.time(), written_s))
+            self.got.append(Got(read, source.decode(), time.time(), written_s))
         consumer.close()
 
     def pause(self) -> None:
@@ -152,12 +163,41 @@ class Flow:
     @property
     def arrived(self) -> int:
         """How many of the records have arrived, each counted once."""
-        return len({record.number for record in list(self.got)})
+        return len(self.arrivals_s())
+
+    def arrivals_s(self) -> dict[int, float]:
+        """When each record arrived for the first time, by its number."""
+        first: dict[int, float] = {}
+        for one in list(self.got):
+            first.setdefault(one.number, one.at_s)
+        return first
+
+    def goes_on_s(self, sent: int) -> float | None:
+        """When the first record arrived of those that were sent after so many."""
+        return min((s for number, s in self.arrivals_s().items() if number >= sent), default=None)
+
+    def sent_while_down(self) -> int:
+        """Waits for records to be sent while the job is down, none of which may have arrived: the
+        fault lasts. Returns how many were sent before them.
+        """
+        before = self.sent
+        until(lambda: self.sent >= before + SENT_WHILE_DOWN)
+        assert self.goes_on_s(before) is None, "the job is not down"
+        return before
 
     @property
     def doubled(self) -> int:
         got = list(self.got)
-        return len(got) - len({one.number for one in got})
+        return len(got) - len(set(map(self.row, got)))
+
+    def row(self, one: Got) -> Hashable:
+        """What comes out once if nothing is replayed."""
+        return one.number
+
+    def removable_by_id(self) -> bool:
+        """Whether copies of a row, and they alone, have the same id."""
+        rows = {(self.row(one), one.id) for one in list(self.got)}
+        return len(rows) == len({row for row, _ in rows}) == len({id_ for _, id_ in rows})
 
     def end(self) -> None:
         self.stop_sending()

@@ -10,13 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from bench.proofs.hops import Hops
 from tests.engines.spark.conftest import until
 from tests.engines.spark.flow import PARTITIONS, Flow, NoPacing, Scene, job_named
+from tests.engines.spark.sink_latency import SinkLatency
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Reallocate, RestartJob, Status
 from trilithon.engines.spark import frame_sources, queries, start
@@ -27,11 +27,9 @@ from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.pacing import QUIET_S
 from trilithon.errors import NotObservable
-from trilithon.measures.sketch import quantile
 from trilithon.model.allocation import carried_over, initial
 from trilithon.model.groups import KEY_GROUPS, SPREAD
 from trilithon.model.job import Bounds, HeldTasks, Job, Parallelism
-from trilithon.model.series import Series
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -251,7 +249,9 @@ def test_counters_are_exact_over_twenty_boundaries_and_another_jobs_batch_goes_o
         assert control.batch(other.id) == besides_batch
 
 
-def test_the_latency_at_the_sink_is_what_the_times_of_the_records_say(run: Any) -> None:
+def test_the_latency_at_the_sink_is_what_the_times_of_the_records_say(
+    run: Any, spark: SparkSession, broker: Kafka
+) -> None:
     job = job_named("timed")
     with run(job, 200.0) as on:
         assembler = Assembler()
@@ -262,39 +262,12 @@ def test_the_latency_at_the_sink_is_what_the_times_of_the_records_say(run: Any) 
                 assembler.take(report)
             return assembler.snapshot(time.time())
 
-        def agrees() -> bool:
-            before, began = snapshot(), time.time()
-            time.sleep(5)
-            after, ended = snapshot(), time.time()
-            window = Series.of([before, after]).window()
-            assert window is not None
-            until(lambda: on.flow.got[-1].written_s > ended)
-            origin = dict(on_source(on))
-            got = [one for one in list(on.flow.got) if began < one.written_s < ended]
-            seen = [1000 * (one.written_s - origin[one.id]) for one in got]
-            for share in (0.5, 0.95):
-                sketched, exact = (
-                    float(quantile(window.latencies, share)[0]),
-                    np.quantile(seen, share),
-                )
-                compared.append((share, sketched, float(exact)))
-            return all(abs(a - b) <= max(5.0, 0.1 * b) for _, a, b in compared[-2:])
-
+        sink = (job.id, "out")
+        latency = SinkLatency(spark, broker, on.flow, snapshot, sink, f"{job.name}-in")
         on.flowing()
         time.sleep(15)  # the JVM warms up
-        compared: list[tuple[float, float, float]] = []
         # What is reported is up to a second older than the span: one calm span of eight must do.
-        assert any(agrees() for _ in range(8)), compared
-
-
-def on_source(on: Scene) -> list[tuple[str, float]]:
-    """The ids and times of the records of a source, as its log has them."""
-    spark, options = on.engine.spark, on.engine.kafka.options
-    rows = spark.read.format("kafka").options(**options, subscribe=f"{on.job.name}-in").load()
-    ids = rows.selectExpr(
-        "concat_ws('-', topic, partition, offset) AS id", "unix_micros(timestamp) / 1e6 AS at"
-    )
-    return [(row.id, float(row.at)) for row in ids.collect()]
+        assert any(latency.agrees() for _ in range(8)), latency.compared
 
 
 def test_the_engine_ends_batches_one_job_at_a_time(

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.engines.spark.conftest import Topics, until
 from tests.engines.spark.diamond import Scene, diamond, topics_of
 from tests.engines.spark.flow import read_all
+from tests.engines.spark.sink_latency import SinkLatency
 from trilithon.contract.engine import Reallocate, RestartJob, Status
 from trilithon.engines.spark import cut_records
 from trilithon.engines.spark.application import create_topics
@@ -82,6 +83,20 @@ def test_every_record_of_a_diamond_comes_out_once_on_each_side_and_is_counted(
     assert set(edges.values()) == names
     values = [json.loads(row.value)["at"] for name in names for row in topics.read(name)]
     assert set(values) == {"2026-01-01T00:00:00.123456Z"}
+
+
+def test_the_latency_at_a_sink_behind_two_cuts_is_what_the_times_of_the_records_say(
+    engine: SparkEngine, spark: SparkSession, broker: Kafka, topics: Topics
+) -> None:
+    scene = Scene(engine, topics, diamond("timed-graph"))
+    with scene.under_load(200.0) as flow:
+        until(lambda: scene.polled() and flow.arrived > 3000)  # the JVM warms up
+        sink = (scene.job.id, "out")
+        latency = SinkLatency(spark, broker, flow, scene.snapshot, sink, "timed-graph-in")
+        # What is reported is up to a second older than the span: one calm span of eight must do.
+        assert any(latency.agrees() for _ in range(8)), latency.compared
+        sides = Counter(one.value["side"] for one in list(flow.got))
+        assert sides.keys() == {"left", "right"}
 
 
 def test_what_a_part_writes_again_after_a_restart_does_not_come_out_twice(

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from tests.engines.spark.conftest import allowed_s, until
+from tests.engines.spark.conftest import until
 from tests.engines.spark.flow import Flow, job_named
+from tests.measured import Measured
 from trilithon.contract.condition import Cause
 from trilithon.contract.engine import Health, Status
 from trilithon.engines.spark.application import create_topics
@@ -34,6 +35,8 @@ IMPATIENT = {
     "max.block.ms": "4000",
 }
 AWAY_S = 20.0
+# On an idle machine: until the job says so, and until it runs again.
+SAID_S, BACK_S = 15.0, 60.0
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def test_a_job_outlives_an_outage_of_kafka_in_which_its_query_dies(
-    spark: SparkSession, own_broker: EmbeddedBroker, tmp_path: Path
+    spark: SparkSession, own_broker: EmbeddedBroker, tmp_path: Path, measured: Measured
 ) -> None:
     plain = Kafka(own_broker.address)
     # The query dies when it plans its next batch.
@@ -75,11 +78,13 @@ def test_a_job_outlives_an_outage_of_kafka_in_which_its_query_dies(
         with capture_logs() as events:
             os.kill(own_broker.pid, signal.SIGKILL)
             killed = time.monotonic()
-            until(lambda: health() is Health.DEGRADED, allowed_s(15))
+            until(lambda: health() is Health.DEGRADED)
+            measured.within("degraded", time.monotonic() - killed, SAID_S)
             condition = engine.conditions()[job.id]
             assert condition.cause is Cause.KAFKA
             assert condition.next_try_s is not None
-            until(lambda: health() and engine.monitor.outage is not None, allowed_s(15))
+            until(lambda: health() and engine.monitor.outage is not None)
+            measured.within("the reason is known", time.monotonic() - killed, 2 * SAID_S)
             shown = engine.conditions()[job.id]
             assert shown.reason == f"Kafka does not answer at {own_broker.address}."
             # Reports do not wait for a broker that does not answer: each would take four seconds.
@@ -93,7 +98,9 @@ def test_a_job_outlives_an_outage_of_kafka_in_which_its_query_dies(
         assert (said["query_died"]["cause"], said["query_died"]["job"]) == ("kafka", job.id)
         again = EmbeddedBroker.start(own_broker.folder)
         assert again.address == own_broker.address
+        back = time.monotonic()
         until(lambda: health() is Health.RUNNING)
+        measured.within("runs again", time.monotonic() - back, BACK_S)
         flow.stop_sending()
         flow.await_all()
         assert {record.number for record in flow.got} == set(range(flow.sent))

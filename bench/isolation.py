@@ -14,7 +14,8 @@ A round takes about four minutes on two cores. Short form: `--seconds 5`.
 
 `--rogue` is another trial, in one application: records of a tenant never end (`work(1000000000)` on
 two instances) beside a neighbour whose load is 90 % of what it can take alone. Printed are the
-neighbour's records per second in the 20 s before and the first 20 s beside the rogue. Exit code 1 if the neighbour keeps less than 80 %.
+neighbour's records per second in the 20 s before and the first 20 s beside the rogue. Exit code 1
+if the neighbour keeps less than 80 %.
 """
 
 import argparse

@@ -293,7 +293,7 @@ def test_half_the_executors_gone_leave_the_job_of_higher_priority_and_the_other_
         undisturbed = engine.managed[high.id].running
         until(lambda: executors(spark) == 2)
         limit = 24
-        until(lambda: healths() == ("running", "running"))
+        until(lambda: healths() == ("running", "running"), timeout_s=allowed_s(60))
         assert engine.managed[high.id].running is undisturbed
     finally:
         for job in (low, high):

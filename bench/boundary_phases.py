@@ -2,17 +2,18 @@
 
     python -m bench.boundary_phases [--masters local local-cluster] [--jobs 1 2 5 8]
         [--pmax 4 8 16] [--boundaries 6] [--warm-up 20] [--set spark.locality.wait=0 ...]
-        [--levers spark.locality.wait=0 ...] [--together] [--into phases.json]
+        [--levers [spark.locality.wait=0 ...]] [--together] [--into phases.json]
 
 Each job reads a topic of two partitions, checks and passes its records on and writes them: a stage
 of readers and two of `pmax` tasks. The engine ends one job's batch at a time, or those of all jobs
 at once with `--together`. `--set` gives Spark settings for all runs; each of the `--levers` is
-tried by itself, beside a run without any. With `--into` results are kept in a file, and a second
-call goes on where the first was interrupted.
+tried by itself, beside a run without any. By default these are `spark.locality.wait=0` and
+`spark.rpc.netty.dispatcher.numThreads=4`; `--levers` without a value tries none. With `--into`
+results are kept in a file, and a second call goes on where the first was interrupted.
 
 The stall is the time without output that a consumer sees. The first boundaries of each job warm up
 the JVM and are not counted. The short form
-`--masters local --jobs 1 --pmax 4 --boundaries 2 --warm-up 5` takes a minute.
+`--masters local --jobs 1 --pmax 4 --boundaries 2 --warm-up 5 --levers` takes a minute.
 """
 
 import argparse
@@ -47,6 +48,8 @@ from trilithon.model.job import (
 PARTITIONS: Final = 2
 WARM: Final = 2
 TIMEOUT_S: Final = 60.0
+# Spark waits for a better place of a task, and has a dispatcher thread per task slot of a driver.
+LEVERS: Final = ("spark.locality.wait=0", "spark.rpc.netty.dispatcher.numThreads=4")
 # The marks of a boundary in their order; a phase is named by the mark that ends it.
 PHASES: Final = (
     "last write",  # the end reaches the readers, and the records in flight are written
@@ -305,7 +308,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--rate", type=float, default=100.0)
     arguments.add_argument("--warm-up", type=float, default=20.0)
     arguments.add_argument("--set", nargs="*", default=[], help="Spark settings, name=value")
-    arguments.add_argument("--levers", nargs="*", default=[], help="settings, each by itself")
+    arguments.add_argument("--levers", nargs="*", default=LEVERS, help="settings, each by itself")
     arguments.add_argument("--together", action="store_true")
     arguments.add_argument("--into", type=Path, help="a file that keeps results")
     return arguments

@@ -25,8 +25,9 @@ from bench.proofs import figures
 from trilithon.engines.spark import probe
 from trilithon.engines.spark.backlog import Backlogs
 from trilithon.engines.spark.collection_pause import collection_paused
+from trilithon.engines.spark.host_report import HostReports, RunningJob
 from trilithon.engines.spark.jdk import find_jdk
-from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of
+from trilithon.engines.spark.telemetry import report_of
 from trilithon.engines.spark.watchdog import RecordWatch
 from trilithon.engines.spark.whole_reports import WholeReports
 from trilithon.model.allocation import initial
@@ -81,14 +82,18 @@ def host_cores(drained: Sequence[str], jobs: int) -> float:
     """The CPU seconds that the host spends on the reports of one second."""
     known = {job.id: job for job in map(job_of, range(jobs))}
     records, backlogs, whole = RecordWatch(), Backlogs(), WholeReports()
-    running = [RunningJob(job, initial(job), 1, {"in": 10.0}, {"in": 2}) for job in known.values()]
+    host, allocations = HostReports("app"), {name: initial(job) for name, job in known.items()}
     began = time.process_time()
     for second, text in enumerate(drained):
         with collection_paused():
             read_reports(text, whole, records, backlogs, known)
         # Lag is asked for twice a second.
         for _ in range(2):
-            host_report(second, 0.0, running)
+            running = [
+                RunningJob(job, allocations[name], 1, {"in": 10.0 * second}, {"in": 2})
+                for name, job in known.items()
+            ]
+            host.report(second, 0.0, running)
     return (time.process_time() - began) / len(drained)
 
 

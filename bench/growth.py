@@ -1,18 +1,23 @@
 """Whether memory, reports or threads of an application grow with boundaries and executor losses.
 
     python -m bench.growth [--boundaries 500] [--losses 50] [--executors 4] [--jobs 2] [--pmax 4]
+        [--warm-up 90]
 
 Jobs under load end their batches again and again; between some of them an executor is killed, and
 the cluster starts another. After each boundary the driver's heap (the least after three
 collections), the size of the executors' last reports as they sent them, and the threads of the
-driver and of the host are noted. Printed are the medians of the first and of the last tenth; exit
-code 1 if the last is more than 10 % larger. Below them is what grew: threads of the driver by pool,
-tables of the probe, and the rows of whole reports. With `--executors 0`, which is one JVM, nothing
-is killed.
+driver and of the host are noted. Printed are the medians of the first and of the last tenth, and a
+verdict; exit code 1 if the last is more than 10 % larger. Below them is what grew: threads of the
+driver by pool, tables of the probe, and the rows of whole reports. With `--executors 0`, which is
+one JVM, nothing is killed.
 
-Two of Spark's pools take up to 128 threads each in the first minutes, and the histograms in reports
-fill up: few boundaries say nothing of these two. The short form
-`--boundaries 10 --losses 0 --executors 0 --jobs 1` takes about two minutes.
+Two of Spark's pools are printed apart, with the most threads that they had. They start a thread for
+each of their tasks up to 100, however many are idle, and end one that was idle for 60 s: how many
+they have follows from how often they are used, and only more than 100 would be growth. Collections
+use them, since Spark then removes broadcasts that nothing refers to.
+
+Fewer than 100 boundaries say little: some MB, bytes or threads of difference are let pass then. The
+short form `--boundaries 10 --losses 0 --executors 0 --jobs 1 --warm-up 10` takes about two minutes.
 """
 
 import argparse
@@ -49,13 +54,22 @@ RATE_PER_S: Final = 50.0
 ALLOWED: Final = 1.1
 TIMEOUT_S: Final = 120.0
 WARM: Final = 3
-# Small figures move by some bytes or threads without growing.
+FIGURES: Final = ("heap_mb", "report_bytes", "driver_threads", "host_threads")
+# In few samples these move by so much without growing.
 SLACK: Final = {"heap_mb": 8.0, "report_bytes": 500.0, "driver_threads": 8.0, "host_threads": 3.0}
+SHORT: Final = 100
+# `newDaemonCachedThreadPool` with these limits, in BlockManagerMasterEndpoint and
+# BlockManagerStorageEndpoint.
+POOL_LIMIT: Final = 100
+POOLS: Final = (
+    "threads block-manager-ask-thread-pool-#",
+    "threads block-manager-storage-async-thread-pool-#",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What an application holds after a boundary."""
+    """What an application holds after a boundary; the driver's threads are without `POOLS`."""
 
     heap_mb: float
     report_bytes: float
@@ -105,7 +119,9 @@ class Watched:
         return Sample(
             heap_mb=min(kept() for _ in range(3)) / 2**20,
             report_bytes=float(sizes["driver"]["report_characters"]),
-            driver_threads=float(beans.getThreadMXBean().getThreadCount()),
+            driver_threads=float(
+                beans.getThreadMXBean().getThreadCount() - sum(parts.get(pool, 0) for pool in POOLS)
+            ),
             host_threads=float(threading.active_count()),
             parts=parts,
         )
@@ -119,7 +135,7 @@ def tenths(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
             "first": round(median(asdict(sample)[name] for sample in samples[:count]), 1),
             "last": round(median(asdict(sample)[name] for sample in samples[-count:]), 1),
         }
-        for name in SLACK
+        for name in FIGURES
     }
 
 
@@ -138,13 +154,31 @@ def grown_parts(samples: Sequence[Sample]) -> dict[str, str]:
     return {name: change for by, name, change in rows if by > 0}
 
 
-def grown(results: dict[str, dict[str, float]]) -> list[str]:
+def grown(
+    results: Mapping[str, Mapping[str, float]], slack: Mapping[str, float] | None = None
+) -> list[str]:
     """The figures that grew by more than is allowed."""
     return [
         f"{name} grew from {tenth['first']:g} to {tenth['last']:g}"
         for name, tenth in results.items()
-        if tenth["last"] > ALLOWED * tenth["first"] + SLACK[name]
+        if tenth["last"] > ALLOWED * tenth["first"] + (slack or {}).get(name, 0.0)
     ]
+
+
+def most_threads(samples: Sequence[Sample]) -> dict[str, int]:
+    """The most threads that each of Spark's pools had that are counted apart."""
+    return {pool: max(sample.parts.get(pool, 0) for sample in samples) for pool in POOLS}
+
+
+def verdict(results: Mapping[str, Any]) -> list[str]:
+    """What grew too much; empty if nothing did."""
+    slack = SLACK if results["boundaries"] < SHORT else {}
+    above = [
+        f"{pool} had {most}, more than Spark's limit of {POOL_LIMIT}"
+        for pool, most in results["pools"].items()
+        if most > POOL_LIMIT
+    ]
+    return grown({name: results[name] for name in FIGURES}, slack) + above
 
 
 def executor_processes(application: str) -> list[int]:
@@ -185,9 +219,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         application = str(spark.sparkContext.applicationId)
         # The first batches start pools of threads, and executors count their first records.
         watched.until(lambda: all_flow(outlets), "records flow")
-        for _ in range(WARM):
+        warm_s, warmed = time.monotonic() + options.warm_up, 0
+        while warmed < WARM or time.monotonic() < warm_s:
             end_batches(watched, jobs)
             watched.until(lambda: all_flow(outlets), "records flow")
+            warmed += 1
         for boundary in range(options.boundaries):
             end_batches(watched, jobs)
             samples.append(watched.sample())
@@ -197,9 +233,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 # A loss that is expected must not count as a job's fault: all jobs commit first.
                 watched.until(lambda: executors(spark) == count, "executors are back")
                 watched.until(lambda: all_flow(outlets), "records flow again")
-        results = tenths(samples)
+        counts = {"boundaries": len(samples), "losses": lost}
         grew = grown_parts(samples)
-        return {"boundaries": len(samples), "losses": lost, **results, "grew": grew}
+        return {**counts, **tenths(samples), "pools": most_threads(samples), "grew": grew}
 
 
 def start(
@@ -243,12 +279,15 @@ def main() -> None:
     parser.add_argument("--executors", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--pmax", type=int, default=4)
+    parser.add_argument("--warm-up", type=float, default=90.0, metavar="SECONDS")
     results = run(parser.parse_args())
+    bad = verdict(results)
+    results["verdict"] = "; ".join(bad) or f"nothing grew by more than {ALLOWED - 1:.0%}"
     figures.show("growth", results)
     figures.emit("growth", results)
-    if bad := grown({name: results[name] for name in SLACK}):
+    if bad:
         parts = "; ".join(f"{name}: {change}" for name, change in results["grew"].items())
-        sys.exit("; ".join(bad) + f". Of that: {parts or 'nothing that is counted apart'}.")
+        sys.exit(f"{results['verdict']}. Of that: {parts or 'nothing that is counted apart'}.")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,17 @@
 The source has four partitions, and one of them is always empty. Each restart changes the job: the
 length of batches, the tasks, the plan. `--at-once` adds restarts that stop the query immediately
 and replay the open batch, for comparison. Two restarts before these warm up the JIT and are not
-counted. The short form `--masters local --restarts 2 --warm-up 5` takes a minute.
+counted. The goal: nothing is lost or doubled, and no gap takes longer than 0.5 s in one JVM and
+1.5 s on two executors. Exit code 1 if it is missed. The short form
+`--masters local --restarts 2 --warm-up 5` takes a minute.
 """
 
 import argparse
+import sys
 import time
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from bench.proofs import figures
 from bench.proofs.scene import KINDS, Scene, scene
@@ -28,6 +31,8 @@ SETTLE_S = 4.0
 PARTITIONS = 4
 # The first restarts warm up the JIT.
 WARM = 2
+# The longest gap that a restart at a committed boundary may make.
+GAP_MS: Final = {"local": 500, "cluster": 1500, "local-cluster": 1500}
 
 
 def job_of(source: str, sink: str) -> Job:
@@ -125,6 +130,17 @@ def balanced(load: Load, outlet: Outlet) -> dict[str, Any]:
     return {"sent": sent, "lost": lost, "doubled": doubled}
 
 
+def missed(kind: str, result: dict[str, Any], *, at_boundary: bool) -> list[str]:
+    """What misses the goal. Restarts at once replay the open batch: only a loss counts there."""
+    found = [f"{result['lost']} records lost"] if result["lost"] else []
+    if at_boundary:
+        if result["doubled"]:
+            found.append(f"{result['doubled']} records doubled")
+        if result["gap_ms_max"] > GAP_MS[kind]:
+            found.append(f"a gap takes {result['gap_ms_max']} ms, allowed are {GAP_MS[kind]} ms")
+    return found
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -143,12 +159,13 @@ def main() -> None:
             around.spark.sparkContext.setLogLevel("OFF")
             for at_boundary in (True, False) if options.at_once else (True,):
                 title = f"{kind}, {'at a committed boundary' if at_boundary else 'at once'}"
-                results[title] = restarted(around, options, at_boundary)
-                figures.show(title, results[title])
+                result = results[title] = restarted(around, options, at_boundary)
+                bad = missed(kind, result, at_boundary=at_boundary)
+                result["verdict"] = "; ".join(bad) or "the goal is met"
+                figures.show(title, result)
     figures.emit("restarts", results)
-    for title, result in results.items():
-        assert result["lost"] == 0
-        assert result["doubled"] == 0 or "at once" in title, title
+    if any(result["verdict"] != "the goal is met" for result in results.values()):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

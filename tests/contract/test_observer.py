@@ -9,7 +9,8 @@ from tests.engines.spark.flow import job_named
 from trilithon.contract.engine import Accepted
 from trilithon.contract.figures import summary
 from trilithon.contract.observer import Observer
-from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of
+from trilithon.engines.spark.host_report import HostReports, RunningJob
+from trilithon.engines.spark.telemetry import report_of
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import initial
 from trilithon.model.report import Report
@@ -56,7 +57,7 @@ def observed(
     for number, (at_s, steps, written) in enumerate(reports, start=1):
         running = RunningJob(JOB, initial(JOB), 1, {"in": 0.0}, {"in": 2})
         report = executor_report(at_s, number, written, steps=steps, ahead=ahead * number)
-        observer.take([report, host_report(number, at_s, [running])])
+        observer.take([report, HostReports().report(number, at_s, [running])])
         observer.look(at_s)
     window = observer.series.window(10.0)
     assert window is not None

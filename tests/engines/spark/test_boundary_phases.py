@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from bench import boundary_phases
-from bench.boundary_phases import PHASES, Boundary, measure, parser
+from bench import boundary_phases, pacing, restarts
+from bench.boundary_phases import LEVERS, PHASES, Boundary, measure, parser
 from bench.pacing import closest_s, stalls
 from bench.proofs.traffic import Arrival, Outlet
 
@@ -73,10 +73,47 @@ def test_an_interrupted_run_goes_on_with_what_is_missing(
     ]
 
 
+def test_levers_are_tried_unless_none_is_asked_for() -> None:
+    assert parser().parse_args([]).levers == LEVERS
+    assert parser().parse_args(["--levers"]).levers == []
+
+
+def test_stalls_that_are_long_or_close_miss_the_goal() -> None:
+    good = {"lost": 0, "doubled": 0, "boundaries": 9, "stall_s_max": 0.5, "closest_s": 1.0}
+    assert pacing.missed("local, 8 jobs, paced", good) == []
+    assert pacing.missed("local, 8 jobs, paced", {**good, "closest_s": None}) == []
+    long, close = {**good, "stall_s_max": 0.51}, {**good, "closest_s": 0.9}
+    assert pacing.missed("local, 8 jobs, paced", {**long, "closest_s": 0.9}) == [
+        "a stall takes 0.51 s, allowed are 0.5 s",
+        "two stalls begin within 0.9 s, allowed are 1 s",
+    ]
+    assert pacing.missed("local, 8 jobs, paced", {**good, "boundaries": 0}) == ["no batch ended"]
+    # Spark ends the batches of all jobs together: that is what is compared with.
+    assert pacing.missed("local, 8 jobs, unpaced", {**close, "stall_s_max": 3.0}) == []
+    assert pacing.missed("local, 8 jobs, unpaced", {**good, "lost": 2}) == ["2 records lost"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gap_ms", "met"),
+    [
+        ("local", 500, True),
+        ("local", 501, False),
+        ("local-cluster", 1500, True),
+        ("cluster", 1501, False),
+    ],
+)
+def test_a_gap_that_is_too_long_misses_the_goal(kind: str, gap_ms: int, *, met: bool) -> None:
+    result = {"lost": 0, "doubled": 0, "gap_ms_max": gap_ms}
+    assert (restarts.missed(kind, result, at_boundary=True) == []) == met
+    # Restarts at once are there to be compared with.
+    assert restarts.missed(kind, {**result, "doubled": 7}, at_boundary=False) == []
+    assert restarts.missed(kind, {**result, "lost": 1}, at_boundary=False) == ["1 records lost"]
+
+
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_the_short_form_explains_the_stall_and_loses_nothing() -> None:
-    short = "--masters local --jobs 1 --pmax 4 --boundaries 3 --warm-up 5"
+    short = "--masters local --jobs 1 --pmax 4 --boundaries 3 --warm-up 5 --levers"
     ((title, result),) = measure(parser().parse_args(short.split())).items()
     assert title == "local, 1 jobs, Pmax 4"
     assert result["boundaries"] == 3

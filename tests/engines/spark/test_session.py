@@ -36,6 +36,9 @@ def test_a_callers_java_options_are_added_to_those_of_the_priorities(tmp_path: P
     options = configuration("local[2]", tmp_path, [], given)
     for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
         assert "-XX:ThreadPriorityPolicy=1" in options[name]
+        # A record that never ends leaves 96 % of a core to a thread of another job.
+        assert "-XX:JavaPriority1_To_OSPriority=19" in options[name]
+        assert "-XX:JavaPriority4_To_OSPriority=5" in options[name]
     assert options["spark.executor.extraJavaOptions"].endswith(" -Xss2m")
 
 

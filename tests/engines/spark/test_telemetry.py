@@ -8,7 +8,8 @@ import pytest
 
 from tests.model.test_validation import GOOD
 from trilithon.contract.assembler import Assembler
-from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of
+from trilithon.engines.spark.host_report import HostReports, RunningJob
+from trilithon.engines.spark.telemetry import report_of
 from trilithon.measures.assess import assess
 from trilithon.model.allocation import Allocation
 from trilithon.model.job import Operator, Parallelism
@@ -103,7 +104,7 @@ def running_job(arrived: float) -> RunningJob:
 def test_an_instance_without_a_record_has_taken_none_which_is_not_missing() -> None:
     assembler = Assembler()
     assembler.expect(JOB, Allocation(JOB.id, 1, {"a": 2, "b": 1}))
-    assembler.take(host_report(1, 1, [running_job(0)]))
+    assembler.take(HostReports().report(1, 1, [running_job(0)]))
     view = assembler.snapshot(1).job(JOB.id)
     assert view.instance("a", 1)["taken"] == 0
     assert view.instance("a", 1)["machine"] is None  # no executor reported it
@@ -118,7 +119,7 @@ def test_two_executors_make_one_picture() -> None:
     for n in (1, 2):
         assembler.take(report_of(sent("0", n, first(n)), {JOB.id: JOB}))
         assembler.take(report_of(sent("1", n, second(n)), {JOB.id: JOB}))
-        assembler.take(host_report(n, n, [running_job(100.0 * n)]))
+        assembler.take(HostReports().report(n, n, [running_job(100.0 * n)]))
         snapshots.append(assembler.snapshot(n))
     last = snapshots[-1]
     view = last.job(JOB.id)
@@ -157,7 +158,7 @@ def test_a_way_shorter_than_the_clocks_may_be_apart_is_missing(
     for n in (1, 2):
         for executor, instances in (("0", first(n)), ("1", second(n))):
             assembler.take(report_of(sent(executor, n, instances, error_us), {JOB.id: JOB}))
-        assembler.take(host_report(n, n, [running_job(100.0 * n)]))
+        assembler.take(HostReports().report(n, n, [running_job(100.0 * n)]))
         snapshots.append(assembler.snapshot(n))
     window = Series.of(snapshots).window()
     assert window is not None

@@ -18,7 +18,7 @@ from tests.engines.spark.conftest import Topics, until
 from tests.engines.spark.diamond import Scene, diamond
 from tests.engines.spark.flow import Flow, NoPacing, job_named, read_all
 from tests.engines.spark.loaded_cluster import Cluster, executor_processes, machines_of
-from tests.measured import Measured
+from tests.measured import Measured, allowed_s
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.condition import Cause
 from trilithon.contract.engine import Reallocate, RemoveMachines, RestartJob, Status
@@ -396,7 +396,7 @@ def test_half_the_executors_gone_leave_the_job_of_higher_priority_and_the_other_
         undisturbed = engine.managed[high.id].running
         until(lambda: executors(spark) == 2)
         limit = 24
-        until(lambda: healths() == ("running", "running"))
+        until(lambda: healths() == ("running", "running"), timeout_s=allowed_s(60))
         assert engine.managed[high.id].running is undisturbed
     finally:
         for job in (low, high):

@@ -55,6 +55,21 @@ def test_a_difference_is_completed_by_the_rows_that_did_not_change() -> None:
     assert completed["reports"][0]["instances"] == [row(0, 6), row(1, 7)]
 
 
+def test_a_histogram_is_completed_by_the_buckets_that_did_not_change() -> None:
+    reports = WholeReports()
+    first = {**row(0, 3), "e2e": {"count": 3, "buckets": {"7": 1, "9": 2}}}
+    reports.complete(drained(whole(1, first, row(1, 0))))
+    sent = {**row(0, 5), "e2e": {"count": 5, "more": {"9": 3, "12": 1}}}
+    fresh = {**row(1, 1), "e2e": {"count": 1, "buckets": {"5": 1}}}
+    # The second is on top of the whole report, whether or not the first came.
+    for sequence in (2, 3):
+        completed, _ = reports.complete(drained(difference(sequence, 1, sent, fresh)))
+        (report,) = completed["reports"]
+        expected = {**row(0, 5), "e2e": {"count": 5, "buckets": {"7": 1, "9": 3, "12": 1}}}
+        assert report["instances"] == [expected, fresh]
+    assert first["e2e"] == {"count": 3, "buckets": {"7": 1, "9": 2}}
+
+
 def test_a_difference_without_its_whole_report_is_left_out_until_that_comes_again() -> None:
     reports = WholeReports()
     completed, missing = reports.complete(drained(difference(2, 1, row(0, 6))))
@@ -119,7 +134,12 @@ class _Executor:
             before = self.rows.get(index, row(index, 0, 0, self.incarnation))
             # What an instance takes is changed by an odd number, else the CPU time alone.
             taken = before["taken"] + more % 2
-            self.rows[index] = row(index, taken, before["cpu_ns"] + more, self.incarnation)
+            changed = row(index, taken, before["cpu_ns"] + more, self.incarnation)
+            buckets = dict(before.get("e2e", {}).get("buckets", {}))
+            if more % 2:
+                bucket = str((taken + more) % 4)
+                buckets[bucket] = buckets.get(bucket, 0) + 1
+            self.rows[index] = {**changed, "e2e": {"count": taken, "buckets": buckets}}
 
     def report(self, known: int) -> dict[str, Any]:
         self.sequence += 1
@@ -134,10 +154,20 @@ class _Executor:
         for current in now:
             place = places.get(current["index"])
             if place is None or current["taken"] != base[place]["taken"]:
-                changed.append(current)
+                known_row = {} if place is None else base[place]
+                changed.append(_with_changed_buckets(known_row, current))
             elif current["cpu_ns"] != base[place]["cpu_ns"]:
                 cpu.append((place, current["cpu_ns"]))
         return difference(self.sequence, known, *changed, cpu=tuple(cpu))
+
+
+def _with_changed_buckets(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    known = base.get("e2e", {}).get("buckets")
+    if not known:
+        return row
+    buckets = row["e2e"]["buckets"]
+    more = {bucket: count for bucket, count in buckets.items() if known.get(bucket) != count}
+    return {**row, "e2e": {"count": row["e2e"]["count"], "more": more}}
 
 
 changes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4)

@@ -43,6 +43,7 @@ from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
 from trilithon.engines.spark.flush_time import own_flush_ms
 from trilithon.engines.spark.hadoop_path import checkpoint_root
+from trilithon.engines.spark.host_report import HostReports, RunningJob
 from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.internal_topics import InternalTopics
 from trilithon.engines.spark.kafka import Kafka, Logs
@@ -61,7 +62,7 @@ from trilithon.engines.spark.shared_flush_time import SharedFlushTime
 from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.engines.spark.start import RunningQuery
 from trilithon.engines.spark.supervisor import Health, RestartBackoff
-from trilithon.engines.spark.telemetry import RunningJob, host_report, report_of, sender_of
+from trilithon.engines.spark.telemetry import report_of, sender_of
 from trilithon.engines.spark.warm_up import RunningChain, WarmUp
 from trilithon.engines.spark.watchdog import Watchdog
 from trilithon.errors import (
@@ -139,6 +140,7 @@ class SparkEngine:
         # Until when, and why, no start is tried: each would wait ten seconds for Kafka.
         self._kafka_missed: tuple[float, KafkaUnreachable | None] = (0.0, None)
         self._application = str(spark.sparkContext.applicationId)
+        self._host_reports = HostReports(self._application)
         self._closed = False
         # The jobs that a thread of the engine starts or restarts.
         self.starting: set[str] = set()
@@ -572,8 +574,8 @@ class SparkEngine:
         lost, self._lost_senders = self._lost_senders, []
         allocations = [running_job.allocation for running_job in running_jobs]
         placed = routing_tables.placed(self.control, allocations)
-        report = host_report(
-            self._sequence, now_s, running_jobs, lost, placed, self._application, self.dags.whole
+        report = self._host_reports.report(
+            self._sequence, now_s, running_jobs, lost, placed, self.dags.whole
         )
         for sender in lost:
             self.dags.whole.lose(sender)

@@ -57,13 +57,14 @@ _REQUIRED: Final = {
     "spark.sql.session.timeZone": "UTC",
 }
 # Linux heeds Java's thread priorities only with this policy. The probe gives the threads of jobs'
-# tasks priority 4, and 1 to one that works on a single record for seconds: as nice values, 5 and
-# 10. Without the other mappings a JVM of root would raise its compiler threads above everything
-# else on the machine.
+# tasks priority 4, and 1 to one that is at a single record for long: as nice values, 5 and 19. The
+# kernel's weights of these are 335 and 15; with 110, that of nice 10, an endless record on every
+# core would take a quarter of what a neighbour had. Without the other mappings a JVM of root would
+# raise its compiler threads above everything else on the machine.
 _PRIORITIES: Final = " ".join(
     [
         "-XX:ThreadPriorityPolicy=1",
-        "-XX:JavaPriority1_To_OSPriority=10",
+        "-XX:JavaPriority1_To_OSPriority=19",
         "-XX:JavaPriority4_To_OSPriority=5",
         *(f"-XX:JavaPriority{n}_To_OSPriority=0" for n in range(5, 11)),
     ]

@@ -4,16 +4,14 @@ The sending instance counts the records that an edge carries and those sent to e
 receiving instance counts the records taken and times the channel. The assembler adds them up.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from trilithon.engines.spark.cuts import PartJob, is_cut, job_of
+from trilithon.engines.spark.cuts import PartJob, is_cut
 from trilithon.engines.spark.part_reports import WholeJobs
-from trilithon.model.allocation import Allocation
 from trilithon.model.columns import Columns, Edges, Instances, Machines, Sinks, Sources
 from trilithon.model.job import Job
 from trilithon.model.report import Report
@@ -238,110 +236,3 @@ def _transport(row: dict[str, float], edge: Mapping[str, Any]) -> None:
     least_s = edge["least_us"] / 1e6
     row["idle_transport_s"] = min(row.get("idle_transport_s", least_s), least_s)
     row["batching_s"] = row.get("batching_s", 0.0) + edge["gathered_us"] / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class RunningJob:
-    """A running job: what the host knows of it without the executors."""
-
-    job: Job
-    allocation: Allocation
-    incarnation: int
-    # Records that arrived at each source; a source whose topic cannot be read is missing.
-    arrived: Mapping[str, float]
-    partitions: Mapping[str, int]
-    # Records that wait for an operator in the topics of cut edges.
-    waiting: Mapping[str, float] = field(default_factory=dict)
-
-
-# The probe's counters. No executor reports an instance that has had no record yet, so the host
-# reports zeros for it; the assembler adds the counts of all senders.
-_COUNTED: Final = {
-    Instances: (
-        "sent taken emitted failed busy_s busy_sq_s2 write_waits write_wait_s"
-        " cpu_s gaps gap_s gap_sq_s2 parked_s"
-    ).split(),
-    Edges: "emitted taken parked_s transfers channel_s batching_s".split(),
-    Sinks: "written latencies latency_s ahead".split(),
-    Sources: "taken failed".split(),
-}
-
-
-def host_report(
-    sequence: int,
-    time_s: float,
-    running_jobs: Iterable[RunningJob],
-    lost: Sequence[str] = (),
-    placed: Mapping[tuple[str, str], tuple[int, ...]] | None = None,
-    application: str = "",
-    whole: WholeJobs | None = None,
-) -> Report:
-    """The host's own report: the rows that exist, the arrivals at each source, lost executors."""
-    nan = float("nan")
-    instances, edges, sinks, sources = (
-        _HostRows(table) for table in (Instances, Edges, Sinks, Sources)
-    )
-    senders, partitions, arrived, waiting = [], [], [], list[float]()
-    joined, written = whole or WholeJobs(), set[tuple[str, str]]()
-    for running in running_jobs:
-        job, incarnation = running.job, float(running.incarnation)
-        name, parallelism = job_of(job.id), running.allocation.parallelism
-        for operator, count in parallelism.items():
-            used = (placed or {}).get((job.id, operator), ())
-            # What waits before an operator waits for its instances: each will get its share.
-            share = math.floor(running.waiting.get(operator, 0.0) / count)
-            for index in used if len(used) == count else range(count):
-                instances.add((name, operator, index), incarnation)
-                waiting.append(share)
-        # Rows that several parts count have the incarnation of the whole job.
-        shared = joined.incarnations.get(name, incarnation)
-        for edge in job.edges:
-            if (key := joined.host_edge(job.id, edge)) is not None:
-                cut = key != (name, edge.source, edge.target)
-                edges.add(key, shared if cut else incarnation)
-                # Senders are the instances, not the tasks: an idle task is not held back.
-                senders.append(parallelism.get(edge.source, nan))
-        for sink in job.sinks:
-            if not is_cut(sink.name) and (name, sink.name) not in written:
-                written.add((name, sink.name))
-                sinks.add((name, sink.name), shared)
-        for source in job.sources:
-            if is_cut(source.name):
-                continue
-            sources.add((name, source.name), incarnation)
-            partitions.append(running.partitions[source.name])
-            arrived.append(running.arrived.get(source.name, nan))
-    return Report(
-        sender=sender_of(application, "host"),
-        sequence=sequence,
-        time_s=time_s,
-        instance_keys=tuple(instances.keys),
-        instances=instances.columns(sent=waiting),
-        edge_keys=tuple(edges.keys),
-        edges=edges.columns(senders=senders),
-        sink_keys=tuple(sinks.keys),
-        sinks=sinks.columns(),
-        latencies=Sketches.of({} for _ in sinks.keys),
-        source_keys=tuple(sources.keys),
-        sources=sources.columns(partitions=partitions, arrived=arrived),
-        lost=tuple(lost),
-        placed={(job_of(part), operator): at for (part, operator), at in (placed or {}).items()},
-    )
-
-
-@dataclass
-class _HostRows:
-    """Rows whose counters are 0: column by column, since a host has thousands of them."""
-
-    table: type[Columns]
-    keys: list[Any] = field(default_factory=list)
-    incarnations: list[float] = field(default_factory=list)
-
-    def add(self, key: Any, incarnation: float) -> None:
-        self.keys.append(key)
-        self.incarnations.append(incarnation)
-
-    def columns(self, **known: Sequence[float]) -> Any:
-        zeros: dict[str, Any] = dict.fromkeys(_COUNTED[self.table], 0.0)
-        rows = {**zeros, "incarnation": self.incarnations, **known}
-        return self.table.trusted(len(self.keys), **rows)

@@ -2,7 +2,8 @@
 
 An executor sends a whole report now and then, and in between the rows that differ from it. Each
 difference says which whole report it is based on, so that one that is lost, repeated or late
-changes nothing: rows hold cumulative counters, and the next difference has them all.
+changes nothing: rows hold cumulative counters, and the next difference has them all. Of the buckets
+of a histogram a difference has those that changed.
 """
 
 from collections.abc import Mapping
@@ -44,11 +45,22 @@ class _Base:
         for place, cpu_ns in report["cpu_ns"]:
             instances[place] = {**instances[place], "cpu_ns": cpu_ns}
         for row in report["instances"]:
-            _put(instances, self.instance_places.get(_instance(row)), row)
+            place = self.instance_places.get(_instance(row))
+            _put(instances, place, row if place is None else _merged(self.instances[place], row))
         readers = self.readers.copy()
         for row in report["readers"]:
             _put(readers, self.reader_places.get(_reader(row)), row)
         return {**report, "instances": instances, "readers": readers}
+
+
+def _merged(base: Row, row: Row) -> Row:
+    """A row with all buckets of its histogram."""
+    histogram = row.get("e2e", {})
+    if "more" not in histogram:
+        return row
+    buckets = {**base["e2e"]["buckets"], **histogram["more"]}
+    rest = {name: value for name, value in histogram.items() if name != "more"}
+    return {**row, "e2e": {**rest, "buckets": buckets}}
 
 
 def _put(rows: list[Row], place: int | None, row: Row) -> None:

@@ -13,8 +13,13 @@ import java.util.List;
  */
 final class Instance {
   private static final int READ_TRIES = 3;
-  /** A record that takes longer is worth reporting, and its thread gets the lowest priority. */
+  /** A record that takes longer is worth reporting. */
   private static final long REPORTED_STALL_NS = 2_000_000_000L;
+  /**
+   * The thread of a record that takes longer gets the lowest priority until the record is done.
+   * Reports look once a second: the second one that sees the record lowers it.
+   */
+  private static final long LONG_RECORD_NS = 500_000_000L;
 
   final InstanceKey key;
   private final SeqLock lock = new SeqLock();
@@ -222,8 +227,8 @@ final class Instance {
     TaskProbe task = holder;
     long liveCpuNs = task == null ? 0 : task.cpuNsOf(this);
     long stalledNs = task == null ? 0 : stalledNs(liveCpuNs);
-    if (stalledNs >= REPORTED_STALL_NS) {
-      task.yieldCpu();
+    if (task != null) {
+      task.longRecord(stalledNs >= LONG_RECORD_NS);
     }
     return lock.read(READ_TRIES, () -> {
       ObjectNode json = Json.object().put("job", key.job()).put("operator", key.operator())

@@ -13,7 +13,8 @@ import java.util.TreeMap;
  * A difference names the whole report that it is based on, and that is always one of which the
  * driver has said that it has it. So it does not matter which differences before it got lost. The
  * CPU time of a thread grows even while it waits: where nothing else changed, it travels with the
- * place of the row in the whole report. Rows only vanish with an incarnation of a job; then the
+ * place of the row in the whole report. The buckets of a histogram fill for as long as a job runs: a
+ * row that changed has only those that did. Rows only vanish with an incarnation of a job; then the
  * next report is whole.
  */
 final class ReportRows {
@@ -21,6 +22,10 @@ final class ReportRows {
   static final int WHOLE_EVERY = 30;
   private static final int KEPT = 4;
   private static final String CPU = "cpu_ns";
+  private static final String HISTOGRAM = "e2e";
+  private static final String BUCKETS = "buckets";
+  /** The buckets that differ from those of the whole report. */
+  private static final String MORE = "more";
 
   private record Rows(Map<?, ObjectNode> instances, Map<?, ObjectNode> readers) {}
 
@@ -66,7 +71,7 @@ final class ReportRows {
       ObjectNode row = rows.get(entry.getKey());
       JsonNode cpuNs = row.path(CPU);
       if (!sameButCpu(entry.getValue(), row)) {
-        changed.add(row);
+        changed.add(withoutKnownBuckets(entry.getValue(), row));
       } else if (!cpuNs.equals(entry.getValue().path(CPU))) {
         cpu.addArray().add(place).add(cpuNs);
       }
@@ -82,6 +87,44 @@ final class ReportRows {
   private static boolean sameButCpu(ObjectNode before, ObjectNode now) {
     return before.size() == now.size() && now.properties().stream()
         .allMatch(e -> e.getKey().equals(CPU) || e.getValue().equals(before.get(e.getKey())));
+  }
+
+  private static ObjectNode withoutKnownBuckets(ObjectNode base, ObjectNode row) {
+    JsonNode before = base.path(HISTOGRAM).path(BUCKETS);
+    JsonNode now = row.path(HISTOGRAM).path(BUCKETS);
+    ObjectNode more = Json.object();
+    int kept = 0;
+    for (Map.Entry<String, JsonNode> bucket : now.properties()) {
+      JsonNode count = before.get(bucket.getKey());
+      kept += count == null ? 0 : 1;
+      if (!bucket.getValue().equals(count)) {
+        more.set(bucket.getKey(), bucket.getValue());
+      }
+    }
+    return before.isEmpty() || kept < before.size() ? row : withHistogram(row, BUCKETS, MORE, more);
+  }
+
+  private static ObjectNode withBucketsOf(JsonNode base, ObjectNode row) {
+    JsonNode more = row.path(HISTOGRAM).path(MORE);
+    if (more.isMissingNode()) {
+      return row;
+    }
+    ObjectNode buckets = Json.object();
+    buckets.setAll((ObjectNode) base.path(HISTOGRAM).path(BUCKETS));
+    buckets.setAll((ObjectNode) more);
+    return withHistogram(row, MORE, BUCKETS, buckets);
+  }
+
+  /** A copy of the row; a field of its histogram is replaced by another one. */
+  private static ObjectNode withHistogram(ObjectNode row, String out, String in, ObjectNode value) {
+    ObjectNode histogram = Json.object();
+    histogram.setAll((ObjectNode) row.get(HISTOGRAM));
+    histogram.remove(out);
+    histogram.set(in, value);
+    ObjectNode copy = Json.object();
+    copy.setAll(row);
+    copy.set(HISTOGRAM, histogram);
+    return copy;
   }
 
   /** The instances of a whole report with what a difference says of them. */
@@ -103,7 +146,7 @@ final class ReportRows {
       if (place == null) {
         rows.add(row);
       } else {
-        rows.set(place, row);
+        rows.set(place, withBucketsOf(base.path("instances").get(place), (ObjectNode) row));
       }
     }
     return rows;

@@ -115,9 +115,9 @@ final class TaskProbe {
         .collect(Collectors.joining());
   }
 
-  /** The task works on one record for very long: everything else on the machine goes first. */
-  void yieldCpu() {
-    ThreadPriority.yieldCpu(thread);
+  /** Whether the task is at one record for long: then everything else on the machine goes first. */
+  void longRecord(boolean isLong) {
+    ThreadPriority.follow(thread, isLong);
   }
 
   /** CPU time of the running thread; if a stage holds several operators it goes to the first. */

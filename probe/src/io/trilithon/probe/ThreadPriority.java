@@ -12,7 +12,7 @@ import java.nio.file.Path;
  */
 final class ThreadPriority {
   static final int TASK = 4;
-  /** A task that works on one record for seconds. */
+  /** A task that is at one record for long. */
   static final int STALLED = Thread.MIN_PRIORITY;
 
   private static final int NICE_FIELD = 16; // counted from the field after the name
@@ -27,12 +27,14 @@ final class ThreadPriority {
   }
 
   /**
-   * Lets everything else on the machine go first. Not if the thread would stay behind for ever:
-   * Spark gives it to tasks of other jobs later.
+   * While a task is at one record for long, everything else on the machine goes first. Not if the
+   * thread would stay behind for ever: Spark gives it to tasks of other jobs later.
    */
-  static void yieldCpu(Thread thread) {
-    if (raisable()) {
+  static void follow(Thread thread, boolean longRecord) {
+    if (longRecord && raisable()) {
       set(thread, STALLED);
+    } else if (!longRecord && thread.getPriority() == STALLED) {
+      set(thread, TASK);
     }
   }
 

@@ -46,6 +46,22 @@ class InstanceTest {
     Check.equal(1L, json.path("rejected").asLong());
   }
 
+  void theThreadOfALongRecordGivesWayUntilTheRecordIsDone() throws InterruptedException {
+    Thread thread = Thread.currentThread();
+    instance.hold(TaskProbe.current());
+    long nowNs = System.nanoTime();
+    instance.take(in, 1, 2, nowNs, 0);
+    instance.toJson();
+    Check.that(thread.getPriority() > ThreadPriority.STALLED, "the record is new");
+    Thread.sleep(600);
+    instance.toJson();
+    Check.equal(ThreadPriority.STALLED, thread.getPriority());
+    instance.finish(System.nanoTime());
+    instance.toJson();
+    Check.equal(ThreadPriority.TASK, thread.getPriority());
+    thread.setPriority(Thread.NORM_PRIORITY);
+  }
+
   void timeParkedIsNotService() {
     take(10);
     instance.mark(12 * MS);

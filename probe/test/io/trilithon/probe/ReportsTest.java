@@ -48,6 +48,47 @@ class ReportsTest {
     Check.equal(3, driver.totals().size());
   }
 
+  void aHistogramIsSentWithTheBucketsThatChanged() {
+    LogHistogram histogram = instance(0).endToEnd();
+    for (int ms = 1; ms <= 1000; ms++) {
+      histogram.addMs(ms);
+    }
+    JsonNode whole = send().path("instances").get(0).path("e2e");
+    histogram.addMs(5.0);
+    histogram.addMs(5000.0);
+    JsonNode changed = send().path("instances").get(0).path("e2e");
+    Check.that(whole.path("buckets").size() > 100, "a bucket per two percent");
+    Check.that(!changed.has("buckets"), "the driver has them");
+    Check.equal(2, changed.path("more").size());
+    JsonNode total = driver.totals().get(0).path("e2e");
+    Check.equal(1002L, total.path("count").asLong());
+    long counted = 0;
+    for (JsonNode count : total.path("buckets")) {
+      counted += count.asLong();
+    }
+    Check.equal(1002L, counted);
+    Check.that(!total.has("more"), "merged");
+  }
+
+  void reportsDoNotGrowWhileAHistogramFills() {
+    LogHistogram histogram = instance(0).endToEnd();
+    Random random = new Random(7);
+    int early = 0;
+    int late = 0;
+    for (int second = 0; second < 20 * ReportRows.WHOLE_EVERY; second++) {
+      // Each second has latencies of its own.
+      double ms = Math.exp(random.nextDouble() * 12);
+      for (int i = 0; i < 5; i++) {
+        histogram.addMs(ms * (1 + 0.02 * i));
+      }
+      JsonNode sent = send();
+      int length = sent.has("base") ? Json.write(sent.path("instances")).length() : 0;
+      early = second < 2 * ReportRows.WHOLE_EVERY ? Math.max(early, length) : early;
+      late = second >= 18 * ReportRows.WHOLE_EVERY ? Math.max(late, length) : late;
+    }
+    Check.that(early > 0 && late <= 1.1 * early, early + " characters became " + late);
+  }
+
   private static long taken(JsonNode rows, int index, String column) {
     for (JsonNode row : rows) {
       if (row.path("index").asInt() == index) {
@@ -138,6 +179,9 @@ class ReportsTest {
               .put("index", i).put("incarnation", incarnation);
           row.put("taken", row.path("taken").asLong() + random.nextInt(3))
               .put("active", random.nextBoolean());
+          if (random.nextInt(2) == 0) {
+            count(row, random);
+          }
           if (random.nextInt(5) == 0) {
             row.put("stalled_us", random.nextInt(2));
           } else {
@@ -150,6 +194,19 @@ class ReportsTest {
       }
       instances.replaceAll((key, row) -> row.deepCopy()
           .put("cpu_ns", row.path("cpu_ns").asLong() + random.nextInt(2)));
+    }
+
+    /** One more record in a histogram, or, as no probe does it, the histogram begins anew. */
+    private static void count(ObjectNode row, Random random) {
+      JsonNode before = random.nextInt(50) == 0 ? Json.object() : row.path("e2e");
+      ObjectNode histogram = row.putObject("e2e").put("count", before.path("count").asInt() + 1);
+      ObjectNode buckets = histogram.putObject("buckets");
+      before.path("buckets").properties().forEach(e -> buckets.set(e.getKey(), e.getValue()));
+      String bucket = Integer.toString(random.nextInt(9));
+      buckets.put(bucket, buckets.path(bucket).asInt() + 1);
+      if (random.nextInt(20) == 0) {
+        row.remove("e2e");
+      }
     }
 
     private static ObjectNode copy(Map<String, ObjectNode> rows, String key) {
@@ -255,7 +312,8 @@ class ReportsTest {
 
     private static String sortedFields(JsonNode row) {
       Map<String, String> fields = new TreeMap<>();
-      row.properties().forEach(e -> fields.put(e.getKey(), e.getValue().toString()));
+      row.properties().forEach(e -> fields.put(e.getKey(),
+          e.getValue().isObject() ? sortedFields(e.getValue()) : e.getValue().toString()));
       return fields.toString();
     }
   }

@@ -34,7 +34,7 @@ from trilithon.engines.abilities import REAL_TIME, fixed_operators
 from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.backlog import Backlogs
 from trilithon.engines.spark.boundary import Boundaries
-from trilithon.engines.spark.checkpoint import clear_fault, read_fault
+from trilithon.engines.spark.checkpoint import checkpoint_root, clear_fault, read_fault
 from trilithon.engines.spark.collection_pause import collection_paused
 from trilithon.engines.spark.cuts import cut_into_parts, is_part
 from trilithon.engines.spark.dags import Dags, not_restarted
@@ -42,7 +42,6 @@ from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
 from trilithon.engines.spark.flush_time import FLUSH_MS, FLUSH_TIME
-from trilithon.engines.spark.hadoop_path import FilePath, HadoopPath
 from trilithon.engines.spark.internal_topics import InternalTopics
 from trilithon.engines.spark.kafka import Kafka, Logs
 from trilithon.engines.spark.kafka_monitor import KafkaMonitor
@@ -74,8 +73,6 @@ from trilithon.model.allocation import Allocation, carried_over
 from trilithon.model.job import Job
 from trilithon.model.report import Report
 
-# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
-CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
 # Half the executors' reporting period: a caller that polls every second gets a new count each time.
 LAG_EVERY_S: Final = 0.5
@@ -142,7 +139,7 @@ class SparkEngine:
         self.queries = JobQueries(
             spark,
             kafka,
-            _checkpoint_root(spark, folder),
+            checkpoint_root(spark, folder),
             self.control,
             self.boundaries,
             self.watchdog,
@@ -598,14 +595,6 @@ class SparkEngine:
         """The topics of which a job reads only records of committed transactions."""
         sources = [s for managed in list(self.managed.values()) for s in managed.job.sources]
         return {topic for s in sources if s.committed_only for topic in s.topics}
-
-
-def _checkpoint_root(spark: SparkSession, folder: Path) -> FilePath:
-    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
-    names.
-    """
-    uri = spark.conf.get(CHECKPOINTS, "")
-    return HadoopPath(spark, uri) if uri else folder / "checkpoints"
 
 
 def _own_flush_ms(spark: SparkSession) -> int:

@@ -17,6 +17,7 @@ from typing import Final
 
 from trilithon import logs
 from trilithon.engines.remote import RemoteEngine
+from trilithon.engines.start_failure import start_failure
 from trilithon.errors import HostUnreachable
 
 # Spark and a broker take their time.
@@ -91,7 +92,8 @@ class HostKeeper:
         deadline = time.monotonic() + STARTS_S
         while not self.answers():
             if not self._starting() or time.monotonic() > deadline:
-                raise HostUnreachable("The host did not start.", f"Its log is {self.log}.")
+                why = f"The host did not start. {start_failure(self.path)}".strip()
+                raise HostUnreachable(why, f"Its log is {self.log}.")
             time.sleep(_POLL_S)
 
     def begin(self) -> None:

@@ -134,11 +134,27 @@ class HostKeeper:
 
     def ask_to_end(self) -> None:
         """Stops the host and its jobs, without waiting until it is gone."""
-        remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
+        try:
+            remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
+        except HostUnreachable:
+            if not self._end_starting():
+                raise
+            return
         try:
             remote.end()
         finally:
             remote.close()
+
+    def _end_starting(self) -> bool:
+        """Ends a host that has been started and does not listen yet; False if there is none."""
+        with self._lock:
+            if self._process is None or not self._starting():
+                return False
+            self._process.terminate()
+            self._process = None
+            # Of one that died before: whoever finds it starts a host again.
+            self.path.unlink(missing_ok=True)
+            return True
 
     def _starting(self) -> bool:
         return self._process is not None and self._process.poll() is None

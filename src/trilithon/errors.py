@@ -38,6 +38,7 @@
     │   └── KafkaUnreachable       KAFKA_UNREACHABLE          9   503
     ├── SparkNotStarted            SPARK_NOT_STARTED         13   503
     │   ├── ClusterUnavailable     CLUSTER_UNAVAILABLE       13   503
+    │   ├── ClusterTooSmall        CLUSTER_TOO_SMALL         13   503
     │   ├── QueryNotStarted        QUERY_NOT_STARTED         13   503
     │   └── PlanMismatch           PLAN_MISMATCH             13   503
     ├── EngineFailed               ENGINE_FAILED              1   500
@@ -374,6 +375,12 @@ class ClusterUnavailable(SparkNotStarted):
     """A standalone cluster whose master or workers do not start, or do not run."""
 
     code = "CLUSTER_UNAVAILABLE"
+
+
+class ClusterTooSmall(SparkNotStarted):
+    """A standalone cluster without room for the executors of an application."""
+
+    code = "CLUSTER_TOO_SMALL"
 
 
 class QueryNotStarted(SparkNotStarted):

@@ -39,6 +39,7 @@ class FakeApplication:
     def __init__(self, name: str, *, up: bool = True) -> None:
         self.name, self.begun, self.ends, self.disconnects = name, 0, 0, 0
         self.died = self.launched = False
+        self.failure = ""
         self.engine: FakeEngine | None = None
         if up:
             self.come_up()
@@ -173,6 +174,16 @@ def test_an_application_is_started_by_its_first_job_and_the_caller_tries_again()
     engine.conditions()
     assert hosts.returns == 1
     submit(engine, job)
+
+
+def test_why_the_last_start_of_an_application_failed_is_what_its_jobs_say() -> None:
+    hosts = Hosts(up=False)
+    engine, job = hosts.engine(), job_of("ads")
+    with pytest.raises(HostStarting):
+        engine.submit(job, initial(job))
+    hosts["ads"].failure = "CLUSTER_TOO_SMALL: no room."
+    with pytest.raises(HostStarting, match=r"Its last start failed\. CLUSTER_TOO_SMALL: no room"):
+        engine.submit(job, initial(job))
 
 
 def test_an_application_can_be_wanted_before_it_has_a_job() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 from tests.cluster import FakeCluster, chain
 from tests.service.test_access import client_of, token_for
@@ -16,13 +17,15 @@ from tests.service.test_api import PATIENCE_S, until
 from tests.service.test_keeper import HOST
 from trilithon.cli.cluster_commands import headline
 from trilithon.cli.hosting import ApplicationHosts, SharedHost
+from trilithon.cli.main import app
 from trilithon.cli.processes import application_sockets, socket_path
 from trilithon.contract.engine import Condition, Engine, Health
 from trilithon.control.rules import Limits, Rules
 from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.composite import ApplicationStatus, CompositeEngine, State
 from trilithon.engines.host import Host
-from trilithon.errors import HostRuns, HostUnreachable, InvalidSetting
+from trilithon.engines.start_failure import start_failure, start_failure_kept
+from trilithon.errors import ClusterTooSmall, HostRuns, HostUnreachable, InvalidSetting
 from trilithon.model.allocation import initial
 from trilithon.model.hosts import application_of
 from trilithon.model.job import Job
@@ -219,6 +222,33 @@ def test_tenants_share_an_application_by_the_service_file() -> None:
         "heavy",
         "logs",
     ]
+
+
+def test_a_cluster_is_divided_among_the_applications_of_the_tenants_that_are_known() -> None:
+    heavy = {"heavy": ["ads", "shop"]}
+    tenants: dict[str, dict[str, str]] = {"ads": {}, "shop": {}, "logs": {}}
+    assert ServiceSettings().application_count == 4
+    assert ServiceSettings.of({"applications": heavy}).application_count == 4
+    assert ServiceSettings.of({"tenants": tenants}).application_count == 3
+    both = {"tenants": tenants, "applications": heavy}
+    assert ServiceSettings.of(both).application_count == 2
+
+
+def test_among_how_many_a_cluster_is_divided_is_no_option_of_a_shared_host() -> None:
+    result = CliRunner().invoke(app, ["serve", "--applications", "2"])
+    assert result.exit_code == 2
+    assert "It needs --per-tenant" in " ".join(result.output.split())
+
+
+def test_why_a_host_did_not_start_is_kept_until_one_does(tmp_path: Path) -> None:
+    path = tmp_path / "applications" / "ads.sock"
+    assert start_failure(path) == ""
+    with pytest.raises(ClusterTooSmall), start_failure_kept(path):
+        raise ClusterTooSmall("No room.", "Make some.")
+    assert start_failure(path) == "CLUSTER_TOO_SMALL: No room. Make some."
+    with start_failure_kept(path):
+        pass
+    assert start_failure(path) == ""
 
 
 @pytest.mark.parametrize(

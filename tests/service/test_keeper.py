@@ -72,6 +72,19 @@ def reached(keeper: HostKeeper) -> bool:
     return True
 
 
+def test_a_host_that_is_told_to_end_while_it_starts_ends(keeper: HostKeeper) -> None:
+    """It would come up when nobody is there any more, and take what others gave back."""
+    keeper.command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    keeper.begin()
+    pid = process_of(keeper)
+    assert keeper.starting
+    keeper.end()
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert (keeper.starting, keeper.ended) == (False, True)
+    with pytest.raises(HostUnreachable):
+        keeper.end()
+
+
 def test_a_host_that_is_killed_is_started_again_and_that_is_logged(keeper: HostKeeper) -> None:
     keeper.ensure()
     assert reached(keeper)

@@ -1,6 +1,7 @@
 """Owns the command `host`: the engine host in a process of its own."""
 
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from trilithon.cli.processes import on_signals, socket_path
 from trilithon.cli.spark_options import (
     MASTER,
     SLOTS,
+    Applications,
     Executors,
     Kafka,
     KafkaSettings,
@@ -25,6 +27,7 @@ from trilithon.engines.host import Host
 from trilithon.engines.spark.application import TopicCreatingEngine, application
 from trilithon.engines.spark.replacement import replace_this_host
 from trilithon.engines.spark.session import on_driver_end
+from trilithon.engines.start_failure import start_failure_kept
 from trilithon.model.validation import NAME
 
 
@@ -51,6 +54,7 @@ def host_command(
             callback=_valid_name,
         ),
     ] = "",
+    applications: Applications = 1,
     log_level: Level = logs.LogLevel.INFO,
     log_json: AsJson = False,
 ) -> None:
@@ -68,12 +72,13 @@ def host_command(
         # Several hosts share the embedded broker: it must not end with one of them.
         keep_broker=bool(name),
     )
-    setup = replace(setup, name=name, archive_classes=True)
-    with (
-        announcing(as_json=log_json) as tell,
-        application(setup, (), tell, replace_this_host) as engine,
-    ):
-        host = Host(engine if kafka is not None else TopicCreatingEngine(engine), socket_path(name))
+    setup = replace(setup, name=name, applications=applications, archive_classes=True)
+    path = socket_path(name)
+    with announcing(as_json=log_json) as tell, ExitStack() as ending:
+        with start_failure_kept(path):
+            running = application(setup, (), tell, replace_this_host)
+            engine = ending.enter_context(running)
+            host = Host(engine if kafka is not None else TopicCreatingEngine(engine), path)
         on_signals(host.close)
         # Whoever stops all processes of a machine at once ends the JVM, too.
         on_driver_end(lambda reason: None if host.closed else replace_this_host(reason))

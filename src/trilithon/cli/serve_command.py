@@ -18,6 +18,7 @@ from trilithon.cli.spark_options import (
     Slots,
     SparkSettings,
 )
+from trilithon.engines.application_names import APPLICATIONS
 from trilithon.service.address import announce
 from trilithon.service.exposure import Exposure
 
@@ -28,6 +29,7 @@ HOST_OPTIONS = {
     "executors": "--executors",
     "spark_settings": "--set",
     "per_tenant": "--per-tenant",
+    "applications": "--applications",
     "with_jobs": "--with-jobs",
 }
 
@@ -62,6 +64,16 @@ def serve_command(
         bool,
         typer.Option("--per-tenant", help="One Spark application per tenant, or group of them."),
     ] = False,
+    applications: Annotated[
+        int | None,
+        typer.Option(
+            "--applications",
+            help="With --per-tenant: among how many applications the workers of `cluster start` "
+            "are divided; default: those of the tenants in the service file, without tenants "
+            f"{APPLICATIONS}.",
+            min=1,
+        ),
+    ] = None,
     attach: Annotated[
         bool,
         typer.Option(
@@ -120,7 +132,11 @@ def serve_command(
 
     exposure = Exposure(address, port, certificate, key, tuple(names or ()), insecure)
     if engine is EngineName.SIMULATED:
-        for given, option in ((per_tenant, "--per-tenant"), (attach, "--attach")):
+        for given, option in (
+            (per_tenant, "--per-tenant"),
+            (applications, "--applications"),
+            (attach, "--attach"),
+        ):
             if given:
                 raise typer.BadParameter("It needs --engine spark.", param_hint=option)
         serve_simulated(
@@ -129,6 +145,8 @@ def serve_command(
         return
     if scenario is not None:
         raise typer.BadParameter("It needs --engine simulated.", param_hint="--scenario")
+    if applications is not None and not per_tenant:
+        raise typer.BadParameter("It needs --per-tenant.", param_hint="--applications")
     if attach:
         _refuse_host_options(context)
     serve(
@@ -139,6 +157,7 @@ def serve_command(
         executors,
         spark_settings,
         per_tenant,
+        applications,
         attach,
         rules_file,
         exposure,

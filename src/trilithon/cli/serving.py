@@ -18,7 +18,9 @@ from trilithon.cli.settings import given_settings, read_settings
 from trilithon.control import failpoints
 from trilithon.control.rules import Rules
 from trilithon.engines.remote import RemoteEngine
+from trilithon.engines.spark.cluster_shares import executor_settings
 from trilithon.engines.spark.compiler import unsupported
+from trilithon.engines.spark.standalone import own_cluster
 from trilithon.errors import InvalidSetting
 from trilithon.model.job import tenant_of
 from trilithon.scenarios.live import SHOWCASE, live_rules, live_simulation
@@ -45,6 +47,7 @@ def serve(
     executors: int | None,
     spark_settings: Sequence[str] | None,
     per_tenant: bool,
+    applications: int | None,
     attach: bool,
     rules_file: Path | None,
     exposure: Exposure,
@@ -74,6 +77,10 @@ def serve(
     if attach:
         hosts = AttachedHost()
     elif per_tenant:
+        count = applications or service.application_count
+        # Refused here, not when the first host starts.
+        executor_settings(own_cluster(master), count, given_settings(spark_settings or ()))
+        command += ["--applications", str(count)]
         hosts = ApplicationHosts(command, slots, service)
     else:
         hosts = SharedHost(command, service)

@@ -35,6 +35,14 @@ Executors = Annotated[
     int | None,
     typer.Option("--executors", help="How many executors to wait for before jobs start.", min=1),
 ]
+Applications = Annotated[
+    int,
+    typer.Option(
+        "--applications",
+        help="Among how many applications the workers of `cluster start` are divided.",
+        min=1,
+    ),
+]
 SparkSettings = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE: a setting of Spark, such as spark.executor.memory=2g."),

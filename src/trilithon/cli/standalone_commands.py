@@ -7,12 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from trilithon.cli.output import Format, Output, answer, message_console, progress, table
+from trilithon.engines.spark.cluster_shares import LEAST_MEMORY_MB
 from trilithon.engines.spark.standalone import StandaloneCluster
 
 CORES = 32
 MEMORY_MB = 2048
-# Less, and an executor does not start: Spark keeps 300 MB of its heap for itself.
-LEAST_MEMORY_MB = 512
 
 Workers = Annotated[int, typer.Option("--workers", help="How many workers at least.", min=1)]
 Cores = Annotated[

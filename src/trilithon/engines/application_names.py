@@ -7,11 +7,15 @@ So numbers that each machine reports for its host, such as cores, are still coun
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from trilithon.contract.engine import Accepted, Action, Reallocate, RestartJob
 from trilithon.model.allocation import Allocation
 from trilithon.model.layout import NodeKey
 from trilithon.model.report import Report
+
+# How many applications a cluster is divided among where nobody says how many there will be.
+APPLICATIONS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

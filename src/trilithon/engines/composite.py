@@ -86,6 +86,10 @@ class Application(Protocol):
     def ended(self) -> bool:
         """Whether it was ended on purpose or never started: not one that died."""
 
+    @property
+    def failure(self) -> str:
+        """Why its last start failed; empty if it did not."""
+
     def end(self) -> None:
         """Ends it, and does not wait until it is gone."""
 
@@ -393,11 +397,13 @@ class CompositeEngine:
             outcome = call()
         except HostUnreachable as error:
             member.application.begin()
-            if not member.application.starting:
+            failure = member.application.failure
+            if not member.application.starting and not failure:
                 raise
-            raise HostStarting(
-                f"The application {member.name} is being started.", error.hint
-            ) from None
+            message = f"The application {member.name} is being started."
+            if failure:
+                message += f" Its last start failed. {failure}"
+            raise HostStarting(message, error.hint) from None
         if outcome is not None:
             self._answered(member)
         return outcome

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from trilithon.contract.engine import Engine
 from trilithon.engines.remote import RemoteEngine
+from trilithon.engines.start_failure import start_failure
 from trilithon.errors import HostUnreachable
 from trilithon.service.keeper import PATIENCE_S, HostKeeper
 from trilithon.service.reattach import ReattachingEngine
@@ -89,6 +90,10 @@ class ApplicationHost:
     @property
     def ended(self) -> bool:
         return self.keeper.ended
+
+    @property
+    def failure(self) -> str:
+        return start_failure(self.keeper.path)
 
     def end(self) -> None:
         self.disconnect()

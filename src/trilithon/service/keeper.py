@@ -17,6 +17,7 @@ from typing import Final
 
 from trilithon import logs
 from trilithon.engines.remote import RemoteEngine
+from trilithon.engines.start_failure import start_failure
 from trilithon.errors import HostUnreachable
 
 # Spark and a broker take their time.
@@ -91,7 +92,8 @@ class HostKeeper:
         deadline = time.monotonic() + STARTS_S
         while not self.answers():
             if not self._starting() or time.monotonic() > deadline:
-                raise HostUnreachable("The host did not start.", f"Its log is {self.log}.")
+                why = f"The host did not start. {start_failure(self.path)}".strip()
+                raise HostUnreachable(why, f"Its log is {self.log}.")
             time.sleep(_POLL_S)
 
     def begin(self) -> None:
@@ -132,11 +134,27 @@ class HostKeeper:
 
     def ask_to_end(self) -> None:
         """Stops the host and its jobs, without waiting until it is gone."""
-        remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
+        try:
+            remote = RemoteEngine(self.path, timeout_s=PATIENCE_S)
+        except HostUnreachable:
+            if not self._end_starting():
+                raise
+            return
         try:
             remote.end()
         finally:
             remote.close()
+
+    def _end_starting(self) -> bool:
+        """Ends a host that has been started and does not listen yet; False if there is none."""
+        with self._lock:
+            if self._process is None or not self._starting():
+                return False
+            self._process.terminate()
+            self._process = None
+            # Of one that died before: whoever finds it starts a host again.
+            self.path.unlink(missing_ok=True)
+            return True
 
     def _starting(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from trilithon.engines.application_names import APPLICATIONS
 from trilithon.errors import InvalidSetting
 from trilithon.model.validation import NAME
 from trilithon.service.access.rates import BURST, PER_S
@@ -123,6 +124,15 @@ class ServiceSettings(_Section):
             if tenant in tenants:
                 return application
         return tenant
+
+    @property
+    def application_count(self) -> int:
+        """How many applications there will be: those of the tenants that may submit jobs. Without
+        `tenants` nobody knows.
+        """
+        if self.tenants:
+            return len({self.application_of(tenant) for tenant in self.tenants})
+        return max(APPLICATIONS, len(self.applications))
 
     @classmethod
     def of(cls, data: Any) -> "ServiceSettings":

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trilithon.engines.spark.compiler import plan_chain, unsupported
+from trilithon.engines.spark.file_path import CheckpointPath, LocalPath
 from trilithon.engines.spark.state_partitions import check_same_state, fit_state
 from trilithon.errors import EngineFailed, NeedsNewCheckpoint
 from trilithon.model.job import Edge, Job, Operator, Parallelism, Watermark, Work
@@ -172,9 +173,13 @@ class Session:
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """As a real-time query with four partitions leaves it."""
-    folder = tmp_path / "first"
+def checkpoint(tmp_path: Path) -> LocalPath:
+    return real_time_checkpoint(tmp_path)
+
+
+def real_time_checkpoint(parent: Path) -> LocalPath:
+    """As a query with four partitions leaves it."""
+    folder = LocalPath(parent / "first")
     for part in ("offsets", "state/0/_metadata/v2"):
         (folder / part).mkdir(parents=True)
     conf = '{"conf": {"spark.sql.shuffle.partitions": "4"}}'
@@ -185,7 +190,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def fit(session: Session, checkpoint: Path, tasks: int) -> None:
+def fit(session: Session, checkpoint: CheckpointPath, tasks: int) -> None:
     operator = job_of(f"{COUNT}, parallelism: {tasks}").operators
     fit_state(session, checkpoint, operator)  # type: ignore[arg-type]
 
@@ -196,7 +201,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def test_state_is_divided_anew_if_a_job_needs_another_number_of_partitions(
-    checkpoint: Path,
+    checkpoint: LocalPath,
 ) -> None:
     session = Session()
     fit(session, checkpoint, 4)
@@ -213,7 +218,7 @@ def test_state_is_divided_anew_if_a_job_needs_another_number_of_partitions(
     assert [folder.name for folder in checkpoint.parent.iterdir()] == ["first"]
 
 
-def test_a_repartitioning_that_fails_leaves_the_checkpoint_as_it_was(checkpoint: Path) -> None:
+def test_a_repartitioning_that_fails_leaves_the_checkpoint_as_it_was(checkpoint: LocalPath) -> None:
     before = contents(checkpoint)
     with pytest.raises(EngineFailed, match="into 8 partitions instead of 4: the state cannot be"):
         fit(Session(fails=True), checkpoint, 8)
@@ -222,7 +227,7 @@ def test_a_repartitioning_that_fails_leaves_the_checkpoint_as_it_was(checkpoint:
 
 
 def test_a_repartitioning_that_was_interrupted_is_undone_at_the_next_start(
-    checkpoint: Path,
+    checkpoint: LocalPath,
 ) -> None:
     before = contents(checkpoint)
     copy = checkpoint.with_name("first.before")
@@ -232,5 +237,16 @@ def test_a_repartitioning_that_was_interrupted_is_undone_at_the_next_start(
     session = Session()
     fit(session, checkpoint, 4)
     assert session.calls == []
+    assert contents(checkpoint) == before
+    assert not copy.exists()
+
+
+def test_half_of_a_copy_is_never_put_back(checkpoint: LocalPath) -> None:
+    """A division deletes its copy last, which may be interrupted, and begins by making one."""
+    before = contents(checkpoint)
+    copy = checkpoint.with_name("first.copying")
+    (copy / "offsets").mkdir(parents=True)
+    (copy / "offsets" / "0").write_text("half of it")
+    fit(Session(), checkpoint, 4)
     assert contents(checkpoint) == before
     assert not copy.exists()

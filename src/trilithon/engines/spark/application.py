@@ -13,13 +13,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from trilithon import logs
 from trilithon.engines.spark.broker import EmbeddedBroker
+from trilithon.engines.spark.cluster_shares import executor_settings, shortage
 from trilithon.engines.spark.engine import SparkEngine
 from trilithon.engines.spark.jars import CONNECTOR, fetch_jars
 from trilithon.engines.spark.jdk import find_jdk
 from trilithon.engines.spark.kafka import Kafka, await_known
 from trilithon.engines.spark.masters import max_tasks
 from trilithon.engines.spark.session import class_archive, driver_process, session
-from trilithon.engines.spark.standalone import StandaloneCluster, check_master
+from trilithon.engines.spark.standalone import StandaloneCluster, check_master, own_cluster
 from trilithon.errors import BrokerUnavailable, TrilithonError
 from trilithon.model.action import Outcome
 from trilithon.model.allocation import Allocation
@@ -53,6 +54,8 @@ class Setup:
     archive_classes: bool = False
     # Of one application among several that share the folder and with it checkpoints by job.
     name: str = ""
+    # Among how many applications the standalone cluster of the state folder is divided.
+    applications: int = 1
     # The standalone cluster whose machines the engine may add and remove; None for that of the
     # state folder, if the master is its own.
     cluster: StandaloneCluster | None = None
@@ -76,6 +79,8 @@ def application(
             broker = ending.enter_context(_starting(progress, keep=setup.keep_broker))
         connector = fetch_jars(CONNECTOR, progress)
         cluster = setup.cluster or own_cluster(setup.master)
+        given = setup.spark_settings
+        settings = {**executor_settings(cluster, setup.applications, given), **given}
         progress(f"Spark: starting {setup.master}")
         began_s = time.monotonic()
         spark = ending.enter_context(
@@ -84,9 +89,10 @@ def application(
                 setup.folder / "local" / setup.name,
                 connector,
                 name=f"trilithon-{setup.name}" if setup.name else "trilithon",
-                settings={**_executor_settings(cluster), **setup.spark_settings},
+                settings=settings,
                 executors=setup.executors or _workers(cluster),
                 record_classes=setup.archive_classes,
+                shortage=shortage(cluster, settings),
             )
         )
         _log.info("spark_started", master=setup.master, took_s=_since(began_s))
@@ -111,18 +117,6 @@ def application(
         if setup.archive_classes:
             ending.callback(_archive_classes(engine, connector))
         yield engine
-
-
-def own_cluster(master: str) -> StandaloneCluster | None:
-    """The standalone cluster of this state folder, if this is the address of its master."""
-    cluster = StandaloneCluster()
-    return cluster if cluster.owns(master) else None
-
-
-def _executor_settings(cluster: StandaloneCluster | None) -> dict[str, str]:
-    """An executor takes a whole worker."""
-    workers = () if cluster is None else cluster.status().workers
-    return {"spark.executor.memory": f"{workers[0].memory_mb}m"} if workers else {}
 
 
 def _workers(cluster: StandaloneCluster | None) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trilithon.engines.spark.checkpoint import is_committed
-from trilithon.engines.spark.hadoop_path import FilePath
+from trilithon.engines.spark.file_path import FilePath
 from trilithon.engines.spark.probe_control import ProbeControl
 
 # How long a restart waits for a batch to end: to process the records in flight and to commit.

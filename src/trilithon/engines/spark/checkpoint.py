@@ -6,15 +6,27 @@ Spark writes `offsets/N` and `commits/N` for a batch N, and the first offsets of
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from trilithon.engines.spark.hadoop_path import FilePath, HadoopPath
+from pyspark.sql import SparkSession
+
+from trilithon.engines.spark.file_path import CheckpointPath, FilePath, LocalPath
+from trilithon.engines.spark.hadoop_path import HadoopPath
 from trilithon.model.job import Job
 
+# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
+CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _FAULT: Final = "fault.json"
+
+
+def checkpoint_root(spark: SparkSession, folder: Path) -> CheckpointPath:
+    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
+    names.
+    """
+    uri = spark.conf.get(CHECKPOINTS, "")
+    return HadoopPath(spark, uri) if uri else LocalPath(folder / "checkpoints")
 
 
 def last_committed(checkpoint: FilePath) -> int | None:
@@ -74,7 +86,7 @@ def is_committed(checkpoint: FilePath, batch: int) -> bool:
     return (checkpoint / "commits" / str(batch)).exists()
 
 
-def delete_checkpoints(root: FilePath, job: str, only: str = "") -> None:
+def delete_checkpoints(root: CheckpointPath, job: str, only: str = "") -> None:
     """Deletes all checkpoints of a job, or only one of them. The name comes from a caller: nothing
     outside of the root is ever deleted.
     """
@@ -82,11 +94,8 @@ def delete_checkpoints(root: FilePath, job: str, only: str = "") -> None:
     if any(part in {"", ".", ".."} or "/" in part for part in (tenant, name)):
         return
     folder = root / tenant / name
-    chosen = folder / only if only else folder
-    if isinstance(chosen, HadoopPath):
-        chosen.delete()
-    elif isinstance(folder, Path) and folder.resolve().parent.parent == Path(str(root)).resolve():
-        shutil.rmtree(str(chosen), ignore_errors=True)
+    if root.holds(folder):
+        (folder / only if only else folder).delete_tree()
 
 
 def write_fault(folder: FilePath, job: Job, reason: str) -> None:

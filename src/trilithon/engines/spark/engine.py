@@ -34,7 +34,7 @@ from trilithon.engines.abilities import REAL_TIME, fixed_operators
 from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.backlog import Backlogs
 from trilithon.engines.spark.boundary import Boundaries
-from trilithon.engines.spark.checkpoint import clear_fault, read_fault
+from trilithon.engines.spark.checkpoint import checkpoint_root, clear_fault, read_fault
 from trilithon.engines.spark.collection_pause import collection_paused
 from trilithon.engines.spark.cuts import cut_into_parts, is_part
 from trilithon.engines.spark.dags import Dags, not_restarted
@@ -42,7 +42,6 @@ from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
 from trilithon.engines.spark.flush_time import own_flush_ms
-from trilithon.engines.spark.hadoop_path import checkpoint_root
 from trilithon.engines.spark.host_report import HostReports, RunningJob
 from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.internal_topics import InternalTopics

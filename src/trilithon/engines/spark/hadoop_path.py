@@ -1,41 +1,14 @@
-"""A path in any of Hadoop's file systems, with the methods of `pathlib.Path` that checkpoints need.
+"""A path in any of Hadoop's file systems, with what checkpoints need of a path.
 
 Spark writes checkpoints by Hadoop's file systems, and the engine reads them where Spark wrote them.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
-
-# Spark's setting for the checkpoints of all queries: a URI of one of Hadoop's file systems.
-CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
-
-
-class FilePath(Protocol):
-    """What a path of a checkpoint can do, whichever file system it is in. `OSError` is what fails,
-    `FileNotFoundError` what is not there.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    def __truediv__(self, name: str, /) -> Self: ...
-
-    def exists(self) -> bool: ...
-
-    def iterdir(self) -> Iterator[Self]: ...
-
-    def read_text(self, encoding: str, /) -> str: ...
-
-    def write_text(self, text: str, encoding: str, /) -> int: ...
-
-    def mkdir(self, *, parents: bool, exist_ok: bool) -> None: ...
-
-    def unlink(self, *, missing_ok: bool) -> None: ...
 
 
 class HadoopPath:
@@ -44,10 +17,10 @@ class HadoopPath:
     def __init__(self, spark: SparkSession, uri: str) -> None:
         jvm: Any = spark._jvm  # noqa: SLF001 - Hadoop is the JVM's
         self._jvm = jvm
-        configuration: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._configuration: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001
         with _as_os_errors(uri):
             path = jvm.org.apache.hadoop.fs.Path(uri)
-            self._files = path.getFileSystem(configuration)
+            self._files = path.getFileSystem(self._configuration)
             self._path = path.makeQualified(self._files.getUri(), self._files.getWorkingDirectory())
 
     def __str__(self) -> str:
@@ -62,12 +35,23 @@ class HadoopPath:
 
     def _at(self, path: Any) -> Self:
         other = object.__new__(type(self))
-        other._jvm, other._files, other._path = self._jvm, self._files, path
+        other._jvm, other._configuration = self._jvm, self._configuration
+        other._files, other._path = self._files, path
         return other
+
+    def with_name(self, name: str, /) -> Self:
+        return self._at(self._jvm.org.apache.hadoop.fs.Path(self._path.getParent(), name))
 
     def exists(self) -> bool:
         with _as_os_errors(self):
             return bool(self._files.exists(self._path))
+
+    def is_dir(self) -> bool:
+        try:
+            with _as_os_errors(self):
+                return bool(self._files.getFileStatus(self._path).isDirectory())
+        except FileNotFoundError:
+            return False
 
     def iterdir(self) -> Iterator[Self]:
         with _as_os_errors(self):
@@ -102,10 +86,32 @@ class HadoopPath:
             if not self._files.delete(self._path, False) and not missing_ok:
                 raise FileNotFoundError(str(self))
 
-    def delete(self) -> None:
-        """Deletes a folder with everything in it, if it exists."""
+    def rename(self, target: Self, /) -> object:
+        # Hadoop would move it into a folder that is there.
+        if target.exists():
+            raise FileExistsError(str(target))
+        with _as_os_errors(self):
+            if not self._files.rename(self._path, target._path):
+                raise OSError(f"{self} cannot be renamed to {target}.")
+        return target
+
+    def copy_tree(self, target: Self, /) -> None:
+        if target.exists():
+            raise FileExistsError(str(target))
+        copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
+        places = (self._files, self._path, target._files, target._path)
+        with _as_os_errors(self):
+            # The source stays, and nothing is there to be overwritten.
+            if not copy(*places, False, False, self._configuration):
+                raise OSError(f"{self} cannot be copied to {target}.")
+
+    def delete_tree(self) -> None:
         with _as_os_errors(self):
             self._files.delete(self._path, True)
+
+    def holds(self, path: Self, /) -> bool:
+        """By its name: links are no matter of Hadoop's."""
+        return str(path).startswith(f"{str(self).rstrip('/')}/")
 
 
 @contextmanager
@@ -119,11 +125,3 @@ def _as_os_errors(path: object) -> Iterator[None]:
         raise kind(f"{path}: {thrown.getMessage()}") from error
     except Py4JError as error:
         raise OSError(f"{path}: {error}") from error
-
-
-def checkpoint_root(spark: SparkSession, folder: Path) -> FilePath:
-    """Where checkpoints are: in the engine's folder, or in the file system that Spark's own setting
-    names.
-    """
-    uri = spark.conf.get(CHECKPOINTS, "")
-    return HadoopPath(spark, uri) if uri else folder / "checkpoints"

@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from trilithon.engines.spark.cuts import TOPIC_PREFIX, Cut
-from trilithon.engines.spark.hadoop_path import FilePath
+from trilithon.engines.spark.file_path import FilePath
 from trilithon.engines.spark.kafka import Kafka, admin_client, await_known, topics
 from trilithon.model.job import Field
 

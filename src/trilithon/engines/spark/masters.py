@@ -2,12 +2,13 @@
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from trilithon import logs
-from trilithon.errors import SparkNotStarted
+from trilithon.errors import ClusterTooSmall, SparkNotStarted
 
 _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\]")
 _POLL_S: Final = 0.1
@@ -38,10 +39,15 @@ def executors_of(master: str) -> int:
 
 
 def await_executors(
-    spark: SparkSession, count: int, timeout_s: float = 120.0, enough_s: float = 30.0
+    spark: SparkSession,
+    count: int,
+    timeout_s: float = 120.0,
+    enough_s: float = 30.0,
+    shortage: Callable[[str], str] = lambda _: "",
 ) -> None:
     """Waits for executors: a query only ever uses those that were there when it started. A cluster
-    that has lost some is used as it is, after `enough_s`: its jobs start by priority.
+    that has lost some is used as it is, after `enough_s`: its jobs start by priority. One that has
+    no room for any is not waited for longer: `shortage` says so of an application, or nothing.
     """
     began = time.monotonic()
     while (registered := executors(spark)) < count:
@@ -49,12 +55,18 @@ def await_executors(
         if registered and waited_s > enough_s:
             _log.warning("executors_missing", registered=registered, expected=count)
             return
+        if waited_s > enough_s and (why := shortage(str(spark.sparkContext.applicationId))):
+            raise ClusterTooSmall(
+                f"The cluster started no executor within {enough_s:g} s. {why}",
+                "End an application, start workers with more --memory and --cores, or divide them "
+                "among more applications (`serve --per-tenant --applications`).",
+            )
         if waited_s > timeout_s:
             raise SparkNotStarted(
                 f"{registered} of {count} executors registered within {timeout_s:g} s.",
                 "Check on the master's web page whether the cluster has room for them.",
             )
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S if waited_s < enough_s else 10 * _POLL_S)
 
 
 def executors(spark: SparkSession) -> int:

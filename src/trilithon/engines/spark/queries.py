@@ -21,9 +21,9 @@ from trilithon.engines.spark.checkpoint import (
 from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.cuts import is_part, job_of
 from trilithon.engines.spark.failures import describe
+from trilithon.engines.spark.file_path import CheckpointPath
 from trilithon.engines.spark.flush_time import writer_waits
 from trilithon.engines.spark.frame import build_frame
-from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.held_tasks import grown_tasks, held_tasks
 from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.kafka import Kafka, check_not_expired
@@ -49,7 +49,7 @@ class JobQueries:
     spark: SparkSession
     kafka: Kafka
     # The folder of the checkpoints of all jobs.
-    root: FilePath
+    root: CheckpointPath
     control: ProbeControl
     boundaries: Boundaries
     watchdog: Watchdog
@@ -154,10 +154,10 @@ class JobQueries:
         except OSError:
             return ""
 
-    def checkpoint(self, managed: ManagedJob) -> FilePath:
+    def checkpoint(self, managed: ManagedJob) -> CheckpointPath:
         return self.checkpoints(managed.job.id) / (managed.checkpoint or "first")
 
-    def checkpoints(self, job: str) -> FilePath:
+    def checkpoints(self, job: str) -> CheckpointPath:
         """The folder of all checkpoints of a job."""
         tenant, _, name = job.partition("/")
         return self.root / tenant / name

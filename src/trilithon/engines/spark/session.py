@@ -97,17 +97,19 @@ def session(
     executors: int | None = None,
     log_level: str = "ERROR",
     record_classes: bool = False,
+    shortage: Callable[[str], str] = lambda _: "",
 ) -> Iterator[SparkSession]:
     """A session with the probe on a master such as `local[16]`; closed, with its JVM, at the end.
     It waits for `executors`, or for as many as the master names.
 
     `jars` are the Kafka connector's; Spark's own files go below `folder`. With `record_classes` the
-    driver records which classes it loads, if there is no archive of them yet.
+    driver records which classes it loads, if there is no archive of them yet. `shortage` says why
+    an application gets no executors.
     """
     spark = _start(master, folder, jars, name, settings or {}, record_classes=record_classes)
     try:
         spark.sparkContext.setLogLevel(log_level)
-        await_executors(spark, executors or executors_of(master))
+        await_executors(spark, executors or executors_of(master), shortage=shortage)
         yield spark
     finally:
         close(spark)

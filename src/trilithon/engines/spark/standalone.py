@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -102,6 +102,24 @@ class ClusterStatus:
         return {**data, "folder": str(self.folder), "workers": list(data["workers"])}
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a worker has left for executors."""
+
+    cores: int
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUse:
+    """What the master says: the room of each live worker by its number, and of each application
+    its name and the cores that it has been given, by its id.
+    """
+
+    workers: Mapping[int, Room]
+    applications: Mapping[str, tuple[str, int]]
+
+
 @dataclass
 class StandaloneCluster:
     """The cluster of a folder. Every method may be called again after a failure."""
@@ -183,6 +201,21 @@ class StandaloneCluster:
         )
         return ClusterStatus(
             self.folder, record.master, record.pid, registered is not None, workers
+        )
+
+    def use(self) -> ClusterUse | None:
+        """What is free and who uses the rest; None if the master does not answer."""
+        record = self._running()
+        if record is None or (data := _master_state(record)) is None:
+            return None
+        numbers = {worker.web_port: worker.number for worker in record.workers}
+        return ClusterUse(
+            {
+                numbers[port]: Room(int(worker["coresfree"]), int(worker["memoryfree"]))
+                for port, worker in _live_workers(data).items()
+                if port in numbers
+            },
+            {app["id"]: (str(app["name"]), int(app["cores"])) for app in data["activeapps"]},
         )
 
     def owns(self, master: str) -> bool:
@@ -347,6 +380,12 @@ class StandaloneCluster:
         return folders.locked(self.folder, "state", "TRILITHON_STATE", 0o700)
 
 
+def own_cluster(master: str) -> StandaloneCluster | None:
+    """The standalone cluster of this state folder, if this is the address of its master."""
+    cluster = StandaloneCluster()
+    return cluster if cluster.owns(master) else None
+
+
 def check_master(master: str) -> None:
     """Raises if a standalone master on this machine is not there: Spark would try for a minute."""
     address = urlsplit(master)
@@ -362,14 +401,26 @@ def _registered(record: ClusterRecord) -> dict[int, int] | None:
     """The workers that the master counts as alive, by the port of their web page, with the cores
     that executors use; None if the master does not answer.
     """
+    if (data := _master_state(record)) is None:
+        return None
+    return {port: int(worker["coresused"]) for port, worker in _live_workers(data).items()}
+
+
+def _master_state(record: ClusterRecord) -> dict[str, Any] | None:
+    """What the master's web page says, as JSON; None if it does not answer."""
     address = f"http://{HOST}:{record.web_port}/json/"
     try:
         with urllib.request.urlopen(address, timeout=5) as answer:
-            data = json.load(answer)
+            data: dict[str, Any] = json.load(answer)
     except (OSError, ValueError):
         return None
+    return data
+
+
+def _live_workers(data: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """By the port of their web page."""
     return {
-        int(worker["webuiaddress"].rpartition(":")[2]): int(worker["coresused"])
+        int(worker["webuiaddress"].rpartition(":")[2]): worker
         for worker in data["workers"]
         if worker["state"] == "ALIVE"
     }

@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from trilithon import logs
 from trilithon.engines.spark.compiler import Chain, plan_chain
+from trilithon.engines.spark.file_path import FilePath
 from trilithon.engines.spark.frame import build_frame
-from trilithon.engines.spark.hadoop_path import FilePath
 from trilithon.engines.spark.kafka import Kafka, partitions, record_limits
 from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.state_partitions import state_partitions

@@ -7,17 +7,15 @@ runs on it. A version that keeps another state needs a checkpoint of its own.
 """
 
 import json
-import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from trilithon import logs
-from trilithon.engines.spark.hadoop_path import FilePath
+from trilithon.engines.spark.file_path import CheckpointPath, FilePath, files_below
 from trilithon.errors import EngineFailed, NeedsNewCheckpoint
 from trilithon.model.job import Job, Operator, Work
 
@@ -45,33 +43,25 @@ def state_partitions(spark: SparkSession, operators: Iterable[Operator]) -> Iter
         yield
 
 
-def fit_state(spark: SparkSession, checkpoint: FilePath, operators: Iterable[Operator]) -> None:
+def fit_state(
+    spark: SparkSession, checkpoint: CheckpointPath, operators: Iterable[Operator]
+) -> None:
     """Divides the state in a checkpoint anew if these operators need another number of partitions.
     No query may run on it.
     """
     if (tasks := _tasks(operators)) is None:
         return
-    if isinstance(checkpoint, Path):
-        _undo_unfinished(checkpoint)
+    _undo_unfinished(checkpoint)
     before = _partitions(checkpoint)
-    if before is None or before == tasks:
-        return
-    if not isinstance(checkpoint, Path):
-        raise EngineFailed(
-            f"The state in {checkpoint} has {before} partitions, not {tasks}: it can be divided "
-            "anew in a local folder only.",
-            "Keep its number of instances, or apply it with --anew: it then starts without state.",
-        )
-    _divide(spark, checkpoint, before, tasks)
+    if before is not None and before != tasks:
+        _divide(spark, checkpoint, before, tasks)
 
 
-def _divide(spark: SparkSession, checkpoint: Path, before: int, tasks: int) -> None:
+def _divide(spark: SparkSession, checkpoint: CheckpointPath, before: int, tasks: int) -> None:
     """A copy of the checkpoint is kept until it is done."""
-    copy = _copy_of(checkpoint)
-    unfinished = checkpoint.with_name(f"{checkpoint.name}.copying")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(checkpoint, unfinished)
-    unfinished.rename(copy)
+    copy, partial = _copy_of(checkpoint), _partial_copy_of(checkpoint)
+    checkpoint.copy_tree(partial)
+    partial.rename(copy)
     manager: Any = spark._streamingCheckpointManager  # noqa: SLF001 - Spark has no public one yet
     try:
         _give_known_name(checkpoint)
@@ -85,7 +75,9 @@ def _divide(spark: SparkSession, checkpoint: Path, before: int, tasks: int) -> N
             f"{before}: {str(error).splitlines()[0]}",
             "Keep its number of instances, or apply it with --anew: it then starts without state.",
         ) from error
-    shutil.rmtree(copy)
+    # By its name at once: half a copy must never be put back.
+    copy.rename(partial)
+    partial.delete_tree()
     _log.info("state_divided", checkpoint=str(checkpoint), before=before, after=tasks)
 
 
@@ -143,27 +135,34 @@ def _partitions(checkpoint: FilePath) -> int | None:
     return None if partitions is None else int(partitions)
 
 
-def _give_known_name(checkpoint: Path) -> None:
-    for file in (checkpoint / "state").glob("*/_metadata/**/*"):
-        if not file.is_file() or file.name.startswith("."):
-            continue
-        if _REAL_TIME_NAME in (text := file.read_text("utf-8")):
-            file.write_text(text.replace(_REAL_TIME_NAME, _KNOWN_NAME), "utf-8")
-            # The checksum that Hadoop's local file system keeps beside a file.
-            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+def _give_known_name(checkpoint: FilePath) -> None:
+    for operator in (checkpoint / "state").iterdir():
+        for file in files_below(operator / "_metadata"):
+            if file.name.startswith("."):
+                continue
+            if _REAL_TIME_NAME in (text := file.read_text("utf-8")):
+                file.write_text(text.replace(_REAL_TIME_NAME, _KNOWN_NAME), "utf-8")
+                # The checksum that Hadoop's local file system keeps beside a file.
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
-def _copy_of(checkpoint: Path) -> Path:
+def _copy_of(checkpoint: CheckpointPath) -> CheckpointPath:
     return checkpoint.with_name(f"{checkpoint.name}.before")
 
 
-def _undo_unfinished(checkpoint: Path) -> None:
+def _partial_copy_of(checkpoint: CheckpointPath) -> CheckpointPath:
+    """A copy that is being made or deleted."""
+    return checkpoint.with_name(f"{checkpoint.name}.copying")
+
+
+def _undo_unfinished(checkpoint: CheckpointPath) -> None:
     """A division that was interrupted left its copy."""
+    _partial_copy_of(checkpoint).delete_tree()
     if (copy := _copy_of(checkpoint)).exists():
         _restore(checkpoint, copy)
 
 
-def _restore(checkpoint: Path, copy: Path) -> None:
+def _restore(checkpoint: CheckpointPath, copy: CheckpointPath) -> None:
     """Puts the copy back. If this is interrupted the copy is still there, or back in its place."""
-    shutil.rmtree(checkpoint, ignore_errors=True)
+    checkpoint.delete_tree()
     copy.rename(checkpoint)

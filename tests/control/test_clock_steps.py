@@ -1,18 +1,24 @@
 """The controller's clock is set by an hour: waits last as long as they would have."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster import chain
 from tests.control.scene import World, rules
+from tests.fakes import FakePolicy
 from trilithon.contract.condition import Condition, Health
 from trilithon.control.journal.rows import SpecStatus
 from trilithon.model.capability import Ability
 from trilithon.model.columns import Machines
 from trilithon.model.job import Work
 from trilithon.model.report import Report
+from trilithon.policies.policy import State, Verdict
+from trilithon.policies.registry import policy
+from trilithon.policies.scene import Scene
 
 JOB = chain()
 either_way = pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
@@ -117,3 +123,66 @@ def test_what_was_expected_is_checked_when_it_would_have_been(world: World) -> N
     assert [by_s for by_s, *_ in world.controller.expectations._due] == [
         by_s - 3600 for by_s in before
     ]
+
+
+class Remembering(FakePolicy):
+    """A policy that remembers its first round, and numbers that are no moments."""
+
+    name = "remembering"
+
+    def decide(self, scene: Scene, state: State) -> Verdict:
+        if "began_s" in state:
+            return Verdict((), state)
+        return Verdict((), {**state, **memory(scene.now_s)})
+
+
+def memory(now_s: float) -> Mapping[str, Any]:
+    return {
+        "began_s": now_s,
+        "jobs": {"a": {"lags": [[now_s - 5.0, 3.5]], "waited_s": 60.0, "steps": 7, "last": None}},
+    }
+
+
+@either_way
+def test_a_policy_waits_as_long(tmp_path: Path, step_s: float) -> None:
+    """After a step back its moments lay in the future: it decided nothing for an hour."""
+    world = World(tmp_path, policy=Remembering())
+    world.round()
+    began_s = world.cluster.now_s
+    world.clock.set(step_s)
+    world.rounds(2)
+    state = world.controller.state.policy_state
+    assert {**state, "seed": None} == {**memory(began_s + step_s), "seed": None}
+    world.start()
+    assert world.controller.state.policy_state == state
+
+
+def test_a_policy_waits_as_long_if_the_clock_was_set_back_while_no_daemon_ran(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, policy=Remembering())
+    world.round()
+    began_s = world.cluster.now_s
+    world.clock.set(-3600.0)
+    world.start()
+    world.round()
+    state = world.controller.state.policy_state
+    assert {**state, "seed": None} == {**memory(began_s - 3600.0), "seed": None}
+
+
+@either_way
+@pytest.mark.parametrize("name", ["henge", "dhalion"])
+def test_policies_act_in_time_after_the_clock_was_set(
+    tmp_path: Path, name: str, step_s: float
+) -> None:
+    """An operator becomes too slow some minutes after the step: it gets instances."""
+    world = World(tmp_path, policy=policy(name))
+    world.cluster.rates[JOB.id] = 50.0
+    world.commands.apply(JOB)
+    world.rounds(90)
+    before = world.parallelism(JOB.id)
+    world.clock.set(step_s)
+    world.rounds(10)
+    world.cluster.rates[JOB.id] = 250.0
+    world.rounds(80)
+    assert sum(world.parallelism(JOB.id).values()) > sum(before.values())

@@ -45,7 +45,7 @@ def test_a_journal_without_a_path_is_as_complete_and_leaves_no_file(
     journal = Journal(None)
     assert journal.database.all("PRAGMA user_version")[0][0] == max(migrations())
     journal.adopt(JOB, 1, initial(JOB), Mode.AUTO, 0.0)
-    assert load(journal).jobs[JOB.id].job == JOB
+    assert load(journal, 0.0).jobs[JOB.id].job == JOB
     journal.close()
     assert not list(tmp_path.iterdir())
 
@@ -89,7 +89,7 @@ def test_a_request_comes_back_from_the_journal_and_a_recording_as_it_was(
     journal.request(request)
     journal.close()
     journal = Journal(tmp_path / FILE)
-    assert load(journal).requests == [request]
+    assert load(journal, 0.0).requests == [request]
     assert [row.request for row in journal.requests(10)] == [request]
     journal.close()
     data = json.loads(text(request_to_json(request)))
@@ -202,7 +202,7 @@ def test_a_job_comes_back_from_the_journal_as_it_was(job: Job) -> None:
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal.sqlite")
         journal.adopt(job, 1, initial(job), Mode.AUTO, 1.0)
-        assert load(journal).jobs[job.id].job == job_from_json(job_to_json(job))
+        assert load(journal, 0.0).jobs[job.id].job == job_from_json(job_to_json(job))
         journal.close()
 
 

@@ -102,8 +102,9 @@ class Controller:
 
     def __post_init__(self) -> None:
         limits = self.rules.limits
-        self.journal.recover(self.clock.now_s())
-        self.state: ControllerState = load(self.journal)
+        now_s = self.clock.now_s()
+        self.journal.recover(now_s)
+        self.state: ControllerState = load(self.journal, now_s)
         self.state.mode = self.rules.mode
         rounds, known = self.policy.feedback_rounds, self.state.policy == self.policy.name
         if not known:
@@ -223,7 +224,7 @@ class Controller:
             return 0.0
         _log.warning("clock_set", by_s=round(by_s, 1), round=self.state.round)
         with self.lock:
-            self.state.shift_times(by_s)
+            self.state.shift_times(by_s, now_s - by_s)
         self.expectations.shift_times(by_s)
         self._forget_measured()
         self.freshness.clock_was_set(now_s)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from trilithon.contract.condition import Condition, Health
+from trilithon.control import policy_moments
 from trilithon.control.journal import Journal
 from trilithon.control.journal.rows import DesiredState, SpecRow, SpecStatus
 from trilithon.control.spec_changes import running_form
@@ -150,19 +151,27 @@ class ControllerState:
                 if at_s is not None and at_s > now_s:
                     setattr(record, name, now_s)
 
-    def shift_times(self, by_s: float) -> None:
-        """The clock was set: times that waits are counted from go with it."""
+    def shift_times(self, by_s: float, before_s: float) -> None:
+        """The clock was set: times that waits are counted from go with it, those that the policy
+        remembers as well. `before_s` is the time by the clock before it was set.
+        """
         if self.machines_changed_s is not None:
             self.machines_changed_s += by_s
         for record in self.jobs.values():
             record.shift_times(by_s)
+        self.policy_state = policy_moments.shifted(self.policy_state, by_s, before_s)
 
 
-def load(journal: Journal) -> ControllerState:
+def load(journal: Journal, now_s: float) -> ControllerState:
     """Reads the state from the journal."""
     state = ControllerState()
     if (last := journal.last_round()) is not None:
         state.round, state.policy, state.policy_state = last.number, last.policy, last.state
+        if last.time_s > now_s:
+            # The clock was set back while no daemon ran, by at least that much.
+            state.policy_state = policy_moments.shifted(
+                state.policy_state, now_s - last.time_s, last.time_s
+            )
     state.machines_changed_s = journal.machines_changed_s()
     state.requests = list(journal.open_requests())
     costs = journal.costs()

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +14,11 @@ from trilithon.control.explain import explain
 from trilithon.control.journal import FILE, Journal
 from trilithon.model.change import Alert
 from trilithon.model.intent import Intent, Metric, Threshold
-from trilithon.model.mode import Mode
 from trilithon.policies.dhalion import extensions
 from trilithon.policies.dhalion.action_log import ActionLog
 from trilithon.policies.dhalion.detectors import PENDING
 from trilithon.policies.dhalion.dhalion_parameters import DhalionParameters
-from trilithon.policies.dhalion.dhalion_policy import DhalionPolicy, Examination
+from trilithon.policies.dhalion.dhalion_policy import Examination
 from trilithon.policies.dhalion.diagnosers import OVER, UNDER
 from trilithon.policies.dhalion.health import Detector, Diagnoser, Diagnosis, JobCase, Symptom
 from trilithon.policies.dhalion.health_policies import ProvisioningPolicy
@@ -156,19 +154,6 @@ def test_a_job_that_is_not_changed_is_looked_at_once_a_period(
     treated(words(), 300.0, minutes=18, health=LookingDetector.name, **period)
     assert len(looking.times_s) >= 4
     assert {b - a for a, b in pairwise(looking.times_s)} == {apart_s}
-
-
-@pytest.mark.parametrize(("ago_s", "due"), [(60.0, False), (130.0, True), (-3600.0, True)])
-def test_a_clock_that_was_set_back_delays_no_examination(ago_s: float, due: bool) -> None:
-    """The last one then lies in the future: for an hour none would be due."""
-    now_s = 1_800_000_000.0
-    status: Any = SimpleNamespace(
-        mode=Mode.AUTO, in_flight=False, hold_reason="", accepted_s=now_s - 1000.0, changed_s=None
-    )
-    scene: Any = SimpleNamespace(now_s=now_s)
-    window: Any = SimpleNamespace(span_s=300.0, start_s=now_s - 300.0)
-    record = {"checked_s": now_s - ago_s}
-    assert DhalionPolicy(DhalionParameters())._due(scene, status, record, window) is due
 
 
 # 1150 records/s, of which four instances of `third` with 6 ms each can take 667.

@@ -20,7 +20,6 @@ from trilithon.model.change import Severity
 from trilithon.model.job import Bounds
 from trilithon.model.mode import Mode
 from trilithon.policies.latency import messages
-from trilithon.policies.latency.latency_memory import LatencyMemory
 from trilithon.policies.latency.latency_parameters import LatencyParameters
 
 PATH = ("in->a", "a", "a->b", "b")
@@ -191,16 +190,6 @@ def test_transport_takes_its_part_of_a_promise(transport_ms: float, codes: list[
     stage = cluster(300.0, transport_s=transport_ms / 1000)
     stage.rescale(JOB.id, a=20, b=20)
     assert [alert.code for alert in alerts(stage.rounds(2))] == codes
-
-
-def test_a_clock_that_was_set_back_ends_the_wait_after_a_scale_up_in_time() -> None:
-    """The scale-up then lay in the future: for an hour nothing was decided."""
-    stage = cluster(300.0)
-    status, parameters = next(iter(stage.statuses.values())), stage.parameters
-    memory = LatencyMemory(dict(status.allocation.parallelism), raised_s=stage.time_s + 3600.0)
-    memory.see(status, stage.time_s)
-    waits_s = memory.inactive_until_s(parameters) - stage.time_s
-    assert 0 < waits_s <= parameters.inactive * parameters.interval_s
 
 
 def test_a_bottleneck_that_cannot_be_resolved_is_told_once() -> None:

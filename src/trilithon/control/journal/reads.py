@@ -39,11 +39,11 @@ class JournalReads:
     # The present.
 
     def last_round(self) -> RoundRow | None:
-        row = self.database.one("SELECT number, policy, state FROM round")
+        row = self.database.one("SELECT number, time_s, policy, state FROM round")
         return (
             None
             if row is None
-            else RoundRow(row["number"], row["policy"], json.loads(row["state"]))
+            else RoundRow(row["number"], row["time_s"], row["policy"], json.loads(row["state"]))
         )
 
     def present_jobs(self) -> tuple[JobRow, ...]:

@@ -33,6 +33,7 @@ class SpecStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RoundRow:
     number: int
+    time_s: float
     policy: str
     state: Mapping[str, Any]
 

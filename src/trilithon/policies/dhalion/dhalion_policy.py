@@ -142,10 +142,7 @@ class DhalionPolicy:
         checked_s = record.get("checked_s")
         if status.mode is Mode.OFF or status.in_flight or status.hold_reason:
             return False
-        # A time in the future is one of before the clock was set back.
-        if checked_s is not None and (
-            0 <= scene.now_s - checked_s < parameters.period_s * (1 - 1e-9)
-        ):
+        if checked_s is not None and scene.now_s - checked_s < parameters.period_s * (1 - 1e-9):
             return False
         if window.span_s < parameters.window_s * (1 - 1e-9):
             return False
@@ -197,7 +194,7 @@ class Examination:
         self._keep(log.purged(case.scene.now_s, case.parameters))
         now_s, again_s = case.scene.now_s, case.parameters.alert_again_s
         known = (alerts or {}).items()
-        self.alerts = {key: at_s for key, at_s in known if 0 <= now_s - at_s < again_s * (1 - 1e-9)}
+        self.alerts = {key: at_s for key, at_s in known if now_s - at_s < again_s * (1 - 1e-9)}
         self.unresolved: list[str] = []
         self._recorded = frozenset(unresolved)
         self.decisions: list[Decision] = []

@@ -69,9 +69,6 @@ class LatencyMemory:
         before, self.counts = self.counts, counts
         if any(count > before.get(name, count) for name, count in counts.items()):
             self.raised_s = now_s if status.changed_s is None else status.changed_s
-        if self.raised_s is not None:
-            # After the clock was set back it would be inactive for as long as that jumped.
-            self.raised_s = min(self.raised_s, now_s)
 
     def inactive_until_s(self, parameters: LatencyParameters) -> float:
         """When decisions may be made again after the last scale-up; 0 if there was none."""

@@ -340,9 +340,7 @@ class _JobTurn:
         time, too: at the edge of a bound it would be raised in every other round.
         """
         now_s, again_s = self.scene.now_s, self.parameters.alert_again_s
-        raised = {
-            key: at_s for key, at_s in self.memory.alerts.items() if 0 <= now_s - at_s < again_s
-        }
+        raised = {key: at_s for key, at_s in self.memory.alerts.items() if now_s - at_s < again_s}
         fresh: dict[str, Alert] = {}
         for subject, alert in alerts:
             key = f"{alert.code} {subject}"

@@ -107,7 +107,8 @@ def limits() -> str:
         "is refused (`RESULT_TOO_LARGE`); if a column asks for more, its record becomes a dead "
         "letter. The start and step of a `sequence` may be neither random nor contain another "
         "`sequence`. "
-        "Numbers in a format of `format_string` count as characters.\n\n"
+        "Numbers in a format of `format_string` count as characters. `from_json` counts each `{` "
+        "of a text as a struct with all fields of its type, since it makes one.\n\n"
     )
 
 

@@ -14,6 +14,7 @@ FIELDS = "s STRING, n INT, big BIGINT, a ARRAY<STRING>, d DATE, t TIMESTAMP, b B
 COLUMNS = ("s", "n", "big", "a", "d", "t", "b")
 # A column of 1 MiB, twenty times.
 LARGE = ", ".join(["large"] * 20)
+WIDE = ", ".join(f"f{i} INT" for i in range(300))
 NAMED = [f"'f{i}', large" for i in range(20)]
 
 
@@ -47,6 +48,8 @@ NAMED = [f"'f{i}', large" for i in range(20)]
         f"named_struct({', '.join(NAMED)})",
         f"map({', '.join(NAMED)})",
         f"map_from_arrays(sequence(1, 20), array({LARGE}))",
+        # Each pair of braces becomes a struct with all fields.
+        f"from_json(concat('[', repeat('{{}},', 9999), '{{}}]'), 'array<struct<{WIDE}>>')",
     ],
 )
 def test_a_record_that_asks_for_too_much_memory_fails_by_itself(
@@ -115,6 +118,10 @@ def test_a_record_that_asks_for_too_much_memory_fails_by_itself(
         # These want constants.
         "from_json('{\"v\": 1}', 'v INT', map('mode', 'FAILFAST')).v",
         "to_json(struct(t), map('timestampFormat', 'yyyy'))",
+        "from_json('[{\"v\": 1}, {}]', 'array<struct<v INT, w STRING>>')",
+        'from_json(\'{"v": 1}\', schema_of_json(\'{"v": 1, "w": [2]}\')).v',
+        "from_json(s, 'v INT')",
+        "from_csv('1,2', 'v INT, w INT').w",
     ],
 )
 def test_within_the_bounds_a_function_gives_what_sparks_own_gives(

@@ -211,6 +211,38 @@ final class BoundedFunctions {
     }
   }
 
+  /**
+   * parsable(text, fields): the JSON text, if the structs in it are not too many: each {@code {}}
+   * makes one with all fields of its type, of which {@code fields} is the most there can be. It uses
+   * nothing of the budget, so that it may stand in the argument of an aggregate function.
+   */
+  static final class Parsable extends Bounded {
+    Parsable(StructType given) {
+      super("parsable", TEXT, TEXT, INT);
+    }
+
+    @Override
+    public boolean isDeterministic() {
+      return true;
+    }
+
+    @Override
+    public Object produceResult(InternalRow input) {
+      return nullable(input);
+    }
+
+    @Override
+    Object produce(InternalRow input) {
+      UTF8String text = input.getUTF8String(0);
+      long structs = 0;
+      for (int i = 0; i < text.numBytes(); i++) {
+        structs += text.getByte(i) == '{' ? 1 : 0;
+      }
+      Budget.check(text.numBytes() + structs * Long.BYTES * (1L + input.getInt(1)));
+      return text;
+    }
+  }
+
   /** sequence_stop(start, stop[, step]): the stop of a sequence that is not too long. */
   static final class SequenceStop extends Bounded {
     private final DataType start;

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.LambdaFunction;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.types.DataTypes;
 import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -116,6 +117,10 @@ public final class Bounds {
     if (name.equals("regexp_replace") && count >= 3) {
       arguments.set(0, function("replaceable", arguments.get(0), arguments.get(2)));
     }
+    if (name.equals("from_json") && count >= 2) {
+      arguments.set(0, function("parsable", arguments.get(0),
+          Literal.create(fields(call, 1), DataTypes.IntegerType)));
+    }
     if (MAPPING.contains(name)) {
       arguments.replaceAll(argument -> body(argument, "bounded"));
     }
@@ -128,6 +133,15 @@ public final class Bounds {
     boolean grows = GROWING.contains(name)
         || CONSTRUCTORS.contains(name) && putsTogether(changed);
     return grows ? function("bounded", changed) : changed;
+  }
+
+  /**
+   * At least as many as a schema has fields: a list of columns, a schema as JSON, or an example in
+   * JSON of which Spark makes one.
+   */
+  private static int fields(UnresolvedFunction call, int argument) {
+    return (int) call.children().apply(argument).toString().chars()
+        .filter(each -> ",:<".indexOf(each) >= 0).count() + 1;
   }
 
   /** A lambda whose result is counted; anything else stays as it is. */

@@ -56,6 +56,8 @@ public final class ProbeCatalog implements FunctionCatalog {
           BoundedFunctions.Replace::new)),
       entry("replaceable", new Entry("replaceable(text, replacement)", 2, 2,
           BoundedFunctions.Replaceable::new)),
+      entry("parsable", new Entry("parsable(text, fields)", 2, 2,
+          BoundedFunctions.Parsable::new)),
       entry("sequence_stop", new Entry("sequence_stop(start, stop[, step])", 2, 3,
           BoundedFunctions.SequenceStop::new))));
 

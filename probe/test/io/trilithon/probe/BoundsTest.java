@@ -75,7 +75,7 @@ class BoundsTest {
   }
 
   void constantsThatSomeFunctionsRequireStayConstants() {
-    Check.equal("from_json(s, a INT, map(mode, FAILFAST))",
+    Check.equal("from_json(tri.parsable(s, 1), a INT, map(mode, FAILFAST))",
         rewritten("from_json(s, 'a INT', map('mode', 'FAILFAST'))"));
     Check.equal("approx_percentile(n, array(0.5, (1 / 4)))",
         rewritten("approx_percentile(n, array(0.5, 1 / 4))"));
@@ -128,6 +128,17 @@ class BoundsTest {
         () -> call("bounded_replace", types, text(1 << 16), text(1), text(1 << 16)));
     Check.refused("more than 16777216 bytes",
         () -> call("replaceable", new DataType[] {TEXT, TEXT}, text(1 << 16), text(1 << 16)));
+  }
+
+  void structsInAJsonTextAreCountedBeforeTheyAreMade() {
+    Check.equal("from_json(tri.parsable(s, 4), array<struct<a INT, b INT>>)",
+        rewritten("from_json(s, 'array<struct<a INT, b INT>>')"));
+    Check.equal("FROM_JSON(tri.parsable(s, 1), v INT)", rewritten("FROM_JSON(s, 'v INT')"));
+    DataType[] types = {TEXT, INT};
+    UTF8String many = UTF8String.fromString("[" + "{},".repeat(10_000) + "{}]");
+    Check.equal(many, call("parsable", types, many, 100));
+    Check.refused("more than 16777216 bytes", () -> call("parsable", types, many, 300));
+    Check.equal(null, call("parsable", types, null, 300));
   }
 
   void aSequenceHasTheLengthOfItsSteps() {

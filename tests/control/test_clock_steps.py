@@ -1,6 +1,6 @@
 """The controller's clock is set by an hour: waits last as long as they would have."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from trilithon.policies.registry import policy
 from trilithon.policies.scene import Scene
 
 JOB = chain()
-either_way = pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+# A small step is within what may pass between two rounds.
+either_way = pytest.mark.parametrize("step_s", [-3600.0, -20.0, 20.0, 3600.0])
 
 
 @either_way
@@ -186,3 +187,83 @@ def test_policies_act_in_time_after_the_clock_was_set(
     world.cluster.rates[JOB.id] = 250.0
     world.rounds(80)
     assert sum(world.parallelism(JOB.id).values()) > sum(before.values())
+
+
+@either_way
+def test_a_step_within_a_round_moves_moments_once(
+    tmp_path: Path, step_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the round wrote by the new time was moved again in the next: a wait of another hour."""
+    world = World(tmp_path, policy=Remembering())
+    reports = world.cluster.reports
+
+    def set_meanwhile() -> Sequence[Report]:
+        world.clock.set(step_s)
+        monkeypatch.setattr(world.cluster, "reports", reports)
+        return reports()
+
+    monkeypatch.setattr(world.cluster, "reports", set_meanwhile)
+    first = world.round()
+    began_s = world.cluster.now_s
+    assert (first.clock_set_by_s, first.time_s) == (step_s, began_s)
+    assert world.round().clock_set_by_s == 0.0
+    assert world.controller.state.policy_state["began_s"] == began_s
+
+
+@either_way
+def test_a_step_between_two_looks_moves_what_was_seen_once(tmp_path: Path, step_s: float) -> None:
+    world = World(tmp_path)
+    world.commands.apply(JOB)
+    world.rounds(3)
+    world.clock.set(step_s)
+    world.cluster.condition[JOB.id] = Condition(Health.DEGRADED, "It fell.")
+    assert world.controller.look()
+    trouble_s = world.controller.state.jobs[JOB.id].trouble_since_s
+    assert trouble_s == world.cluster.now_s
+    assert world.round().clock_set_by_s == step_s
+    assert world.controller.state.jobs[JOB.id].trouble_since_s == trouble_s
+
+
+def test_a_job_that_failed_after_the_clock_was_set_back_is_failed(tmp_path: Path) -> None:
+    """It had been resumed "later", and so was called running, and could not be resumed."""
+    world = World(tmp_path)
+    world.commands.apply(JOB)
+    world.rounds(3)
+    world.commands.pause(JOB.id)
+    world.rounds(2)
+    world.commands.resume(JOB.id)
+    world.rounds(3)
+    world.controller.state.jobs[JOB.id].resumed_s = world.cluster.now_s
+    world.clock.set(-3600.0)
+    world.rounds(2)
+    failed = Condition(Health.FAILED, "It fell.", since_s=world.cluster.now_s)
+    world.cluster.condition[JOB.id] = failed
+    world.rounds(2)
+    assert world.controller.state.jobs[JOB.id].failed
+
+
+def test_what_is_expected_is_due_in_time_after_a_restart_as_well(world: World) -> None:
+    world.cluster.rates[JOB.id] = 250.0
+    world.commands.apply(JOB)
+    while not world.controller.expectations._due:
+        world.rounds(1)
+    world.clock.set(-3600.0)
+    world.controller.round()
+    due = [by_s for by_s, *_ in world.controller.expectations._due]
+    world.start()
+    assert [by_s for by_s, *_ in world.controller.expectations._due] == due
+
+
+def test_an_action_that_takes_long_is_learned_in_full(tmp_path: Path) -> None:
+    """Nobody looks meanwhile, and that was reason to forget what it cost."""
+    world = World(
+        tmp_path, rules=rules(round_s=1, fresh_s=3, cool_down_s=5, watch_s=10, stale_s=30)
+    )
+    world.commands.apply(JOB)
+    for _ in range(20):
+        world.round(1.0)
+    world.controller.costs.began(JOB.id, Ability.RESTART_JOB, world.cluster.now_s)
+    world.cluster.now_s += 45.0
+    for _ in range(20):
+        world.round(1.0)
+    assert world.controller.state.jobs[JOB.id].gap_s[Ability.RESTART_JOB][0] > 30.0

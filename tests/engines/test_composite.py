@@ -182,7 +182,8 @@ def test_why_the_last_start_of_an_application_failed_is_what_its_jobs_say() -> N
     with pytest.raises(HostStarting):
         engine.submit(job, initial(job))
     hosts["ads"].failure = "CLUSTER_TOO_SMALL: no room."
-    with pytest.raises(HostStarting, match=r"Its last start failed\. CLUSTER_TOO_SMALL: no room"):
+    why = r"application ads did not start and is tried again\. CLUSTER_TOO_SMALL: no room"
+    with pytest.raises(HostUnreachable, match=why):
         engine.submit(job, initial(job))
 
 

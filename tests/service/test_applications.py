@@ -24,7 +24,7 @@ from trilithon.control.rules import Limits, Rules
 from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.composite import ApplicationStatus, CompositeEngine, State
 from trilithon.engines.host import Host
-from trilithon.engines.start_failure import start_failure, start_failure_kept
+from trilithon.engines.start_failure import forget_start_failure, start_failure, start_failure_kept
 from trilithon.errors import ClusterTooSmall, HostRuns, HostUnreachable, InvalidSetting
 from trilithon.model.allocation import initial
 from trilithon.model.hosts import application_of
@@ -246,8 +246,15 @@ def test_why_a_host_did_not_start_is_kept_until_one_does(tmp_path: Path) -> None
     with pytest.raises(ClusterTooSmall), start_failure_kept(path):
         raise ClusterTooSmall("No room.", "Make some.")
     assert start_failure(path) == "CLUSTER_TOO_SMALL: No room. Make some."
+    with pytest.raises(OSError, match="JVM"), start_failure_kept(path):
+        raise OSError("The JVM is gone.")
+    assert start_failure(path) == "OSError: The JVM is gone."
     with start_failure_kept(path):
         pass
+    assert start_failure(path) == ""
+    with pytest.raises(ClusterTooSmall), start_failure_kept(path):
+        raise ClusterTooSmall("No room.", "Make some.")
+    forget_start_failure(path)
     assert start_failure(path) == ""
 
 

@@ -145,7 +145,7 @@ def test_applications_divide_a_standalone_cluster_and_one_too_many_is_told_what_
         until(lambda: "CLUSTER_TOO_SMALL" in row_of(jobs["third"])["problem"])
         problem = row_of(jobs["third"])["problem"]
         assert "An executor needs 512m of memory and 5 tasks; free are 0 MB and 0 tasks" in problem
-        assert "Other applications: trilithon-ads, trilithon-shop." in problem
+        assert "Other applications: 2." in problem
         # The others do not notice.
         got = [len(flow.got) for flow in flows]
         until(lambda: all(len(flow.got) > n + 100 for flow, n in zip(flows, got, strict=True)))

@@ -265,3 +265,9 @@ def test_slot_hours_are_counted_per_tenant_and_kept(busy: TestClient, running: D
     assert last is not None
     tally.round(last, replace(facts, time_s=facts.time_s + 1e6), 0.1)
     assert tally.slot_seconds["ads"] == before
+    # Nor for a step of the clock.
+    later_s = facts.time_s + 1e6 + 60.0
+    tally.round(replace(last, clock_set_by_s=50.0), replace(facts, time_s=later_s), 0.1)
+    slots = sum(job.slots for job in facts.jobs.values() if job.tenant == "ads" and job.has_slots)
+    assert tally.slot_seconds["ads"] == pytest.approx(before + 10.0 * slots)
+    assert slots > 0

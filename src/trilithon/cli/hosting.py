@@ -12,6 +12,7 @@ from trilithon.cli.processes import application_sockets, socket_path
 from trilithon.contract.engine import Engine
 from trilithon.engines.abilities import REAL_TIME
 from trilithon.engines.composite import CompositeEngine
+from trilithon.engines.start_failure import forget_start_failure
 from trilithon.errors import HostRuns, HostStarting, HostUnreachable, TrilithonError
 from trilithon.service.application_host import ApplicationHost
 from trilithon.service.daemon import Daemon
@@ -139,6 +140,7 @@ class ApplicationHosts(Hosting):
 
     def _application(self, name: str) -> ApplicationHost:
         path = socket_path(name)
+        forget_start_failure(path)
         kafka = kafka_arguments(self._settings, name)
         command = [*self._command, *kafka, "--application", name]
         keeper = HostKeeper(path, command, path.with_suffix(".log"))

@@ -50,6 +50,7 @@ class Expectations:
 
     def shift_times(self, by_s: float) -> None:
         """The clock was set: what was expected within a time is, still."""
+        self._journal.shift_expectations(by_s)
         # Their order stays.
         self._due = [(due_s + by_s, id_, job, expects) for due_s, id_, job, expects in self._due]
 

@@ -140,11 +140,11 @@ class Controller:
         self._series_s = self._trimmed_s = 0.0
         self._failure = ""
         self._clock_steps = ClockSteps(self.steady_s)
+        self._clock_set_by_s = 0.0
 
     def round(self) -> Round:
         """One round. If the engine does not answer, the next round asks it again."""
-        now_s = self.clock.now_s()
-        set_by_s = self._follow_clock(now_s)
+        now_s = self._now_s()
         usual_s = self.rules.limits.round_s
         self.state.round += 1
         try:
@@ -158,10 +158,10 @@ class Controller:
             blind = f"{error.code}: {error.message}"
             self._lost(error)
             wait_s = min(usual_s, BLIND_WAIT_S)
-            self.last = Round(self.state.round, now_s, wait_s, (), (), blind, set_by_s)
+            self.last = Round(self.state.round, now_s, wait_s, (), (), blind, self._clock_step_s())
             return self.last
         # Reconciling may have taken long: the reports are of now.
-        now_s = self.clock.now_s()
+        now_s = self._now_s()
         self._observe(reports, now_s)
         self.scene = scene = self._scene(capabilities, now_s)
         verdict = self._decide(scene)
@@ -173,7 +173,8 @@ class Controller:
         self._keep(now_s)
         next_s = usual_s if verdict.next_round_s is None else max(0.1, verdict.next_round_s)
         self.freshness.wait_s = next_s
-        self.last = Round(self.state.round, now_s, next_s, rulings, results, "", set_by_s)
+        step_s = self._clock_step_s()
+        self.last = Round(self.state.round, now_s, next_s, rulings, results, "", step_s)
         return self.last
 
     def look(self) -> bool:
@@ -187,7 +188,7 @@ class Controller:
             return False
         except TrilithonError:
             return True  # an engine of an older version cannot answer; the next round asks it all
-        now_s = self.clock.now_s()
+        now_s = self._now_s()
         with self.lock:
             for name, condition in conditions.items():
                 record = self.state.jobs.get(name)
@@ -202,7 +203,7 @@ class Controller:
         """The engine does not answer: none of its jobs may be called running."""
         if not isinstance(error, HostUnreachable):
             return
-        now_s = self.clock.now_s()
+        now_s = self._now_s()
         with self.lock:
             for name, record in self.state.jobs.items():
                 if not record.running or record.desired is not DesiredState.RUN:
@@ -215,25 +216,29 @@ class Controller:
 
     # Observe.
 
-    def _follow_clock(self, now_s: float) -> float:
-        """Returns by how much the clock was set since the last round. All times that waits are
-        counted from are set with it: an hour that did not pass ends no cool-down, rolls back no
-        version and is no outage of an hour.
+    def _now_s(self) -> float:
+        """The time. If the clock was set since the last call, all times that waits are counted from
+        are set with it before: an hour that did not pass ends no cool-down, rolls back no version
+        and is no outage of an hour.
         """
+        now_s = self.clock.now_s()
         if not (by_s := self._clock_steps.by_s(now_s)):
-            return 0.0
+            return now_s
         _log.warning("clock_set", by_s=round(by_s, 1), round=self.state.round)
         with self.lock:
             self.state.shift_times(by_s, now_s - by_s)
         self.expectations.shift_times(by_s)
-        self._forget_measured()
-        self.freshness.clock_was_set(now_s)
-        return by_s
-
-    def _forget_measured(self) -> None:
-        """What spans a step of the clock, or a time in which nobody looked, is no duration."""
+        # What spans the step is no duration.
         self.costs.forget_all()
         self.guard.forget_wishes()
+        self.freshness.clock_was_set(now_s)
+        self._clock_set_by_s += by_s
+        return now_s
+
+    def _clock_step_s(self) -> float:
+        """By how much the clock was set since the last call."""
+        by_s, self._clock_set_by_s = self._clock_set_by_s, 0.0
+        return by_s
 
     def _observe(self, reports: Sequence[Report], now_s: float) -> None:
         self.costs.take(reports)
@@ -244,7 +249,8 @@ class Controller:
                 if record.running and record.accepted is not None
             }
         if not self.freshness.look(there, reports, now_s):
-            self._forget_measured()
+            # An action that took long is no reason to forget what it cost.
+            self.guard.forget_wishes()
 
     def _scene(self, capabilities: Capabilities, now_s: float) -> Scene:
         state = self.state

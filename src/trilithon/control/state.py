@@ -106,7 +106,7 @@ class JobRecord:
     def shift_times(self, by_s: float) -> None:
         """The clock was set: times that waits are counted from go with it."""
         self.accepted_s += by_s
-        for name in ("changed_s", "trouble_since_s", "started_s", "healthy_since_s"):
+        for name in ("changed_s", "resumed_s", "trouble_since_s", "started_s", "healthy_since_s"):
             if (at_s := getattr(self, name)) is not None:
                 setattr(self, name, at_s + by_s)
         self.try_at_s += by_s if self.try_at_s else 0.0
@@ -146,7 +146,7 @@ class ControllerState:
             self.machines_changed_s = min(self.machines_changed_s, now_s)
         for record in self.jobs.values():
             record.accepted_s = min(record.accepted_s, now_s)
-            for name in ("changed_s", "started_s", "healthy_since_s"):
+            for name in ("changed_s", "resumed_s", "started_s", "healthy_since_s"):
                 at_s = getattr(record, name)
                 if at_s is not None and at_s > now_s:
                     setattr(record, name, now_s)

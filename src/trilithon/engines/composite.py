@@ -397,13 +397,14 @@ class CompositeEngine:
             outcome = call()
         except HostUnreachable as error:
             member.application.begin()
-            failure = member.application.failure
-            if not member.application.starting and not failure:
+            name = member.name
+            if failure := member.application.failure:
+                # The job is not starting: it counts as not started, and holds no slots.
+                message = f"The application {name} did not start and is tried again. {failure}"
+                raise HostUnreachable(message, error.hint) from None
+            if not member.application.starting:
                 raise
-            message = f"The application {member.name} is being started."
-            if failure:
-                message += f" Its last start failed. {failure}"
-            raise HostStarting(message, error.hint) from None
+            raise HostStarting(f"The application {name} is being started.", error.hint) from None
         if outcome is not None:
             self._answered(member)
         return outcome

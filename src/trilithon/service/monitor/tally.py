@@ -54,7 +54,7 @@ class Tally:
                 self.decisions[issuer, ruling.decision.reason] += 1
             for result in done.results:
                 self.actions[result.outcome.status.value] += 1
-            self._charge(facts)
+            self._charge(facts, done.clock_set_by_s)
         if time.monotonic() - self._flushed_s > FLUSH_EVERY_S:
             self.flush()
 
@@ -62,9 +62,9 @@ class Tally:
         with self._lock:
             self.round_failures += 1
 
-    def _charge(self, facts: RoundFacts) -> None:
-        """Each tenant has had its slots since the last round."""
-        gap_s = 0.0 if self._last_s is None else facts.time_s - self._last_s
+    def _charge(self, facts: RoundFacts, set_by_s: float) -> None:
+        """Each tenant has had its slots since the last round; a clock that is set is no time."""
+        gap_s = 0.0 if self._last_s is None else facts.time_s - self._last_s - set_by_s
         self._last_s = facts.time_s
         if not 0 < gap_s <= MAX_GAP_S or facts.blind:
             return

@@ -46,6 +46,8 @@ from trilithon.model.job import Job
 
 MODULE: Final = "bench.clock_steps"
 LEAST_SHARE: Final = 0.95
+# The mark of figures without the records whose timestamps are of the future.
+AHEAD: Final = "in the future"
 LOOK_EVERY_S: Final = 0.5
 DRAIN_S: Final = 60.0
 TASKS: Final = 2
@@ -200,7 +202,8 @@ class Bench:
             },
             "negative_figures": shown.negative,
             "impossible_figures": shown.impossible,
-            "looks_without_latency": f"{shown.without} of {shown.looks}",
+            "looks": shown.looks,
+            "looks_without_latency": shown.without,
             "marks": sorted(shown.marks),
             "doubled_so_far": flow.doubled,
             "state": self.engine.conditions()[flow.job.id].health.value,
@@ -219,6 +222,9 @@ def failures(title: str, job: str, result: dict[str, Any], mark: str) -> list[st
         for name in ("negative_figures", "impossible_figures")
         if result[name]
     ]
+    # A record from the future has no latency.
+    if mark != AHEAD and result["looks_without_latency"] == result["looks"]:
+        failed.append("no latency shown")
     if mark and not any(mark in given for given in result["marks"]):
         failed.append("figures not marked")
     return [f"{title}, {job}: {text}" for text in failed]
@@ -233,7 +239,7 @@ def phases(options: argparse.Namespace) -> list[tuple[str, float, float, str]]:
         (f"set back by {step:g} s", 0.0, 0.0, was_set),
         (f"set back by {step:g} s again", -step, 0.0, was_set),
         (f"set forwards by {step:g} s again", 0.0, 0.0, was_set),
-        (f"producers {options.ahead:g} s ahead", 0.0, options.ahead, "in the future"),
+        (f"producers {options.ahead:g} s ahead", 0.0, options.ahead, AHEAD),
     ]
 
 

@@ -113,14 +113,16 @@ class Watched:
             jvm.java.lang.System.gc()
             return int(beans.getMemoryMXBean().getHeapMemoryUsage().getUsed())
 
+        # Collections start threads of the pools that are counted apart: first collect, then count.
+        heap_mb = min(kept() for _ in range(3)) / 2**20
         sizes = self.engine.control.sizes()
         parts = {f"{where} {name}": n for where, all_ in sizes.items() for name, n in all_.items()}
         parts["rows in whole reports"] = sum(self.report_rows.values())
         return Sample(
-            heap_mb=min(kept() for _ in range(3)) / 2**20,
+            heap_mb=heap_mb,
             report_bytes=float(sizes["driver"]["report_characters"]),
             driver_threads=float(
-                beans.getThreadMXBean().getThreadCount() - sum(parts.get(pool, 0) for pool in POOLS)
+                sum(sizes["threads"].values()) - sum(parts.get(pool, 0) for pool in POOLS)
             ),
             host_threads=float(threading.active_count()),
             parts=parts,

@@ -85,7 +85,7 @@ def run(around: Scene, options: argparse.Namespace, *, paced: bool) -> dict[str,
         "stalls": len(found),
         "stall_s_median": round(median(lengths), 3) if lengths else None,
         "stall_s_max": round(max(lengths), 3) if lengths else None,
-        "closest_s": figures.known(closest_s(found) or float("nan")),
+        "closest_s": None if (apart_s := closest_s(found)) is None else round(apart_s, 3),
         "lost": lost,
         "doubled": doubled,
     }

@@ -4,7 +4,7 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -134,5 +134,10 @@ def rate(written: Any, seconds: float) -> float:
 
 def lowered_threads(pid: int) -> int:
     """The threads of a process at the lowest priority."""
-    threads = (int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir())
-    return sum(os.getpriority(os.PRIO_PROCESS, thread) == LOWEST_NICE for thread in threads)
+    lowered = 0
+    # Threads and processes may end meanwhile.
+    with suppress(OSError):
+        for entry in list(Path(f"/proc/{pid}/task").iterdir()):
+            with suppress(OSError):
+                lowered += os.getpriority(os.PRIO_PROCESS, int(entry.name)) == LOWEST_NICE
+    return lowered

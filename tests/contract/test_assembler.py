@@ -130,7 +130,7 @@ def test_a_silent_sender_that_still_runs_something_is_not_forgotten() -> None:
     assembler.take(report("x", 1, 10, {0: 5}))
     assembler.take(report("y", 1, 10, {1: 8}))
     assembler.take(host)
-    assembler.lose_silent(50)
+    assembler.lose_silent(80, 30)
     assert np.isnan(assembler.snapshot(80).instances.taken).all()
     assert assembler.snapshot(80).layout.machines == ("m-x", "m-y")
     assembler.take(report("x", 2, 80, {0: 9}))
@@ -141,8 +141,16 @@ def test_a_silent_sender_whose_instances_run_elsewhere_is_lost_and_stays_in_the_
     assembler = new_assembler()
     assembler.take(report("x", 1, 10, {0: 5}))
     assembler.take(report("y", 1, 80, {0: 7, 1: 8}))
-    assembler.lose_silent(50)
+    assembler.lose_silent(80, 30)
     assert assembler.snapshot(80).instances.taken[:2].tolist() == [12, 8]
+    assert assembler.snapshot(80).layout.machines == ("m-y",)
+
+
+def test_a_sender_that_ended_before_the_clock_was_set_back_is_lost() -> None:
+    assembler = new_assembler()
+    assembler.take(report("x", 1, 3680, {0: 5}))
+    assembler.take(report("y", 1, 80, {0: 7, 1: 8}))
+    assembler.lose_silent(80, 30)
     assert assembler.snapshot(80).layout.machines == ("m-y",)
 
 
@@ -153,7 +161,7 @@ def test_a_silent_sender_of_an_earlier_life_does_not_hide_the_next() -> None:
     newer = report("host", 1, 80, {0: 0, 1: 0})
     columns = Instances.of(2, taken=[0, 0], busy_s=[0, 0], incarnation=[2, 2])
     assembler.take(replace(newer, instances=columns, machine_keys=(), machines=Machines.missing(0)))
-    assembler.lose_silent(50)
+    assembler.lose_silent(80, 30)
     assert assembler.snapshot(80).instances.taken[:2].tolist() == [0, 0]
 
 
@@ -373,6 +381,6 @@ def test_senders_of_an_engine_that_ended_in_silence_are_added_up_later() -> None
         assembler.take(report(f"old/{number}", 1, 10, {0: 1.0}))
     assembler.take(report("new/1", 1, 1000, {0: 1.0}))
     for now_s in (1000.0, 1001.0):
-        assembler.lose_silent(now_s - 60)
+        assembler.lose_silent(now_s, 60)
     assert assembler.snapshot(1001).instances.taken[0] == 21
     assert len(assembler._senders) == 2

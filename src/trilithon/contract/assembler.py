@@ -177,20 +177,25 @@ class Assembler:
             self._senders[sender].gone = True
             self._layout = None
 
-    def lose_silent(self, before_s: float) -> None:
-        """Marks senders as lost whose last report is older than this time and that run nothing any
-        more. Otherwise an executor that died unnoticed would hide a job for ever. A silent sender
-        that runs an instance which no other sender has taken over stays: what it counts for is
-        missing.
+    def lose_silent(self, now_s: float, stale_s: float) -> None:
+        """Marks senders as lost whose last report is older than `stale_s`, or of before the clock
+        was set back, and that run nothing any more. Otherwise an executor that died unnoticed would
+        hide a job for ever. A silent sender that runs an instance which no other sender has taken
+        over stays: what it counts for is missing.
         """
+        before_s, after_s = now_s - stale_s, now_s + SET_BACK_S
         for sender in self._senders.values():
             sender.ended |= sender.gone and sender.report.time_s < before_s - _ENDED_AFTER_S
         self._add_up_ended()
         last = {name: sender.report for name, sender in self._senders.items() if not sender.gone}
-        reporting = [report for report in last.values() if report.time_s >= before_s]
-        silent = {name: report for name, report in last.items() if report.time_s < before_s}
+        silent = {
+            name: report
+            for name, report in last.items()
+            if not before_s <= report.time_s <= after_s
+        }
         if not silent:
             return
+        reporting = [report for name, report in last.items() if name not in silent]
         lives: dict[InstanceKey, float] = {}
         for report in [*reporting, *silent.values()]:
             for key, life in zip(report.instance_keys, report.instances.incarnation, strict=True):

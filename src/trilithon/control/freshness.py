@@ -36,7 +36,7 @@ class Freshness:
         series = self.observer.series
         steady = not series.snapshots or 0 < now_s - series.last.time_s <= stale_s
         if steady and not self._clock_was_set:
-            self.observer.assembler.lose_silent(now_s - stale_s)
+            self.observer.assembler.lose_silent(now_s, stale_s)
         self._clock_was_set = False
         if not steady:
             # How old the last report of a sender is cannot be told before the next one.

@@ -89,8 +89,12 @@ def test_a_query_that_is_dead_is_not_waited_for(
 def test_a_batch_that_has_just_committed_is_not_ended_but_the_next_one(
     boundaries: Boundaries, control: FakeControl, tmp_path: Path
 ) -> None:
-    (tmp_path / "commits").mkdir()
-    (tmp_path / "commits" / "3").write_text("v1\n{}")
+    def commit(batch: str) -> None:
+        for folder in ("offsets", "commits"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / batch).write_text("v1\n{}")
+
+    commit("3")
     asked = []
 
     def runs() -> bool:
@@ -98,7 +102,7 @@ def test_a_batch_that_has_just_committed_is_not_ended_but_the_next_one(
         if len(asked) == 3:
             control.running = "run:4"
         if len(asked) == 5:
-            (tmp_path / "commits" / "4").write_text("v1\n{}")
+            commit("4")
         return True
 
     assert boundaries.end_and_hold(GOOD.id, tmp_path, runs) == ""

@@ -61,6 +61,10 @@ def test_the_last_commit_is_the_highest_number(tmp_path: Path) -> None:
     for name in ("9", "10", ".10.crc", ".11.77aa.tmp"):
         (commits / name).touch()
     assert last_committed(tmp_path) == 10
+    # A commit without its offsets stands for nothing.
+    assert not is_committed(tmp_path, 10)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "10").touch()
     assert is_committed(tmp_path, 10)
     assert not is_committed(tmp_path, 11)
 

@@ -144,5 +144,9 @@ def test_incarnations_grow_from_host_to_host_though_the_clock_is_set_back(tmp_pa
     again = Incarnations(path, lambda: now_s - HOUR_S)
     assert (again.begin(), again.least) == (1_800_000_008, 1_800_000_009)
     assert Incarnations(path, lambda: now_s + HOUR_S).least == now_s + HOUR_S
+    # Applications of tenants share the file.
+    first.note(1_800_000_100)
+    again.note(1_800_000_050)
+    assert Incarnations(path, lambda: now_s).least == 1_800_000_101
     path.write_text("what", encoding="utf-8")
     assert Incarnations(path, lambda: now_s).least == now_s

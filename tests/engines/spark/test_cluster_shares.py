@@ -58,6 +58,27 @@ def test_several_get_an_executor_per_worker_with_an_equal_share() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "cores", "most"),
+    [
+        ({"spark.cores.max": "4"}, "2", "4"),
+        ({"spark.cores.max": "1"}, "1", "1"),
+        ({"spark.executor.cores": "20"}, "20", "40"),
+        ({"spark.executor.cores": "4"}, "4", "8"),
+    ],
+)
+def test_the_number_of_tasks_that_is_not_given_fits_the_one_that_is(
+    given: dict[str, str], cores: str, most: str
+) -> None:
+    """An executor per worker, neither more nor none."""
+    settings = given | executor_settings(Cluster((32, 4096), (32, 4096)), 4, given)
+    assert settings == {
+        "spark.executor.memory": "1024m",
+        "spark.executor.cores": cores,
+        "spark.cores.max": most,
+    }
+
+
+@pytest.mark.parametrize(
     ("size", "message"),
     [
         ((8, 1024), "A worker has 1024 MB for 3 applications, and each needs 512 MB"),

@@ -82,8 +82,11 @@ def partition_offsets(checkpoint: FilePath, batch: int, sources: int) -> dict[tu
 
 
 def is_committed(checkpoint: FilePath, batch: int) -> bool:
-    """Whether a batch is committed: Spark's last step is to rename a file to this name."""
-    return (checkpoint / "commits" / str(batch)).exists()
+    """Whether a batch is committed: Spark's last step is to rename a file to this name. Without its
+    offsets a commit stands for nothing.
+    """
+    name = str(batch)
+    return (checkpoint / "commits" / name).exists() and (checkpoint / "offsets" / name).exists()
 
 
 def delete_checkpoints(root: CheckpointPath, job: str, only: str = "") -> None:

@@ -39,7 +39,12 @@ def executor_settings(
     settings = {MEMORY: f"{memory_mb}m"}
     if applications > 1:
         cores = min(worker.cores for worker in workers) // applications
-        if not cores and not given.keys() & {CORES, MOST_CORES}:
+        # What is given for one of the two is kept to by the other: else no executor would start.
+        if CORES in given:
+            cores = int(given[CORES])
+        elif MOST_CORES in given:
+            cores = max(1, min(cores, int(given[MOST_CORES]) // len(workers)))
+        if not cores:
             raise ClusterTooSmall(
                 f"A worker runs fewer tasks at once than there are applications: {applications}.",
                 "Start workers with more --cores, or divide them among fewer (`--applications`).",

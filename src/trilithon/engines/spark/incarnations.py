@@ -5,6 +5,7 @@ that is started after the clock was set back began with smaller numbers, nothing
 would be seen.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,13 @@ class Incarnations:
     _highest: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._highest = self._kept()
+
+    def _kept(self) -> int:
         try:
-            self._highest = int(self.path.read_text(encoding="utf-8"))
+            return int(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            self._highest = 0
+            return 0
 
     @property
     def least(self) -> int:
@@ -45,11 +49,12 @@ class Incarnations:
         """
         if incarnation <= self._highest:
             return
-        self._highest = incarnation
+        # Several applications may have this folder.
+        self._highest = max(incarnation, self._kept())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            written = self.path.with_name(f"{self.path.name}.new")
-            written.write_text(str(incarnation), encoding="utf-8")
+            written = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+            written.write_text(str(self._highest), encoding="utf-8")
             written.replace(self.path)
         except OSError:
             _log.exception("incarnation_not_written", path=str(self.path))

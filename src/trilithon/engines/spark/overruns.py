@@ -106,7 +106,8 @@ class Overruns:
                 f"{self.records.bound_s(job, operator):.0f} s for it, the job is stopped and fails."
             )
         why = ", ".join(causes) or (
-            "no operator has a record left, so its commit or the next batch is what is missing"
+            "no operator has a record left: Kafka has not taken what was written to a sink, or its "
+            "commit or the next batch is missing"
         )
         return f"The batch was told to end {age_s:.0f} s ago and has not: {why}. {follows}"
 

@@ -93,6 +93,7 @@ class JobQueries:
             chain = self.plan(managed.job, managed.allocation, managed.tasks)
             self.ledger.change(managed.job.id, tasks=sum(chain.tasks_per_stage))
         checkpoint = self.checkpoint(managed)
+        clear_leftovers(checkpoint)
         if (committed := last_committed(checkpoint)) is not None:
             offsets = partition_offsets(checkpoint, committed, len(chain.sources))
             check_not_expired(self.spark, self.kafka.of_tenant(managed.job.tenant), offsets)

@@ -84,11 +84,15 @@ final class CreditCell {
     if (measuredAtUs != 0 && spanUs >= 0 && spanUs < LEAST_SPAN_US) {
       return;
     }
+    AtomicLongArray here = takenBySender.get(self);
     for (int task = 0; task < measured.length; task++) {
-      long known = knownTaken(task, self);
-      long perSpan = known - measured[task];
-      measured[task] = known;
+      long local = here == null ? 0 : here.get(task);
+      long perSpan = local - measured[task];
+      measured[task] = local;
       double perUs = measuredAtUs == 0 || spanUs <= 0 ? 0 : (double) perSpan / spanUs;
+      RemoteTaken there = remote.get(task);
+      // By the times at which the receiver counted: what a late exchange brings is no higher rate.
+      perUs += there == null ? 0 : there.presentPerUs();
       bestPerUs[task] = Math.max(perUs, BEST_RATE_KEPT * bestPerUs[task]);
       allowance.set(task, (long) (spread()
           ? SPREAD_ALLOWANCE_US * bestPerUs[task] : ALLOWANCE_US * perUs));

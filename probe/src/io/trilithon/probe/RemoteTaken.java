@@ -60,6 +60,11 @@ final class RemoteTaken {
     rateAtUs = atUs;
   }
 
+  /** The rate of late, by the times at which the receiver counted. */
+  double presentPerUs() {
+    return presentPerUs;
+  }
+
   /** Whether the receiver had taken, by the last count, what was sent shortly before. */
   boolean keepsUp() {
     return known.keepsUp;

@@ -98,6 +98,8 @@ final class TaskProbe {
     for (Instance instance : probe.held) {
       instance.letGo(probe, instance == probe.owner ? cpuNs : 0);
     }
+    // Spark's pool keeps the thread, also for work that is nobody's record.
+    ThreadPriority.follow(probe.thread, false);
     probe.cells.forEach(probe.registry::release);
   }
 

@@ -77,7 +77,9 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
         batch.pause(sliceMs);
       } else {
         RecordStatus status = poll(startMs, sliceMs);
-        if (status.hasRecord()) {
+        if (status == null) {
+          // Woken: nothing is known of what is there.
+        } else if (status.hasRecord()) {
           long offset = connector.get().getLong(OFFSET_COLUMN);
           progress.read(nextOffset, offset);
           nextOffset = offset + 1;
@@ -124,7 +126,10 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
     }
   }
 
-  /** The connector only asserts that the offset where it starts is still in Kafka. */
+  /**
+   * Null if the poll was woken. The connector only asserts that the offset where it starts is still
+   * in Kafka.
+   */
   private RecordStatus poll(Long startMs, long sliceMs) throws IOException {
     guard.begins(sliceMs);
     try {
@@ -134,7 +139,7 @@ final class EndableReader implements SupportsRealTimeRead<InternalRow> {
           "the records at " + connector.getOffset() + " are no longer in Kafka", e);
     } catch (RuntimeException e) {
       if (PollGuard.woke(e)) {
-        return NONE;
+        return null;
       }
       throw e;
     } finally {

@@ -135,6 +135,27 @@ class CreditTest {
     Check.that(granted(cell, 20) <= 20, "100/s again: at most a little above 10");
   }
 
+  void anExchangeThatWasLateDoesNotOpenTheWindow() {
+    CreditCell cell = new CreditCell("c");
+    cell.divideBetween(2);
+    // 1,000 records/s: 100 may be on their way. For 600 ms no count comes, then all at once.
+    int most = 0;
+    for (int i = 1; i <= 40; i++) {
+      long atUs = 1_000_000 + 100_000L * i;
+      boolean late = i >= 20 && i < 26;
+      if (!late) {
+        long countedUs = i == 26 ? atUs - 640_000 : atUs;
+        cell.learn(0, (countedUs - 1_000_000) / 1000, countedUs, atUs);
+        cell.measure(0, atUs);
+        cell.learn(0, (atUs - 1_000_000) / 1000, atUs, atUs + 60_000);
+        cell.measure(0, atUs + 60_000);
+      }
+      cell.sent.set(0, cell.knownTaken(0, 0));
+      most = Math.max(most, granted(cell, 20));
+    }
+    Check.that(most >= 90 && most <= 250, "at most " + most);
+  }
+
   void recordsOfOtherSendersAreNotOurs() {
     CreditCell cell = new CreditCell("c");
     cell.reserve(0, 0, 1, 0);

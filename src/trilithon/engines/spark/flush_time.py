@@ -19,14 +19,16 @@ with the first record (`python -m bench.proof_flush_time --parts waits`).
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Final
 
 from trilithon.engines.spark.cuts import PartJob, cut_into_parts
 from trilithon.model.allocation import Allocation
 from trilithon.model.intent import Constraint, EdgeName, Metric
 from trilithon.model.job import Job
+
+if TYPE_CHECKING:
+    # Plans of jobs are made without Spark.
+    from pyspark.sql import SparkSession
 
 FLUSH_TIME: Final = "spark.shuffle.streaming.networkBufferMaxWaitTimeMs"
 LINGER: Final = "kafka.linger.ms"
@@ -108,7 +110,7 @@ def _cut_edges(job: Job) -> set[EdgeName]:
     return {cut.edge.name for cut in cut_into_parts(job).cuts}
 
 
-def own_flush_ms(spark: SparkSession) -> int:
+def own_flush_ms(spark: "SparkSession") -> int:
     """The flush time with which an application was started."""
     conf: Any = spark.sparkContext._jsc.sc().conf()  # noqa: SLF001 - Spark parses its own units
     return int(conf.getTimeAsMs(FLUSH_TIME, f"{FLUSH_MS}ms"))

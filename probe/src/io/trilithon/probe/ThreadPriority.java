@@ -43,9 +43,10 @@ final class ThreadPriority {
     if (raisable == null) {
       int[] nice = new int[2];
       Thread trial = new Thread(() -> {
+        nice[0] = nice();
         Thread.currentThread().setPriority(STALLED);
         Thread.currentThread().setPriority(Thread.NORM_PRIORITY);
-        nice[0] = nice();
+        nice[1] = nice();
       });
       trial.start();
       try {
@@ -54,7 +55,8 @@ final class ThreadPriority {
         Thread.currentThread().interrupt();
         return false;
       }
-      raisable = nice[0] == 0;
+      // The JVM itself may have been started with a nice value.
+      raisable = nice[1] <= nice[0];
     }
     return raisable;
   }

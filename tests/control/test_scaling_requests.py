@@ -1,89 +1,31 @@
-"""Requests for machines end whole, or everything is as before, wherever the daemon dies."""
+"""Requests for machines, by number or by name, are carried out whole, or refused with a reason."""
 
 import json
-import os
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.policies.stela.model import small_engine
-from trilithon.control import engine_calls, failpoints
-from trilithon.control.cluster_commands import ClusterCommands
+from tests.control.scaling_scene import JOBS, World, measured_world
 from trilithon.control.explain import explain, explain_cluster
-from trilithon.control.journal import FILE, Journal, database
-from trilithon.control.loop import Controller, Round
+from trilithon.control.journal import Journal
 from trilithon.control.recorder import RecordingFolder
 from trilithon.control.replay import replay
-from trilithon.control.rules import Limits, Rules
 from trilithon.engines.simulated.engine import SimulatedEngine
 from trilithon.errors import NotFound, Refused, TrilithonError
 from trilithon.model.action import Action, Outcome, Reallocate, RemoveMachines, Status
 from trilithon.model.capability import Ability, How
 from trilithon.model.change import MachinesRemoval
-from trilithon.policies.policy import Policy
 from trilithon.policies.registry import policy
 from trilithon.policies.requests import ScalingKind
-
-RULES = Rules(limits=Limits(cool_down_s=10.0, fresh_s=10.0), policy="stela")
-JOBS = ("papers/star", "papers/diamond")
-
-
-class Killed(BaseException):
-    """As `kill -9`: nothing catches it."""
-
-
-class World:
-    """A simulated cluster that goes on while controllers die and come back."""
-
-    def __init__(self, folder: Path, deciding: Policy | None = None) -> None:
-        self.folder, self.engine = folder, small_engine(folder, "star", "diamond")
-        self.deciding = deciding or policy("stela", {"window_s": 20.0, "settle_s": 30.0})
-        self.journal: Journal | None = None
-        self.start()
-
-    def start(self) -> None:
-        if self.journal is not None:
-            self.journal.close()
-        self.journal = Journal(self.folder / FILE)
-        self.controller = Controller(self.engine, self.journal, self.deciding, RULES, self)
-        self.commands = ClusterCommands(self.controller)
-
-    def now_s(self) -> float:
-        return self.engine.now_s
-
-    def rounds(self, count: int) -> list[Round]:
-        done = []
-        for _ in range(count):
-            self.engine.advance(10.0)
-            done.append(self.controller.round())
-        return done
-
-    @property
-    def allocations(self) -> dict[str, tuple[Any, Any]]:
-        accepted = self.engine.jobs()
-        return {
-            name: (dict(a.allocation.parallelism), dict(a.allocation.placement))
-            for name, a in accepted.items()
-        }
-
-    @property
-    def ended(self) -> list[bool | None]:
-        assert self.journal is not None
-        return [row.done for row in self.journal.requests(10)]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    made.rounds(8)
-    yield made
-    assert made.journal is not None
-    made.journal.close()
+    yield from measured_world(tmp_path)
 
 
 def test_new_machines_are_added_and_used_by_all_jobs_in_one_decision(world: World) -> None:
@@ -96,6 +38,15 @@ def test_new_machines_are_added_and_used_by_all_jobs_in_one_decision(world: Worl
     assert grown == sum(sum(counts.values()) for counts, _ in before.values()) + 8  # ⌈30 / 4⌉
     new = [m for _, places in world.allocations.values() for by in places.values() for m in by]
     assert new.count("m4") == 8
+
+
+def test_one_request_is_done_after_the_other(world: World) -> None:
+    world.commands.scale(ScalingKind.OUT, 1)
+    world.commands.scale(ScalingKind.IN, 1)
+    world.rounds(16)
+    assert world.ended == [True, True]
+    assert len(world.engine.machines.names()) == 4
+    assert isinstance(world.engine, SimulatedEngine)
 
 
 def test_where_a_start_disturbs_others_instances_are_given_after_a_calm_while(
@@ -441,184 +392,3 @@ def test_if_machines_cannot_be_removed_instances_are_where_they_were(world: Worl
     assert world.ended == [False]
     assert world.allocations == before
     assert len(world.engine.machines.names()) == 4
-
-
-# Where a request passes, and how often: machines are added or removed once, both jobs changed. The
-# last round only sees that all is done.
-TIMES = {"round": 2, "start": 1, "end": 2, "reallocate": 2, "one_shot": 1, "wish": 2}
-PLACES = [
-    (point, nth)
-    for point in failpoints.POINTS
-    for nth in range(1, TIMES.get(point.split(".")[1], 0) + 1)
-]
-
-
-class Death:
-    """Arms a failpoint; what dies there is started again."""
-
-    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
-        self.world, self.patch, self.count = world, patch, 0
-        patch.setattr(os, "kill", self._kill)
-
-    def _kill(self, *_: object) -> None:
-        self.count += 1
-        self.patch.setattr(failpoints, "_armed", None)
-        raise Killed
-
-    def arm(self, point: str, nth: int = 1) -> None:
-        self.patch.setattr(failpoints, "_hits", {})
-        self.patch.setattr(failpoints, "_armed", (point, nth))
-
-    def rounds(self, count: int) -> None:
-        try:
-            self.world.rounds(count)
-        except Killed:
-            self.start()
-
-    def start(self) -> None:
-        try:
-            self.world.start()
-        except Killed:
-            self.world.start()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of the cluster: a machine more, one fewer, or this one fewer."""
-
-    kind: ScalingKind
-    names: tuple[str, ...] = ()
-
-    def of(self, world: World) -> None:
-        world.commands.scale(self.kind, 1, machine_names=self.names)
-
-    def __str__(self) -> str:
-        return " ".join((self.kind.words, *self.names))
-
-
-ASKED = [
-    pytest.param(asked, id=str(asked))
-    for asked in (Asked(ScalingKind.OUT), Asked(ScalingKind.IN), Asked(ScalingKind.IN, ("m3",)))
-]
-
-
-def check_whole_or_as_before(world: World, asked: Asked, before: dict[str, Any]) -> None:
-    for _ in range(80):
-        if None not in world.ended:
-            break
-        world.rounds(1)
-    world.rounds(2)
-    (done,) = world.ended
-    machines = world.engine.machines.names()
-    scale_out = asked.kind is ScalingKind.OUT
-    if done:
-        assert len(machines) == (5 if scale_out else 3)
-        assert not set(asked.names) & set(machines)
-        assert world.allocations != before
-        places = [by for _, places in world.allocations.values() for by in places.values()]
-        assert {machine for by in places for machine in by} <= {*machines, None}
-        if scale_out:
-            assert all(world.allocations[job] != before[job] for job in JOBS)
-        return
-    assert world.allocations == before
-    # A machine that was added has no instance; none has gone.
-    assert len(machines) in ({4, 5} if scale_out else {4})
-    # It can be repeated.
-    asked.of(world)
-    world.rounds(8)
-    assert world.ended[-1]
-
-
-@pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize(("point", "nth"), PLACES)
-def test_killed_anywhere_a_request_ends_whole_or_everything_is_as_before(
-    asked: Asked, point: str, nth: int, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = world.allocations
-    asked.of(world)
-    death = Death(world, monkeypatch)
-    death.arm(point, nth)
-    death.rounds(6)
-    assert death.count == 1
-    check_whole_or_as_before(world, asked, before)
-
-
-@pytest.mark.parametrize("asked", ASKED)
-def test_every_place_that_a_request_passes_is_one_to_be_killed_at(
-    asked: Asked, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Writes of what is wanted of a job were once among those that nobody was killed at."""
-    passed: Counter[str] = Counter()
-    for module in (database, engine_calls):
-        monkeypatch.setattr(module, "hit", lambda name: passed.update([name]))
-    asked.of(world)
-    assert set(passed) == {f"journal.request.{when}" for when in ("before", "inside", "after")}
-    passed.clear()
-    while None in world.ended:
-        world.rounds(1)
-    assert {point: nth for point, nth in passed.items() if nth > TIMES["round"]} == (
-        {f"journal.round.{when}": 3 for when in ("before", "inside", "after")}
-        if asked.kind is ScalingKind.OUT
-        else {}
-    )
-    assert {(point, min(nth, TIMES["round"])) for point, nth in passed.items()} <= set(PLACES)
-
-
-@pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize("when", ["before", "inside", "after"])
-def test_killed_while_a_request_is_written_it_is_there_or_not(
-    asked: Asked, when: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = world.allocations
-    death = Death(world, monkeypatch)
-    death.arm(f"journal.request.{when}")
-    with pytest.raises(Killed):
-        asked.of(world)
-    death.start()
-    assert death.count == 1
-    assert world.ended == ([None] if when == "after" else [])
-    if when != "after":
-        world.rounds(3)
-        assert world.allocations == before
-        asked.of(world)
-    check_whole_or_as_before(world, asked, before)
-
-
-@pytest.mark.parametrize("asked", ASKED)
-@pytest.mark.parametrize("when", ["before", "inside", "after"])
-@pytest.mark.parametrize(
-    ("first", "write"),
-    [
-        ("engine.one_shot.after", "recover"),
-        ("engine.reallocate.after", "recover"),
-        ("engine.reallocate.after", "settle"),
-    ],
-)
-def test_killed_again_while_it_recovers_it_ends_the_same_way(
-    asked: Asked,
-    first: str,
-    write: str,
-    when: str,
-    world: World,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = world.allocations
-    asked.of(world)
-    death = Death(world, monkeypatch)
-    death.arm(first)
-    with pytest.raises(Killed):
-        world.rounds(6)
-    death.arm(f"journal.{write}.{when}")
-    death.start()
-    death.rounds(1)
-    assert death.count == 2
-    check_whole_or_as_before(world, asked, before)
-
-
-def test_one_request_is_done_after_the_other(world: World) -> None:
-    world.commands.scale(ScalingKind.OUT, 1)
-    world.commands.scale(ScalingKind.IN, 1)
-    world.rounds(16)
-    assert world.ended == [True, True]
-    assert len(world.engine.machines.names()) == 4
-    assert isinstance(world.engine, SimulatedEngine)

@@ -18,13 +18,13 @@ from trilithon.experiments.page import (
     MOST_WORDS,
     earlier_versions,
     page,
-    spark_sentences,
     words,
 )
 from trilithon.experiments.plots import available_plots, write_plots
 from trilithon.experiments.results import PaperResults, read_results, results_to_json
 from trilithon.experiments.sensitivity import MovedRun, NumberMove
 from trilithon.experiments.spark_results import SparkRunResult
+from trilithon.experiments.spark_section import spark_sentences
 from trilithon.experiments.verdicts import FigureVerdict, judged_figures
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "results"

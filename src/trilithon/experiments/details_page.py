@@ -125,7 +125,7 @@ def _moved(results: PaperResults, paper: Paper, plots: Sequence[Plot]) -> str:
         "## Chosen numbers, halved and raised by half\n",
         (
             f"Mean satisfaction of {labels}, in a run that can depend on the number, and in the "
-            f"one that nearly fills its machines (`trilithon experiment {paper.name} chosen`). A "
+            f"one that nearly fills its machines (`{paper.command} chosen`). A "
             f"number of the common part goes by its name there, `{paper.name}.` are those of the "
             "paper's part and `policy.` the policy's own parameters that had to be chosen. The "
             "first row of a run is with everything as chosen; of a word, the other ones are "

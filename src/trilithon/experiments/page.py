@@ -27,13 +27,7 @@ from trilithon.experiments.plots import Plot, available_plots, images
 from trilithon.experiments.results import PaperResults
 from trilithon.experiments.runner import MOST_TRIED
 from trilithon.experiments.sensitivity import MovedRun
-from trilithon.experiments.spark_results import (
-    NONE,
-    SparkRunResult,
-    by_policy,
-    gains_over,
-    of_earlier_set_up,
-)
+from trilithon.experiments.spark_section import spark_section
 from trilithon.experiments.strategies import (
     BEST_STATIC,
     HEADROOM,
@@ -56,11 +50,6 @@ MOST_WORDS: Final = 2000
 MOST_PLOTS: Final = 8
 # A row of the figures' table has about so many words; no matter if it has more or fewer.
 _ROW_WORDS: Final = 20
-# An hour of the traces in which more than chance was missed.
-LOW: Final = 0.95
-_EARLIER_SET_UP: Final = (
-    "**From an earlier set-up**, in which slots were hardly scarce; to be run again.\n"
-)
 # Figures with their experiments.
 Judged = Sequence[tuple[ExperimentResult, JudgedFigure]]
 DISAGREE: Final = (FigureVerdict.WORSE, FigureVerdict.DIFFERENT)
@@ -142,7 +131,7 @@ def _page(
     if results.moved:
         parts.append(_moves(results, paper, plots, name))
     if results.spark:
-        parts.append(_spark(results.spark, paper, name))
+        parts.append(spark_section(results.spark, paper, name))
     for part in paper.sections:
         if part.name in results.extra:
             parts += [part.text(results.extra[part.name]["data"]), *images(plots, part.name)]
@@ -174,10 +163,6 @@ def _own_pages(paper: Paper, name: str, own_pages: Collection[str]) -> list[str]
     shown = [part for part in paper.pages if part.name in own_pages]
     links = [f"- [{part.name}]({name}-{part.name}.md): {part.about}" for part in shown]
     return ["On pages of their own:\n", *links, ""] if links else []
-
-
-def _command(paper: Paper) -> str:
-    return f"trilithon experiment {paper.name}"
 
 
 def verdict_counts(judged: Sequence[JudgedFigure]) -> str:
@@ -366,7 +351,7 @@ def _mixes(
     return "\n".join(
         [
             "## Random mixes\n",
-            f"{paper.mixes_text(mixes)} (`{_command(paper)} mixes`).\n"
+            f"{paper.mixes_text(mixes)} (`{paper.command} mixes`).\n"
             if paper.mixes_text is not None
             else (
                 "Any absolute figure can be had by choosing service times. Who comes out ahead on "
@@ -374,7 +359,7 @@ def _mixes(
                 f"seeds {FIRST_SEED} to {FIRST_SEED + count - 1}, which were not looked at during "
                 "development. Topologies, intents, priorities and loads over an hour and a half "
                 "are random, clusters go from ample to too small, and the search tries "
-                f"{TRIED} allocations (`{_command(paper)} mixes`).\n"
+                f"{TRIED} allocations (`{paper.command} mixes`).\n"
             ),
             table(heads, rows),
             *(["± is half of a 95 % interval of the mean over all mixes.\n"] if each else []),
@@ -405,7 +390,7 @@ def _moves(results: PaperResults, paper: Paper, plots: Sequence[Plot], name: str
             "## Chosen numbers, halved and raised by half\n",
             (
                 "Each number that the texts leave open is halved and raised by half in a run "
-                f"that can depend on it (`{_command(paper)} chosen`). "
+                f"that can depend on it (`{paper.command} chosen`). "
                 f"{moves_summary(results.moved, paper)} [All "
                 f"moves](./{name}-details.md#chosen-numbers-halved-and-raised-by-half).\n"
             ),
@@ -445,99 +430,12 @@ def _beside(moved: Sequence[MovedRun], paper: Paper) -> list[str]:
     return [text, table(("run", *heads), rows)] if rows else []
 
 
-def _spark(runs: Sequence[SparkRunResult], paper: Paper, name: str) -> str:
-    rows = [
-        (
-            paper.label(run.policy),
-            percent(run.satisfaction),
-            f"{percent(run.least)} to {percent(run.most)}" if run.runs > 1 else "one run",
-            percent(run.worst_tenth),
-            f"{run.actions:.0f}",
-            str(sum(share < LOW for share in run.by_hour)),
-        )
-        for run in by_policy(runs)
-    ]
-    low = f"hours below {100 * LOW:.0f} %"
-    heads = ("", "satisfaction", "of the runs", "worst tenth", "actions", low)
-    return "\n".join(
-        [
-            "## On Spark\n",
-            (
-                "Two traces on Spark's real-time mode, with the jobs of `make demo` "
-                f"([how, and each job](./{name}-details.md#on-spark); `{_command(paper)} "
-                "spark-diurnal`, two hours on an otherwise idle machine, not part of `all`). Means "
-                "over the runs of each policy, which were made in turn.\n"
-            ),
-            *([_EARLIER_SET_UP] if of_earlier_set_up(runs) else []),
-            table(heads, rows),
-            f"{spark_sentences(runs, paper)}\n",
-        ]
-    )
-
-
-def spark_sentences(runs: Sequence[SparkRunResult], paper: Paper) -> str:
-    """What the runs show, from their numbers alone."""
-    policies = by_policy(runs)
-    shares = [run.satisfaction for run in policies]
-    each = listed(
-        [
-            f"{percent(run.satisfaction)} under {paper.label(run.policy)} "
-            f"({run.actions:.0f} actions)"
-            for run in policies
-        ]
-    )
-    apart = 100 * (max(shares) - min(shares))
-    sentences = [f"Satisfaction is {each}: at most {apart:.1f} points apart."]
-    spread = 100 * max(run.spread for run in policies)
-    if min(run.runs for run in policies) == 1:
-        sentences.append(
-            "A policy was run once, so how far two runs under the same policy differ is not known."
-        )
-    elif apart > spread:
-        sentences.append(
-            f"Runs under the same policy differ by {spread:.1f} points at most, which is less."
-        )
-    else:
-        sentences.append(
-            f"Runs under the same policy differ by up to {spread:.1f} points: the policies cannot "
-            "be told apart."
-        )
-    sentences += [
-        _worth_of_control(gains, paper.label(policy))
-        for policy in (run.policy for run in policies if run.policy != NONE)
-        if len(gains := gains_over(runs, policy, NONE)) > 1
-    ]
-    known = [run for run in policies if run.by_hour]
-    hours = range(min((len(run.by_hour) for run in known), default=0))
-    low = [hour for hour in hours if all(run.by_hour[hour] < LOW for run in known)]
-    if low:
-        lost = sum(1 - share for run in known for share in run.by_hour)
-        there = sum(1 - run.by_hour[hour] for run in known for hour in low)
-        sentences.append(
-            f"{percent(there / lost)} of what all runs lose together is lost in the hours that are "
-            f"below {100 * LOW:.0f} % under every policy ({listed([str(hour) for hour in low])}, "
-            "counted from 0)."
-        )
-    return " ".join(sentences)
-
-
-def _worth_of_control(gains: Sequence[float], label: str) -> str:
-    """What a policy gains over no control, turn by turn."""
-    ahead = sum(gain > 0 for gain in gains)
-    by = f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f} points"
-    worth = {len(gains): "it earns its keep", 0: "it does not earn its keep"}
-    return (
-        f"Against no control in the same turn, {label} is ahead in {ahead} of {len(gains)} turns "
-        f"({by}): {worth.get(ahead, 'that does not decide whether it earns its keep')}."
-    )
-
-
 def _method(paper: Paper, name: str) -> str:
     strategies = [
         f"- **{capitalised(paper.label(strategy.name))}**{_strategy_text(strategy, paper)}"
         for strategy in paper.strategies
     ]
-    command = _command(paper)
+    command = paper.command
     return "\n".join(
         [
             "## How it was run\n",

@@ -171,6 +171,11 @@ class Paper:
     method: str = ""
 
     @property
+    def command(self) -> str:
+        """The command that runs it, as its pages print it."""
+        return f"trilithon experiment {self.name}"
+
+    @property
     def pages(self) -> tuple[PaperPart, ...]:
         """The parts with a page of their own."""
         return tuple(part for part in self.parts if part.own_page)

@@ -59,7 +59,7 @@ class Measured(World):
             }
         )  # fmt: skip  # a report, as it travels
         self.now_s += 0.6
-        self.engine._collect()
+        self.engine.collector.collect()
         self.now_s += 0.4
         return list(reports)
 
@@ -97,7 +97,7 @@ def test_what_waits_in_a_cut_is_known_all_the_time(world: Measured, step_s: floa
             world.stepped_s = step_s
         world.look(job, 10_000 * second + 500, 10_000 * second)
         if second > 1:
-            now_s = world.engine.driver_time_s()
+            now_s = world.engine.collector.driver_time_s()
             lag = lags.lag(job.id, [TOPIC], now_s, dict)
             # The end was read a quarter of a period before the readers told where they are.
             assert lag == pytest.approx(500, abs=5100), second

@@ -8,7 +8,6 @@ flow. A job is restarted between two batches, so that nothing is replayed.
 Thread-safe for one caller that changes jobs and another that reads reports.
 """
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -35,14 +34,12 @@ from trilithon.engines.spark import routing_tables
 from trilithon.engines.spark.backlog import Backlogs
 from trilithon.engines.spark.boundary import Boundaries
 from trilithon.engines.spark.checkpoint import checkpoint_root, clear_fault, read_fault
-from trilithon.engines.spark.collection_pause import collection_paused
 from trilithon.engines.spark.cuts import cut_into_parts, is_part
 from trilithon.engines.spark.dags import Dags, not_restarted
 from trilithon.engines.spark.deaths import Deaths
 from trilithon.engines.spark.edge_records import edge_records
 from trilithon.engines.spark.executors import Executors
 from trilithon.engines.spark.flush_time import own_flush_ms
-from trilithon.engines.spark.host_report import HostReports, RunningJob
 from trilithon.engines.spark.incarnations import Incarnations
 from trilithon.engines.spark.internal_topics import InternalTopics
 from trilithon.engines.spark.kafka import Kafka, Logs
@@ -56,12 +53,12 @@ from trilithon.engines.spark.probe_control import ProbeControl
 from trilithon.engines.spark.queries import JobQueries
 from trilithon.engines.spark.query_supervisor import QuerySupervisor
 from trilithon.engines.spark.reallocation import Reallocations
+from trilithon.engines.spark.report_collector import ReportCollector
 from trilithon.engines.spark.restarts import JobRestarts, unknown_job
 from trilithon.engines.spark.shared_flush_time import SharedFlushTime
 from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.engines.spark.start import RunningQuery
 from trilithon.engines.spark.supervisor import Health, RestartBackoff
-from trilithon.engines.spark.telemetry import report_of, sender_of
 from trilithon.engines.spark.warm_up import RunningChain, WarmUp
 from trilithon.engines.spark.watchdog import Watchdog
 from trilithon.errors import (
@@ -76,8 +73,6 @@ from trilithon.model.job import Job
 from trilithon.model.report import Report
 
 UNCHANGED: Final = Outcome(Status.UNCHANGED)
-# Half the executors' reporting period: a caller that polls every second gets a new count each time.
-LAG_EVERY_S: Final = 0.5
 # A hundred jobs that are submitted while Kafka is away wait for it once, not a hundred times.
 KAFKA_MISSED_S: Final = 5.0
 _log = logs.logger()
@@ -112,16 +107,9 @@ class SparkEngine:
         self.ledger = Ledger(tasks(), slots, quotas or {})
         self._max_tasks = tasks
         self.clock, self.steady_clock = clock, steady_clock
-        # Driver time runs with the steady clock, whatever happens to the wall clock.
-        self._driver_ahead_s = float(self.control.driver_time_s()) - steady_clock()
         self.incarnations = Incarnations(folder / "incarnation", clock)
         self.control.set_least_incarnation(self.incarnations.least)
         self.managed: dict[str, ManagedJob] = {}
-        self._sequence = 0
-        self._next_lag_s = 0.0
-        self._reports_lock = threading.Lock()
-        self._collected: list[Report] = []
-        self._lost_senders: list[str] = []
         self._machines: dict[str, str] = {}
         self.machines = MachinePool(
             Executors(spark),
@@ -138,8 +126,6 @@ class SparkEngine:
         self.monitor = KafkaMonitor(self._read_ends, self._topics_read, steady_clock)
         # Until when, and why, no start is tried: each would wait ten seconds for Kafka.
         self._kafka_missed: tuple[float, KafkaUnreachable | None] = (0.0, None)
-        self._application = str(spark.sparkContext.applicationId)
-        self._host_reports = HostReports(self._application)
         self._closed = False
         # The jobs that a thread of the engine starts or restarts.
         self.starting: set[str] = set()
@@ -188,7 +174,19 @@ class SparkEngine:
             self.starting,
             steady_clock,
         )
-
+        self.collector = ReportCollector(
+            str(spark.sparkContext.applicationId),
+            self.managed,
+            self.control,
+            self.backlogs,
+            self.watchdog,
+            self.overruns,
+            self.deaths,
+            self.monitor,
+            self._machines,
+            clock,
+            steady_clock,
+        )
         self.dags = Dags(
             self,
             self.queries,
@@ -196,9 +194,11 @@ class SparkEngine:
             self.control,
             InternalTopics(spark, kafka, self.queries.root),
             self.logs.ends,
-            self._collect,
-            self.driver_time_s,
+            self.collector.collect,
+            self.collector.driver_time_s,
             steady_clock,
+            self.collector.lags,
+            self.collector.whole,
         )
 
     def submit(self, job: Job, allocation: Allocation, checkpoint: str = "") -> Outcome:
@@ -376,14 +376,7 @@ class SparkEngine:
         """The executors' reports and the engine's own. Also supervises the queries."""
         self.supervise()
         self._pace()
-        with self._reports_lock:
-            with collection_paused():
-                self._collect_reports()
-            reports, self._collected = self._collected, []
-            steady_s = self.steady_clock()
-            if (self.managed and steady_s >= self._next_lag_s) or self._lost_senders:
-                self._next_lag_s = steady_s + LAG_EVERY_S
-                reports.append(self._host_report(self.clock()))
+        reports = self.collector.take(self.dags.waiting)
         if not self._closed:
             self.dags.hold_back()
             self._update_flush_time()
@@ -409,44 +402,12 @@ class SparkEngine:
         updated = self._update_flush_time()
         return self.flush_time.outcome(outcome, known.job, before, wanted, updated=updated)
 
-    def _collect(self) -> None:
-        with self._reports_lock, collection_paused():
-            self._collect_reports()
-
-    def driver_time_s(self) -> float:
-        """Now, on the clock of the executors' reports."""
-        return self.steady_clock() + self._driver_ahead_s
-
     def _read_ends(self, topics: Collection[str]) -> Mapping[str, int]:
-        began_s = self.driver_time_s()
+        began_s = self.collector.driver_time_s()
         ends = self.logs.ends(topics)
-        self.dags.lags.observe_ends(ends, (began_s + self.driver_time_s()) / 2)
+        self.dags.lags.observe_ends(ends, (began_s + self.collector.driver_time_s()) / 2)
         self.dags.purge()
         return ends
-
-    def _collect_reports(self) -> None:
-        """Drains the executors' reports and keeps them for the next call of `reports`."""
-        drained = self.control.drain_reports()
-        self._lost_senders += [sender_of(self._application, name) for name in drained["lost"]]
-        if drained["lost"]:
-            self.deaths.executors_lost_s = self.steady_clock()
-        for name in drained["lost"]:
-            self._machines.pop(name, None)
-        jobs = {name: managed.job for name, managed in list(self.managed.items())}
-        self.backlogs.observe(drained["reports"])
-        for name in drained["lost"]:
-            self.backlogs.lose(name)
-        self.watchdog.observe(drained, jobs)
-        self.overruns.queues.observe(drained["reports"], drained["lost"])
-        for sent in drained["reports"]:
-            report = report_of(sent, jobs, self._application, self.dags.whole)
-            for name in {reader["job"] for reader in sent.get("readers", ())} & jobs.keys():
-                running = self.managed[name].running
-                partitions = {} if running is None else running.chain.partitions
-                self.dags.lags.observe_read(self.backlogs, name, partitions, sent["time_us"] / 1e6)
-            if sent["executor"] not in drained["lost"]:
-                self._machines[sent["executor"]] = report.machine_keys[0]
-            self._collected.append(report)
 
     def edge_records(self, job: str, edge: str, count: int) -> list[dict[str, Any]]:
         """The latest records of an edge between two operators of one query."""
@@ -542,43 +503,6 @@ class SparkEngine:
         routing_tables.check(dag.job, wanted, self._machines.values())
         self.ledger.tasks = self._max_tasks()
         return self.dags.reallocate(wanted)
-
-    def _host_report(self, now_s: float) -> Report:
-        self._sequence += 1
-        runs = [(managed, managed.running) for managed in list(self.managed.values())]
-        ends = self.monitor.ends
-        self.backlogs.observe_ends(ends, self.driver_time_s())
-        running_jobs = []
-        for managed, running in runs:
-            if running is None:
-                continue
-            job, arrived = managed.job, {}
-            for i, source in enumerate(job.sources):
-                if managed.base is not None and all(topic in ends for topic in source.topics):
-                    end = sum(ends[topic] for topic in source.topics)
-                    empty = self.backlogs.without_record(job.id, running.incarnation, source.topics)
-                    arrived[source.name] = float(end - managed.base[i] - empty)
-            names = [source.name for source in job.sources]
-            readers = dict(zip(names, running.chain.readers, strict=True))
-            running_jobs.append(
-                RunningJob(
-                    job,
-                    managed.allocation,
-                    running.incarnation,
-                    arrived,
-                    readers,
-                    self.dags.waiting(job),
-                )
-            )
-        lost, self._lost_senders = self._lost_senders, []
-        allocations = [running_job.allocation for running_job in running_jobs]
-        placed = routing_tables.placed(self.control, allocations)
-        report = self._host_reports.report(
-            self._sequence, now_s, running_jobs, lost, placed, self.dags.whole
-        )
-        for sender in lost:
-            self.dags.whole.lose(sender)
-        return report
 
     def _running_queries(self) -> dict[str, RunningQuery]:
         runs = {name: managed.running for name, managed in list(self.managed.items())}

@@ -73,7 +73,7 @@ class _Table:
         return self.table.trusted(len(self.keys), **rows)
 
 
-class _Rows:
+class _JobRows:
     """The rows of some running jobs."""
 
     def __init__(
@@ -158,7 +158,7 @@ class HostReports:
     """Makes the host's reports; keeps the rows of the last one."""
 
     application: str = ""
-    _rows: _Rows | None = None
+    _rows: _JobRows | None = None
 
     def report(
         self,
@@ -172,7 +172,7 @@ class HostReports:
         joined, placed = whole or WholeJobs(), placed or {}
         rows = self._rows
         if rows is None or not rows.are_of(running_jobs, placed, joined):
-            rows = self._rows = _Rows(running_jobs, placed, joined)
+            rows = self._rows = _JobRows(running_jobs, placed, joined)
         return Report(
             sender=sender_of(self.application, "host"),
             sequence=sequence,

@@ -98,7 +98,9 @@ class ReportCollector:
         for sent in drained["reports"]:
             report = report_of(sent, jobs, self.application, self.whole)
             for name in {reader["job"] for reader in sent.get("readers", ())} & jobs.keys():
-                running = self.managed[name].running
+                managed = self.managed.get(name)
+                # Another thread may have cancelled it meanwhile.
+                running = None if managed is None else managed.running
                 partitions = {} if running is None else running.chain.partitions
                 self.lags.observe_read(self.backlogs, name, partitions, sent["time_us"] / 1e6)
             if sent["executor"] not in drained["lost"]:

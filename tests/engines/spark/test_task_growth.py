@@ -1,7 +1,9 @@
 """Operators that follow their use grow by a restart between two batches, while records flow."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.engines.spark.conftest import until
 from tests.engines.spark.flow import Flow, Scene, read_all
+from tests.measured import Measured
 from trilithon.contract.assembler import Assembler
 from trilithon.contract.engine import Outcome, Reallocate, RestartJob, Status
 from trilithon.engines.spark.application import create_topics
@@ -104,7 +107,9 @@ def used(on: Scene) -> int | None:
     return on.engine.capabilities().tasks_used
 
 
-def test_a_job_grows_by_one_restart_under_load_and_loses_and_doubles_nothing(run: Any) -> None:
+def test_a_job_grows_by_one_restart_under_load_and_loses_and_doubles_nothing(
+    run: Any, measured: Measured
+) -> None:
     job = job_named(LINE, "growing")
     with run(job, 100.0) as on:
         managed = on.engine.managed[job.id]
@@ -116,6 +121,7 @@ def test_a_job_grows_by_one_restart_under_load_and_loses_and_doubles_nothing(run
         assert rescaled(on, spread=4).code == ""
         caught_up(on)
         assert managed.running.incarnation == first
+        asked_s = time.time()
         grown = rescaled(on, spread=6, keyed=6)
         assert (grown.status, grown.code) == (Status.DONE, "RESTARTED"), grown
         assert "spread 4 → 12 tasks, keyed 4 → 12 tasks" in grown.message
@@ -124,6 +130,9 @@ def test_a_job_grows_by_one_restart_under_load_and_loses_and_doubles_nothing(run
         assert tasks_run(on, job.id, "spread", "keyed") == [12, 12]
         assert used(on) == 2 + 12 + 12
         on.flowing()
+        written_s = [asked_s, *(one.written_s for one in on.flow.got if one.written_s > asked_s)]
+        gap_s = max(later - earlier for earlier, later in pairwise(sorted(written_s)))
+        measured.within("longest gap while it grows", gap_s, 1.0)
         live = rescaled(on, spread=8, keyed=8)
         assert (live.status, live.code) == (Status.DONE, "")
         assert managed.running.incarnation == second

@@ -1,6 +1,7 @@
 """Functions that can make much of little: bounded by their records, otherwise as Spark's."""
 
 from datetime import date
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -134,6 +135,15 @@ def test_within_the_bounds_a_function_gives_what_sparks_own_gives(
     plain = rows.select(expr(text).alias("v"))
     assert bounded.schema["v"].dataType == plain.schema["v"].dataType
     assert bounded.collect() == plain.collect()
+
+
+def test_texts_are_bounded_in_generated_code(spark: SparkSession) -> None:
+    """A call without a static method cuts a stage in two, and what it is around is interpreted."""
+    rows = spark.range(1).selectExpr("concat('a', id) AS s")
+    made: Any = rows.select(checked_column(spark, "base64(encode(s, 'UTF-8'))", ("s",), "where"))
+    plan = made._jdf.queryExecution().executedPlan().toString()
+    assert "BoundedFunctions$TextResult" in plan
+    assert all(line.lstrip(" :+-").startswith("*(1)") for line in plan.splitlines() if line), plan
 
 
 def test_in_an_aggregate_values_are_put_together_as_spark_does_it(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * Without a static invoke method Spark calls {@code produceResult}, which gets nulls as they are.
  */
-final class BoundedFunctions {
+public final class BoundedFunctions {
   private static final DataType TEXT = DataTypes.StringType;
   private static final DataType INT = DataTypes.IntegerType;
   private static final long DAY_US = 86_400_000_000L;
@@ -90,6 +90,33 @@ final class BoundedFunctions {
     @Override
     Object produce(InternalRow input) {
       return produceResult(input);
+    }
+  }
+
+  /**
+   * bounded(text): Spark generates no code for a call without a static method, evaluates what it is
+   * around by reflection, and cuts the code of the stage in two.
+   */
+  public static final class TextResult extends Bounded {
+    TextResult() {
+      super("bounded_text", TEXT, TEXT);
+    }
+
+    public static UTF8String invoke(UTF8String value) {
+      if (value != null) {
+        TaskProbe.budget().use(value.numBytes());
+      }
+      return value;
+    }
+
+    @Override
+    public Object produceResult(InternalRow input) {
+      return nullable(input);
+    }
+
+    @Override
+    Object produce(InternalRow input) {
+      return invoke(input.getUTF8String(0));
     }
   }
 

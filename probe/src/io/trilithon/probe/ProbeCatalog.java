@@ -43,7 +43,7 @@ public final class ProbeCatalog implements FunctionCatalog {
       entry("lookup", new Entry("lookup(operator, key)", 2, any -> new Functions.Lookup())),
       entry("work", new Entry("work(ms)", 1, any -> new Functions.Work())),
       entry("wait", new Entry("wait(ms)", 1, any -> new Functions.Wait())),
-      entry("bounded", counting(BoundedFunctions.Counted.RESULT)),
+      entry("bounded", new Entry("bounded(value)", 1, 1, ProbeCatalog::bounded)),
       entry("fold_begin", counting(BoundedFunctions.Counted.FOLD_BEGIN)),
       entry("fold_step", counting(BoundedFunctions.Counted.FOLD_STEP)),
       entry("fold_end", counting(BoundedFunctions.Counted.FOLD_END)),
@@ -62,6 +62,12 @@ public final class ProbeCatalog implements FunctionCatalog {
           BoundedFunctions.SequenceStop::new))));
 
   private String name;
+
+  private static BoundFunction bounded(StructType given) {
+    return given.apply(0).dataType() instanceof StringType
+        ? new BoundedFunctions.TextResult()
+        : new BoundedFunctions.Result(given, BoundedFunctions.Counted.RESULT);
+  }
 
   private static Entry counting(BoundedFunctions.Counted counted) {
     return new Entry("bounded(value)", 1, 1, given -> new BoundedFunctions.Result(given, counted));

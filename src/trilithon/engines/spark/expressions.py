@@ -8,7 +8,7 @@ calls that could make more of a record than there is memory.
 """
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -78,6 +78,19 @@ def checked_column(
     jvm: Any = spark._jvm  # noqa: SLF001 - py4j
     bounded = jvm.io.trilithon.probe.Bounds.apply(tree, CATALOG, not aggregate)
     return ClassicColumn(_converter(spark).column(bounded))
+
+
+def json_rows(spark: SparkSession, text: Column, schema: str, options: Mapping[str, str]) -> Column:
+    """The text as a row of this schema, as by `from_json`, but in generated code. Spark's analyser
+    does not check the schema.
+    """
+    jvm: Any = spark._jvm  # noqa: SLF001 - py4j
+    given: Any = text._jc  # noqa: SLF001
+    convert, zone = _converter(spark), spark.conf.get("spark.sql.session.timeZone")
+    parsed = jvm.io.trilithon.probe.JsonRows.parsed(
+        convert.expression(given), schema, dict(options), zone
+    )
+    return ClassicColumn(convert.column(parsed))
 
 
 def try_evaluate(spark: SparkSession, column: Column) -> Column:

@@ -24,7 +24,12 @@ from pyspark.sql import types as T  # noqa: N812
 from trilithon.engines.spark import broadcasts, cut_records
 from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.dead_letters import DeadLetters
-from trilithon.engines.spark.expressions import checked_column, named_field, try_evaluate
+from trilithon.engines.spark.expressions import (
+    checked_column,
+    json_rows,
+    named_field,
+    try_evaluate,
+)
 from trilithon.engines.spark.frame_sinks import SinkWriter
 from trilithon.engines.spark.frame_sources import SourceReader
 from trilithon.engines.spark.kafka import Kafka
@@ -258,7 +263,8 @@ class _Builder:
         matched = broadcasts.latest_row(self._name(operator), join, table.schema)
         frame = stream.frame.withColumn(_MATCHED, matched)
         strict = {"mode": "FAILFAST", **cut_records.JSON}
-        frame = frame.withColumn(ROW, F.from_json(_col(_MATCHED), ddl(table.schema), strict))
+        rows = json_rows(self.spark, _col(_MATCHED), ddl(table.schema), strict)
+        frame = frame.withColumn(ROW, rows)
         keep = _col(DEAD).isNotNull() | F.lit(join.how == "left") | _col(_MATCHED).isNotNull()
         frame = frame.where(self._mark(operator, keep))
         have = {name.lower() for name in stream.columns}

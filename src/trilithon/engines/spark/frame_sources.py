@@ -13,7 +13,7 @@ from trilithon.engines.spark import cut_records
 from trilithon.engines.spark.compiler import Chain
 from trilithon.engines.spark.cuts import Cut
 from trilithon.engines.spark.dead_letters import DeadLetters
-from trilithon.engines.spark.expressions import try_evaluate
+from trilithon.engines.spark.expressions import json_rows, try_evaluate
 from trilithon.engines.spark.kafka import Kafka
 from trilithon.engines.spark.record_columns import DEAD, ID, ORIGIN
 from trilithon.engines.spark.record_columns import call_probe as _probe
@@ -63,11 +63,8 @@ class SourceReader:
         parts = dict(source.metadata)
         headers = {"includeHeaders": "true"} if "headers" in parts.values() else {}
         raw = self.raw(source, headers)
-        parsed = F.from_json(
-            _col(VALUE),
-            ", ".join([ddl(source.schema), f"`{_CORRUPT}` STRING"]),
-            {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
-        )
+        columns = ", ".join([ddl(source.schema), f"`{_CORRUPT}` STRING"])
+        lenient = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         origin = F.unix_micros("timestamp")
         frame = raw.select(
             F.col("value").cast("string").alias(VALUE),
@@ -80,13 +77,13 @@ class SourceReader:
             )
         )
         try:
-            frame = frame.withColumn(ROW, parsed)
+            frame = self._parsed(frame, columns, lenient)
         except PySparkException as error:
             raise InvalidJob([refused(error, f"{path}.schema")], self.dead_letters.job) from error
         row = _col(ROW)
         broken = row.isNull() | row[_CORRUPT].isNotNull()
         # Parsed once more, only if it failed, by a mode that says which field it was.
-        strict = F.from_json(_col(VALUE), ddl(source.schema), {"mode": "FAILFAST"})
+        strict = json_rows(self.spark, _col(VALUE), ddl(source.schema), {"mode": "FAILFAST"})
         letter = self.dead_letters.letter(
             source.name,
             "the value is not JSON of the source's schema",
@@ -102,14 +99,18 @@ class SourceReader:
         )
         return RecordStream(frame, tuple(field.name for field in source.columns), DEAD)
 
+    def _parsed(self, frame: DataFrame, schema: str, options: Mapping[str, str]) -> DataFrame:
+        """The frame with the rows of its JSON texts. Spark raises if a type is none of JSON's."""
+        frame.select(F.from_json(_col(VALUE), schema, dict(options)))
+        return frame.withColumn(ROW, json_rows(self.spark, _col(VALUE), schema, options))
+
     def _cut_source(self, source: Source, cut: Cut) -> RecordStream:
         """The records of another part. What they are was checked when they were written."""
         raw = self.raw(source, cut_records.reading(cut))
         frame = cut_records.received(raw, VALUE, cut, f"{self.dead_letters.job}/>{source.name}")
         strict = {"mode": "FAILFAST", **cut_records.JSON}
         try:
-            parsed = F.from_json(_col(VALUE), ddl(source.schema), strict)
-            frame = frame.withColumn(ROW, parsed)
+            frame = self._parsed(frame, ddl(source.schema), strict)
         except PySparkException as error:
             # A type that JSON does not have, such as a map whose keys are no strings.
             path = self.chain.path(self.chain.operators[0])

@@ -160,6 +160,26 @@ def test_the_written_pages_are_those_of_the_written_numbers() -> None:
         assert (FOLDER / name).read_text(encoding="utf-8") == text
 
 
+def test_the_written_results_are_complete_and_of_one_version() -> None:
+    results = read_results(FOLDER / "henge.json", PAPER)
+    everybody = {strategy.name for strategy in PAPER.strategies}
+    plotted = {strategy.name for strategy in PAPER.plotted_strategies}
+    assert plotted > {"henge", "threshold", "ds2", "uncontrolled", "manual", "best static"}
+    first = results.experiments[0].made_by
+    for one in results.experiments:
+        assert one.made_by == first, one.experiment.name
+        expected = {"henge"} if one.experiment.policy_only else plotted
+        for name, runs in one.summaries.items():
+            assert runs.keys() == expected, name
+            assert {run.runs for run in runs.values()} == {5}
+            assert all(run.instance_hours for run in runs.values())
+    assert first
+    assert results.mixes_made_by == first
+    assert results.ranking is not None
+    assert (results.ranking.mixes, set(results.ranking.mean)) == (200, everybody)
+    assert set(results.ranking.instance_hours) == everybody
+
+
 def test_a_page_is_short_and_the_rest_is_on_the_second_one() -> None:
     text = (FOLDER / "henge.md").read_text(encoding="utf-8")
     assert words("| a | b-c |\n| --- | --- |\n*two* words.") == 4

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.spark
 SCHEMA = "n BIGINT, at TIMESTAMP, d DECIMAL(10, 2), tags ARRAY<STRING>, more MAP<STRING, INT>"
 CORRUPT = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "$c"}
 TEXTS = [
-    '{"n": 1, "at": "2026-01-01T00:00:00.123456Z", "d": 1.5, "tags": ["a", null], "more": {"x": 1}}',
+    '{"n": 1, "at": "2026-01-01T00:00:00.123456Z", "d": 1.5, "more": {"x": 1}}',
+    '{"tags": ["a", null]}',
     '{"n": 9999999999, "unknown": {"deep": [1]}}',
     '{"n": "x"}',
     '{"n": 1} and more',

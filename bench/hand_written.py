@@ -2,7 +2,7 @@
 
     python -m bench.hand_written [--masters local cluster] [--workloads base64 ysb]
         [--queries plain staged trilithon open-gate] [--rounds 5] [--warm-rounds 1] [--rate 1000]
-        [--seconds 20] [--warm-up 10] [--records 500000] [--into FILE]
+        [--seconds 20] [--warm-up 10] [--records 500000] [--set NAME=VALUE ...] [--into FILE]
 
 `base64` is the query of Spark's own benchmark of real-time mode: Kafka, base64, Kafka, 5
 partitions. `ysb` is the Yahoo streaming benchmark. `plain` is PySpark as one writes it; `staged` is
@@ -40,6 +40,7 @@ from typing import Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from bench.boundary_phases import settings_of
 from bench.growth import executor_processes
 from bench.proofs import figures, turns
 from bench.proofs.contestants import PARTITIONS, QUERIES, WORKLOADS, Contestant, started
@@ -245,7 +246,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, list[Round]]]:
         titles = {f"{workload}, {kind}": workload for workload in options.workloads}
         if all(title in results for title in titles):
             continue
-        with scene(kind, cores=CORES) as around:
+        with scene(kind, cores=CORES, settings=settings_of(options.set)) as around:
             # A stopped query logs that its shuffles are gone; whoever stops it has real failures.
             around.spark.sparkContext.setLogLevel("OFF")
             for title, workload in titles.items():
@@ -268,6 +269,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--seconds", type=float, default=20.0)
     arguments.add_argument("--warm-up", type=float, default=10.0)
     arguments.add_argument("--records", type=int, default=500_000)
+    arguments.add_argument("--set", nargs="*", default=[], help="Spark settings, name=value")
     arguments.add_argument("--into", type=Path, help="a file that keeps results")
     return arguments
 

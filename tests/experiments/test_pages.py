@@ -174,7 +174,7 @@ def test_the_written_results_are_complete_and_of_one_version() -> None:
             assert {run.runs for run in runs.values()} == {5}
             assert all(run.instance_hours for run in runs.values())
     assert first
-    assert results.mixes_made_by == first
+    assert results.mixes_made_by == results.moved_made_by == first
     assert results.ranking is not None
     assert (results.ranking.mixes, set(results.ranking.mean)) == (200, everybody)
     assert set(results.ranking.instance_hours) == everybody

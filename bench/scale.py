@@ -204,8 +204,9 @@ def more_tasks(options: argparse.Namespace, results: ResultsFile) -> list[str]:
             application = Application(around)
             try:
                 result = one_job(application, pmax, options)
-            except NotStarted as error:
-                problems.append(str(error))
+            except (NotStarted, AssertionError) as error:
+                # A query that died ends no batch: its log says why.
+                problems.append(f"Pmax {pmax}: {error}")
                 continue
             finally:
                 application.engine.close()

@@ -140,3 +140,13 @@ def test_a_reason_has_the_innermost_cause_that_java_kept() -> None:
     long = describe(Captured("x" * 1000, disk))
     assert len(long) == 500
     assert long.endswith("x (java.io.IOException: No space left on device)")
+
+
+def test_too_many_open_files_are_named_with_what_helps() -> None:
+    text = (
+        "Job aborted due to stage failure: Task 44 in stage 2.0 failed\n"
+        "Caused by: io.netty.channel.ChannelException: epoll_create1() failed: Too many open files"
+    )
+    failure = classify_text(text, "Job aborted due to stage failure")
+    assert failure.cause is Cause.STORAGE
+    assert "raise their limit where it is started (ulimit -n, or LimitNOFILE)" in failure.reason

@@ -96,6 +96,13 @@ _SIGNS: Final[tuple[tuple[Cause, re.Pattern[str]], ...]] = tuple(
     )
 )
 
+# A shuffle takes several files for each pair of tasks. What comes of it has many names.
+_FILES: Final = "Too many open files"
+_MORE_FILES: Final = (
+    "The JVM has too many open files: raise their limit where it is started (ulimit -n, or "
+    "LimitNOFILE), or let operators hold fewer tasks (parallelism.max, or tasks: follow)."
+)
+
 _FRAME: Final = re.compile(r"\s+(?:at |\.\.\. )")
 
 # What an owner does about a job that failed by its own fault.
@@ -150,6 +157,8 @@ def classify_text(text: str, reason: str) -> Failure:
     say nothing: every connection has a timeout handler.
     """
     text = "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
+    if _FILES in text:
+        return Failure(Cause.STORAGE, _MORE_FILES)
     for cause, pattern in _SIGNS:
         if pattern.search(text):
             return Failure(cause, reason)

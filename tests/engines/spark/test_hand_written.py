@@ -41,7 +41,7 @@ def test_an_interrupted_run_goes_on_with_the_workload_that_is_missing(
     compared: list[tuple[str, str]] = []
 
     @contextmanager
-    def fake_scene(kind: str, cores: int) -> Iterator[Any]:
+    def fake_scene(kind: str, cores: int, settings: dict[str, str]) -> Iterator[Any]:
         yield MagicMock(kind=kind)
 
     def fake_compare(around: Any, workload: str, _: object) -> dict[str, list[dict[str, float]]]:

@@ -19,6 +19,7 @@ from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.errors import TrilithonError
 
 RETURN_S: Final = 300.0
+EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,10 @@ class Chaos:
         return f"1 of {len(running)}"
 
     def executors(self) -> list[int]:
-        """The processes that workers started."""
+        """The executors that workers started. A worker has other children, and dead ones."""
         workers = [worker.pid for worker in self.cluster.status().workers]
-        return sorted(child for pid in workers if pid is not None for child in children(pid))
+        started = [child for pid in workers if pid is not None for child in children(pid)]
+        return sorted(child for child in started if EXECUTOR in command_line(child))
 
     def _bounce_broker(self) -> str:
         os.kill(self.broker.pid, signal.SIGKILL)

@@ -1,6 +1,8 @@
 // Rewrites a parsed expression so that the memory it asks for is bounded.
 package io.trilithon.probe;
 
+import static io.trilithon.probe.ScalaLists.seq;
+
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -14,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.LambdaFunction;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.types.DataTypes;
 import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -157,9 +158,5 @@ public final class Bounds {
   private UnresolvedFunction function(String name, Expression... arguments) {
     return new UnresolvedFunction(seq(List.of(catalog, name)), seq(List.of(arguments)), false,
         Option.empty(), Option.empty(), seq(List.of()), false);
-  }
-
-  private static <T> Seq<T> seq(List<T> list) {
-    return CollectionConverters.asScala(list).toSeq();
   }
 }

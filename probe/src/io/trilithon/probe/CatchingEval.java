@@ -1,6 +1,8 @@
 // Like Spark's node behind its try_ functions (TryEval), but keeps what it caught.
 package io.trilithon.probe;
 
+import static io.trilithon.probe.ScalaLists.seq;
+
 import java.io.Serializable;
 import java.util.List;
 import java.util.Objects;
@@ -14,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.codegen.JavaCode;
 import org.apache.spark.sql.types.DataType;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Without a field: null where the child throws; the error is kept for the record's dead letter.
@@ -107,9 +108,5 @@ public final class CatchingEval extends Expression implements Serializable {
   @Override
   public int hashCode() {
     return Objects.hash(child, field);
-  }
-
-  private static <T> Seq<T> seq(List<T> list) {
-    return CollectionConverters.asScala(list).toSeq();
   }
 }

@@ -1,6 +1,8 @@
 // Parses JSON texts in generated code.
 package io.trilithon.probe;
 
+import static io.trilithon.probe.ScalaLists.seq;
+
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -10,7 +12,6 @@ import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.types.AbstractDataType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -32,9 +33,5 @@ public final class JsonRows {
         CORRUPT_RECORD, Option.apply(timeZone), false);
     return new Invoke(Literal.fromObject(evaluator), "evaluate", rows, seq(List.of(text)),
         seq(List.<AbstractDataType>of()), true, true, true);
-  }
-
-  private static <T> Seq<T> seq(List<T> list) {
-    return CollectionConverters.asScala(list).toSeq();
   }
 }

@@ -37,6 +37,7 @@ from bench.boundary_phases import PARTITIONS, job_of
 from bench.proofs import figures
 from bench.proofs.scene import temporary_folder
 from bench.proofs.traffic import Outlet, traffic
+from bench.proofs.usage import is_executor
 from trilithon.contract.engine import Status
 from trilithon.engines.spark.application import create_topics
 from trilithon.engines.spark.background_process import command_line
@@ -186,12 +187,7 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
 def executor_processes(application: str) -> list[int]:
     """The processes of the executors of an application on this machine."""
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    lines = {pid: command_line(pid) for pid in pids}
-    return [
-        pid
-        for pid, line in lines.items()
-        if application in line and any(p.endswith("CoarseGrainedExecutorBackend") for p in line)
-    ]
+    return [pid for pid in pids if application in command_line(pid) and is_executor(pid)]
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def stalls(outlets: Iterable[Outlet], since_s: float, least_s: float) -> list[tu
     )
 
 
-def closest_s(found: list[tuple[float, float]]) -> float | None:
-    return min((b - a for (a, _), (b, _) in pairwise(found)), default=None)
+def closest_s(pauses: list[tuple[float, float]]) -> float | None:
+    return min((b - a for (a, _), (b, _) in pairwise(pauses)), default=None)
 
 
 def run(around: Scene, options: argparse.Namespace, *, paced: bool) -> dict[str, Any]:
@@ -72,20 +72,20 @@ def run(around: Scene, options: argparse.Namespace, *, paced: bool) -> dict[str,
         first, since_s = engine.control.batches(), time.time()
         poll(engine, options.seconds)
         last = engine.control.batches()
-        found = stalls([outlet for _, outlet in flows], since_s, options.least)
+        pauses = stalls([outlet for _, outlet in flows], since_s, options.least)
         lost = doubled = 0
         for load, outlet in flows:
             sent = load.stop()
             outlet.await_all(sent, 60)
             missing, again = outlet.lost_and_doubled(sent)
             lost, doubled = lost + missing, doubled + again
-    lengths = [length_s for _, length_s in found]
+    lengths = [length_s for _, length_s in pauses]
     return {
         "boundaries": sum(_number(last[job]) - _number(first[job]) for job in names),
-        "stalls": len(found),
+        "stalls": len(pauses),
         "stall_s_median": round(median(lengths), 3) if lengths else None,
         "stall_s_max": round(max(lengths), 3) if lengths else None,
-        "closest_s": None if (apart_s := closest_s(found)) is None else round(apart_s, 3),
+        "closest_s": None if (apart_s := closest_s(pauses)) is None else round(apart_s, 3),
         "lost": lost,
         "doubled": doubled,
     }
@@ -96,15 +96,15 @@ def missed(title: str, result: dict[str, Any]) -> list[str]:
     lost or doubled.
     """
     longest_s, closest = result["stall_s_max"] or 0.0, result["closest_s"]
-    found = [f"{result[name]} records {name}" for name in ("lost", "doubled") if result[name]]
+    faults = [f"{result[name]} records {name}" for name in ("lost", "doubled") if result[name]]
     if not title.endswith("unpaced"):
         if not result["boundaries"]:
-            found.append("no batch ended")
+            faults.append("no batch ended")
         if longest_s > LONGEST_S:
-            found.append(f"a stall takes {longest_s:g} s, allowed are {LONGEST_S:g} s")
+            faults.append(f"a stall takes {longest_s:g} s, allowed are {LONGEST_S:g} s")
         if closest is not None and closest < APART_S:
-            found.append(f"two stalls begin within {closest:g} s, allowed are {APART_S:g} s")
-    return found
+            faults.append(f"two stalls begin within {closest:g} s, allowed are {APART_S:g} s")
+    return faults
 
 
 def _number(batch: str) -> int:

@@ -132,13 +132,13 @@ def balanced(load: Load, outlet: Outlet) -> dict[str, Any]:
 
 def missed(kind: str, result: dict[str, Any], *, at_boundary: bool) -> list[str]:
     """What misses the goal. Restarts at once replay the open batch: only a loss counts there."""
-    found = [f"{result['lost']} records lost"] if result["lost"] else []
+    faults = [f"{result['lost']} records lost"] if result["lost"] else []
     if at_boundary:
         if result["doubled"]:
-            found.append(f"{result['doubled']} records doubled")
+            faults.append(f"{result['doubled']} records doubled")
         if result["gap_ms_max"] > GAP_MS[kind]:
-            found.append(f"a gap takes {result['gap_ms_max']} ms, allowed are {GAP_MS[kind]} ms")
-    return found
+            faults.append(f"a gap takes {result['gap_ms_max']} ms, allowed are {GAP_MS[kind]} ms")
+    return faults
 
 
 def main() -> None:

@@ -53,14 +53,14 @@ def measured(record_property: Callable[[str, object], None]) -> Measured:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What tests have measured."""
     reports = [each for some in terminalreporter.stats.values() for each in some]
-    found = {
+    by_test = {
         report.nodeid: report.user_properties
         for report in reports
         if isinstance(report, pytest.TestReport) and report.user_properties
     }
-    if found:
+    if by_test:
         terminalreporter.section("measured")
-    for test, properties in found.items():
+    for test, properties in by_test.items():
         terminalreporter.write_line(test.rpartition("/")[2])
         for name, value in properties:
             terminalreporter.write_line(f"  {name}: {value}")

@@ -11,6 +11,7 @@ from typing import Final
 
 from bench.proofs.chaos_shapes import Shape
 from bench.proofs.deployment import Deployment, await_that
+from bench.proofs.usage import is_executor
 from trilithon.contract.engine import Reallocate
 from trilithon.engines.remote import RemoteEngine
 from trilithon.engines.spark.background_process import command_line
@@ -19,7 +20,6 @@ from trilithon.engines.spark.standalone import StandaloneCluster
 from trilithon.errors import TrilithonError
 
 RETURN_S: Final = 300.0
-EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Chaos:
         """The executors that workers started. A worker has other children, and dead ones."""
         workers = [worker.pid for worker in self.cluster.status().workers]
         started = [child for pid in workers if pid is not None for child in children(pid)]
-        return sorted(child for child in started if EXECUTOR in command_line(child))
+        return sorted(filter(is_executor, started))
 
     def _bounce_broker(self) -> str:
         os.kill(self.broker.pid, signal.SIGKILL)
@@ -122,11 +122,11 @@ class Chaos:
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for listing in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # the thread has ended
-            found += map(int, listing.read_text().split())
-    return found
+            pids += map(int, listing.read_text().split())
+    return pids
 
 
 def jvm_of(host: int) -> int:

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trilithon.engines.spark.background_process import command_line
+
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PROCESSES: Final = Path("/proc")
 _OWN_THREADS: Final = Path("/proc/self/task")
+
+
+def is_executor(pid: int) -> bool:
+    """Whether a process is one of Spark's executors; one that is gone or a zombie is none."""
+    return any(part.endswith("CoarseGrainedExecutorBackend") for part in command_line(pid))
 
 
 @dataclass(frozen=True, slots=True)

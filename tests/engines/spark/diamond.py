@@ -49,8 +49,8 @@ class DiamondFlow(Flow):
     def value(self, number: int) -> str:
         return json.dumps({"n": number, "at": AT})
 
-    def row(self, one: Got) -> tuple[int, str]:
-        return one.number, one.value["side"]
+    def row(self, arrival: Got) -> tuple[int, str]:
+        return arrival.number, arrival.value["side"]
 
     def arrivals_s(self) -> dict[int, float]:
         sides: dict[int, dict[str, float]] = defaultdict(dict)

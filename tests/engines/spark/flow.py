@@ -190,9 +190,9 @@ class Flow:
         got = list(self.got)
         return len(got) - len(set(map(self.row, got)))
 
-    def row(self, one: Got) -> Hashable:
+    def row(self, arrival: Got) -> Hashable:
         """What comes out once if nothing is replayed."""
-        return one.number
+        return arrival.number
 
     def removable_by_id(self) -> bool:
         """Whether copies of a row, and they alone, have the same id."""

@@ -74,16 +74,16 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]
 @either_way
 def test_the_host_reports_arrivals_all_the_time(world: Measured, step_s: float) -> None:
     """Its next report was due by the wall clock: after a step back there was none for an hour."""
-    job, told = world.submit("a"), []
+    job, times_s = world.submit("a"), []
     for second in range(10):
         if second == 5:
             world.stepped_s = step_s
-        told += [
+        times_s += [
             report.time_s - world.stepped_s
             for report in world.look(job, 100 * second, 100 * second)
             if report.sender.endswith("host")
         ]
-    assert [round(after - before) for before, after in pairwise(told)] == [2] * 9
+    assert [round(after - before) for before, after in pairwise(times_s)] == [2] * 9
 
 
 @either_way

@@ -70,7 +70,7 @@ def serve_command(
             "--applications",
             help="With --per-tenant: among how many applications the workers of `cluster start` "
             "are divided; default: those of the tenants in the service file, without tenants "
-            f"{APPLICATIONS}.",
+            f"at least {APPLICATIONS}.",
             min=1,
         ),
     ] = None,
